@@ -263,6 +263,13 @@ class Index:
                 del blocks[0]
         self.start = run.first
 
+    def drop_blocks(self, gone: Callable[[int, int], bool]) -> None:
+        """Forget the blocks of which nothing is needed, wherever they are: one message that stays for long
+        would else keep all that came behind it. What is left is as if there had never been a record."""
+        self._blocks = [
+            one for one in self._blocks if isinstance(one, Rows) or not gone(one.first, one.end)
+        ]
+
     def _tidy(self) -> None:
         """Take what does not count any more out of the rows."""
         if self.start == self.end:

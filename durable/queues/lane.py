@@ -405,6 +405,8 @@ class Lane:
         rest came back; each part after its length as u32, little endian. The pieces stay as they are,
         and of what is long they are no copies.
         """
+        if self.settled.end > self.settled.low:  # Some are settled behind one that is not.
+            self.index.drop_blocks(self.settled.all)
         parts = self.index.encode(), self._expiries.encode(), [self._marks.encode()]
         enqueued = [
             piece for part in parts for piece in (sum(map(len, part)).to_bytes(4, "little"), *part)

@@ -251,6 +251,28 @@ def test_ten_million_messages_settled_at_once_are_one_range() -> None:
     assert lane.ready == lane.ready_bytes == lane.size_bytes == 0
 
 
+def test_one_message_that_nobody_settles_keeps_nothing_of_what_is_settled_behind_it() -> None:
+    """Found: of single messages the place of each was kept, and written down with each checkpoint."""
+    lane = Lane(9, Journal(), logged=True)
+    lane.enqueue(0, 1, 1, 100, time_us=0)
+    for begin in range(1, 60_001, 10_000):
+        for first in range(begin, begin + 10_000):
+            lane.enqueue(first, 1, first * 2 + first % 3, 100 + first * 7919 % 1000, time_us=0)
+        lane.take()
+        lane.settle(begin, begin + 10_000)
+        lane.encode()
+        assert len(lane.index._blocks) == 1, "the one with the message that stays"
+    assert lane.index.find(0) == Run(0, 1, 1, 100)
+    assert lane.index.find(10_000) is None
+    loaded = Lane(9, Journal(), logged=True)
+    loaded.load(*encoded(lane))
+    assert loaded.ready_ranges() == [(0, 1)]
+    assert (loaded.index.end, loaded.size_bytes) == (60_001, 100)
+    loaded.take()
+    loaded.settle(0, 1)
+    assert not loaded.index
+
+
 def test_runs_expire_at_the_head_by_their_own_time_or_by_age() -> None:
     lane = Lane(3, Journal(), logged=True)
     lane.enqueue(0, 2, 0, 8, time_us=1_000, expires_us=500_000)
