@@ -55,6 +55,8 @@ def connect(
 ) -> Connection:
     """A broker's vhost, for as long as the node lives. Connects with the first use.
 
+    Make one and keep it: one that was used has its tunnels until then, whoever lets go of it.
+
     Args:
         timeout: seconds that any one answer may take, a restart of the broker included; inf: for ever.
     Raises:
