@@ -78,9 +78,15 @@ class Endings:
 
     def fell_short(self, key: Hashable, handshake_bytes: int) -> bool:
         """Whether something came through this connection, and less than a handshake takes."""
+        received_bytes = self._received_bytes(key)
+        if received_bytes is None or received_bytes in SAID_NOTHING:
+            return False
+        return received_bytes < handshake_bytes
+
+    def _received_bytes(self, key: Hashable) -> int | None:
+        """None: it is not known any more."""
         kept = self._kept.get(key)
-        received_bytes = None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
-        return received_bytes is not None and 1 < received_bytes < handshake_bytes
+        return None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
 
     def failed(self, *, by_them: bool) -> None:
         """The handshake of the accepted connection that ends next; by them: it was they who ended it."""
@@ -95,9 +101,7 @@ class Endings:
         what, self._failed = self._failed or (STRANGER if fell_short else None), None
         if what is None:
             return None
-        kept = self._kept.get(key)
-        silent = kept is not None and _told(kept, "Q", BYTES_RECEIVED_AT) in SAID_NOTHING
-        if silent and what == BROKEN_OFF:
+        if what == BROKEN_OFF and self._received_bytes(key) in SAID_NOTHING:
             self.forget(key)
             return ""
         return STRANGER if self.was_plain(key, now_s) else what

@@ -220,7 +220,12 @@ def accept(bench: Bench, *, heard: bool = True) -> None:
     for lane in LANES:
         assert say(bench, replace(HELLO, lane=lane), b"%d" % lane) == "WELCOME"
     if heard:
-        raw = pack_frame(DATA, 0, 0, 0, 0, [])
-        bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)
+        hear_a_frame(bench)
     assert bench.told == [("up", LARGER)]
     bench.told.clear()
+
+
+def hear_a_frame(bench: Bench) -> None:
+    """Of that link."""
+    raw = pack_frame(DATA, 0, 0, 0, 0, [])
+    bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.protocol.frame import DATA, Frame, pack_frame
 from mesh.protocol.instructions import Probed
 from mesh.protocol.peering import Ending
 from tests.machines import LANES, OTHER
@@ -19,6 +18,7 @@ from .peering_bench import (
     Bench,
     accept,
     announce,
+    hear_a_frame,
     kinds,
     place,
     say,
@@ -40,18 +40,13 @@ def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
     assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 
-def hear(bench: Bench) -> None:
-    raw = pack_frame(DATA, 0, 0, 0, 0, [])
-    bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)
-
-
 def test_who_was_refused_while_it_was_there_is_not_gone_when_it_is_refused_again() -> None:
     """Found: of who is behind NAT each reset cost the link, and all that was on its way."""
     bench = Bench()
     accept(bench)
     assert bench.roster.peers[LARGER].probed == {"tcp://127.0.0.1:2"}, "whether it answers there"
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
-    hear(bench)
+    hear_a_frame(bench)
     for lane in LANES:
         bench.peering.lost(b"%d" % lane, bench.now_s)
         bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
@@ -71,7 +66,7 @@ def test_who_was_heard_no_more_since_it_was_refused_or_has_listened_since_is_gon
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
     if listened:
         bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.LISTENS, bench.now_s)
-        hear(bench)
+        hear_a_frame(bench)
     bench.peering.lost(b"0", bench.now_s)
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
     assert bench.told[1:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
