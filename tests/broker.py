@@ -18,6 +18,7 @@ import trio
 
 import durable
 import durable.broker.broker  # What `serve` would load: once for all that are forked.
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET, Process
 
 CONFIG = durable.BrokerConfig(
@@ -29,7 +30,7 @@ CONFIG = durable.BrokerConfig(
 )  # fmt: skip
 
 
-def broker(data: str, listen: str = "tcp://127.0.0.1:0") -> Process:
+def broker(data: str, listen: str = ANY_PORT) -> Process:
     """`.ready["endpoint"]` is its address, `.ready["records"]` what it read at its start."""
     return Process("tests.broker", {"data": data, "listen": listen})
 
@@ -40,7 +41,7 @@ class Broker:
     def __init__(self, data: str) -> None:
         self._data = data
         self._forks = Process("tests.broker", {})
-        self.ready: dict[str, Any] = {"endpoint": "tcp://127.0.0.1:0"}
+        self.ready: dict[str, Any] = {"endpoint": ANY_PORT}
         self._pid: int | None = None
 
     def begin(self, seeds: Sequence[str] = ()) -> None:

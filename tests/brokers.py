@@ -16,6 +16,7 @@ from durable.client.connection import Connection
 from durable.client.deliveries import Deliveries
 from durable.client.delivery import Delivery
 from durable.client.records import Records
+from tests.loopback import ANY_PORT, HOST
 from tests.nodes import node
 from tests.processes import SECRET
 from tests.waiting import PATIENCE_S, until
@@ -39,7 +40,7 @@ async def serving(
 ) -> AsyncIterator[durable.Broker]:
     """A broker on loopback."""
     defaults: dict[str, Any] = {
-        "zeroconf": False, "listen": "tcp://127.0.0.1:0", "network_secret": SECRET, "seeds": [], "drain_s": 0.1,
+        "zeroconf": False, "listen": ANY_PORT, "network_secret": SECRET, "seeds": [], "drain_s": 0.1,
     }  # fmt: skip
     async with durable.serve(path, config=config, **{**defaults, **settings}) as broker:
         yield broker
@@ -61,7 +62,7 @@ async def client(
 
 @asynccontextmanager
 async def shop_at(port: int, **settings: Any) -> AsyncIterator[mesh.Node]:
-    async with node("shop", seeds=[f"tcp://127.0.0.1:{port}"], drain_s=0.1, **settings) as joined:
+    async with node("shop", seeds=[f"tcp://{HOST}:{port}"], drain_s=0.1, **settings) as joined:
         yield joined
 
 
@@ -82,7 +83,7 @@ def pass_time(broker: durable.Broker, seconds: int) -> None:
 
 
 def at(port: int) -> dict[str, Any]:
-    return {"listen": f"tcp://127.0.0.1:{port}"}
+    return {"listen": f"tcp://{HOST}:{port}"}
 
 
 async def take(deliveries: Deliveries | Records, count: int) -> list[Delivery]:

@@ -18,11 +18,12 @@ import durable
 import mesh
 from durable.client.connection import Connection
 from durable.client.deliveries import Deliveries
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET
 from tests.waiting import until
 
 ALONE: dict[str, Any] = {
-    "zeroconf": False, "network_secret": SECRET, "listen": "tcp://127.0.0.1:0"
+    "zeroconf": False, "network_secret": SECRET, "listen": ANY_PORT
 }  # fmt: skip
 STATUS, WAITING = 3, 100
 GOT = [*(f"{number} waits as it forks" for number in range(WAITING)), "after", "after"]

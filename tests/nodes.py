@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -10,14 +9,12 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import mesh
+from tests.loopback import ANY_PORT, HOST
 from tests.processes import SECRET
 from tests.waiting import PATIENCE_S, until
 
-WORKERS_MAX = 8
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-PORTS = range(10_000, 20_000, 10)[WORKER % WORKERS_MAX :: WORKERS_MAX]
-"""Below Linux' range for ports that nobody chose (32768 and up), and the bench's. Each of pytest's processes has
-others: what is free while a killed broker is down may not be taken by a test beside."""
+PORTS = range(10_000, 20_000, 10)
+"""Below Linux' range for ports that nobody chose (32768 and up), and the bench's."""
 TRIES = 100
 
 
@@ -25,7 +22,7 @@ TRIES = 100
 async def node(clusters: Any, *seeds: mesh.Node, **settings: Any) -> AsyncIterator[mesh.Node]:
     """A node on loopback that knows `seeds` and no others."""
     defaults: dict[str, Any] = {
-        "zeroconf": False, "listen": "tcp://127.0.0.1:0",
+        "zeroconf": False, "listen": ANY_PORT,
         "seeds": [one.endpoints[0] for one in seeds],
     }  # fmt: skip
     if "keys_dir" not in settings and "keyring" not in settings:
@@ -60,7 +57,7 @@ def free_ports(count: int) -> int:
         try:
             with ExitStack() as stack:
                 for port in range(first, first + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                    stack.enter_context(socket.create_server((HOST, port)))
         except OSError:
             continue
         return first

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from security.files import format_network_secret
+from tests.loopback import ANY_PORT
 
 SECRET = format_network_secret(b"tests of the mesh, 32 bytes long")
 ANSWER_S_MAX = 40
@@ -102,6 +103,6 @@ class Process:
 def member(cluster: str, **settings: Any) -> Process:
     """A member of `cluster` in a process of its own; `.ready["endpoint"]` is its address."""
     settings = {
-        "zeroconf": False, "network_secret": SECRET, "listen": "tcp://127.0.0.1:0", **settings
+        "zeroconf": False, "network_secret": SECRET, "listen": ANY_PORT, **settings
     }  # fmt: skip
     return Process("tests.member", {"cluster": cluster, "settings": settings})

@@ -11,15 +11,8 @@ from pathlib import Path
 
 from security.files import new_network
 from tests import commands
+from tests.loopback import ANY_PORT, HOST
 from tests.nodes import free_ports
-
-STRANGERS = b": refused a connection ", b": a connection from "
-
-
-def lines_said(stderr: bytes) -> list[bytes]:
-    """The lines of a program that joined. Ports are used again: nodes of a test beside may still dial
-    one that is this program's now, which it rightly says and no test asked for."""
-    return [line for line in stderr.splitlines() if not any(words in line for words in STRANGERS)]
 
 
 def of_python(environment: Mapping[str, str]) -> dict[str, str]:
@@ -31,12 +24,12 @@ class Shell:
 
     def __init__(self, directory: Path, module: str = "mesh.cli") -> None:
         self.directory, self._module = directory, module
-        self.seed = f"tcp://127.0.0.1:{free_ports(1)}"
+        self.seed = f"tcp://{HOST}:{free_ports(1)}"
         secret = directory / "network.secret"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
         self.environment = {
             **environment, "MESH_NETWORK_SECRET_FILE": str(secret), "MESH_ZEROCONF": "false",
-            "MESH_SEEDS": self.seed, "MESH_LISTEN": "tcp://127.0.0.1:0",
+            "MESH_SEEDS": self.seed, "MESH_LISTEN": ANY_PORT,
         }  # fmt: skip
         new_network(secret)
 

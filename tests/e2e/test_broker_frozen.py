@@ -12,6 +12,7 @@ import trio
 import durable
 import mesh
 from tests.broker import broker
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET
 from tests.queue_load import RETURNS, QueueLoad
 from tests.waiting import until
@@ -33,7 +34,7 @@ async def test_a_frozen_broker_loses_nothing_it_confirmed_and_stores_nothing_twi
     given_up, moments = settings is HASTY, Random(SEED)
     with await trio.to_thread.run_sync(broker, str(tmp_path)) as process:
         async with mesh.join(
-            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", zeroconf=False,
+            "shop", network_secret=SECRET, listen=ANY_PORT, zeroconf=False,
             seeds=[process.ready["endpoint"]], **settings,
         ) as node:  # fmt: skip
             connection = durable.connect(node, timeout=60)

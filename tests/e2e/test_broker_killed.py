@@ -13,6 +13,7 @@ import trio
 import durable
 import mesh
 from tests.broker import Broker
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET
 from tests.queue_load import QueueLoad
 from tests.stream_load import StreamLoad
@@ -62,7 +63,7 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
     with closing(Broker(str(tmp_path))) as broker:
         await trio.to_thread.run_sync(broker.begin)
         async with mesh.join(
-            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[broker.ready["endpoint"]],
+            "shop", network_secret=SECRET, listen=ANY_PORT, seeds=[broker.ready["endpoint"]],
             zeroconf=False,
         ) as node:  # fmt: skip
             connection = durable.connect(node, timeout=60)

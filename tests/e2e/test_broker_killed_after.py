@@ -12,6 +12,7 @@ import durable
 import mesh
 from tests.broker import Broker
 from tests.brokers import drain, numbered, payloads, take
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET
 from tests.waiting import PATIENCE_S
 
@@ -34,7 +35,7 @@ async def serving(path: Path) -> AsyncIterator[Killed]:
     with closing(Broker(str(path))) as broker:
         await trio.to_thread.run_sync(broker.begin)
         async with mesh.join(
-            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[broker.ready["endpoint"]],
+            "shop", network_secret=SECRET, listen=ANY_PORT, seeds=[broker.ready["endpoint"]],
             zeroconf=False, drain_s=0.1,
         ) as node:  # fmt: skip
             yield Killed(broker, node)

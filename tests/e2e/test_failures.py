@@ -16,6 +16,7 @@ import pytest
 import trio
 
 import mesh
+from tests.loopback import ANY_PORT
 from tests.nodes import node
 from tests.processes import SECRET, Process, member
 from tests.waiting import until
@@ -27,7 +28,7 @@ MARGIN_S = 2.0
 @asynccontextmanager
 async def shop(*seeds: Process, **settings: Any) -> AsyncIterator[mesh.Node]:
     async with mesh.join(
-        "shop", zeroconf=False, network_secret=SECRET, listen="tcp://127.0.0.1:0",
+        "shop", zeroconf=False, network_secret=SECRET, listen=ANY_PORT,
         seeds=[seed.ready["endpoint"] for seed in seeds], **settings,
     ) as node:  # fmt: skip
         with trio.fail_after(5):

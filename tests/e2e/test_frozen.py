@@ -11,6 +11,7 @@ import trio
 import mesh
 from mesh.config import MIB
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET, Process, member
 from tests.waiting import until
 
@@ -30,7 +31,7 @@ def frozen() -> Iterator[Process]:
 async def publisher(subscriber: Process, policy: str) -> AsyncIterator[mesh.Node]:
     """`subscriber` wants topic "t", has had one message, and is frozen."""
     async with mesh.join(
-        "shop", zeroconf=False, network_secret=SECRET, listen="tcp://127.0.0.1:0",
+        "shop", zeroconf=False, network_secret=SECRET, listen=ANY_PORT,
         seeds=[subscriber.ready["endpoint"]], outbox_bytes=OUTBOX_BYTES,
     ) as shop:  # fmt: skip
         subscriber.call("subscribe", pattern="t", options={"when_full": policy})

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from bench.proxy import Proxy
+from tests.loopback import HOST
 from tests.nodes import free_ports
 from tests.processes import Process, member
 from tests.waiting import until
@@ -45,16 +46,16 @@ class Garbling(Proxy):
 async def test_a_bit_changed_on_the_way_and_a_reset_end_no_process() -> None:
     """Promise: who garbles loses the link. Found: libzmq asserted, and ended the process, at its next heartbeat."""
     ports = free_ports(8)
-    proxies = [Garbling(("127.0.0.1", ports + place)) for place in range(4)]
+    proxies = [Garbling((HOST, ports + place)) for place in range(4)]
 
     def through_proxy(first: int) -> dict[str, str]:
         return {
-            "listen": f"tcp://127.0.0.1:{first}-{first + 1}",
-            "advertise": f"tcp://127.0.0.1:{first + 4}-{first + 5}",
+            "listen": f"tcp://{HOST}:{first}-{first + 1}",
+            "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",
         }
 
     def started(stack: ExitStack) -> list[Process]:
-        seed = f"tcp://127.0.0.1:{ports + 4}"
+        seed = f"tcp://{HOST}:{ports + 4}"
         databases = stack.enter_context(member("databases", **through_proxy(ports)))
         shop = member("shop", seeds=[seed], **through_proxy(ports + 2))
         return [databases, stack.enter_context(shop)]
@@ -62,7 +63,7 @@ async def test_a_bit_changed_on_the_way_and_a_reset_end_no_process() -> None:
     with ExitStack() as stack:
         async with trio.open_nursery() as nursery:
             for place, proxy in enumerate(proxies):
-                await nursery.start(proxy.serve, ("127.0.0.1", ports + 4 + place))
+                await nursery.start(proxy.serve, (HOST, ports + 4 + place))
             processes = await trio.to_thread.run_sync(started, stack)
             shop = processes[1]
 

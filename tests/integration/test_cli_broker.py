@@ -20,7 +20,8 @@ import pytest
 
 from mesh.entry import TERMINATED
 from mesh.loading import INTERRUPTED
-from tests.shell import Shell, lines_said
+from tests.loopback import HOST
+from tests.shell import Shell
 
 LINES = [f"order {number}".encode() for number in range(1000)]
 
@@ -86,7 +87,7 @@ def refused(shell: Shell, *words: str, status: int = 1) -> str:
     """The one line it says."""
     done = shell.run(*words)
     assert (done.returncode, done.stdout) == (status, b""), done.stderr
-    (line,) = lines_said(done.stderr)
+    (line,) = done.stderr.splitlines()
     return line.decode()
 
 
@@ -231,8 +232,8 @@ def test_on_a_port_that_is_used_a_store_stays_as_it_is(shell: Shell) -> None:
     files = {
         one: one.read_bytes() for one in (shell.directory / "data").rglob("*") if one.is_file()
     }
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server((HOST, 0)) as taken:
+        listen = f"tcp://{HOST}:{taken.getsockname()[1]}"
         assert "already in use" in refused(shell, "serve", "--data", "data", "--listen", listen)
     assert {one: one.read_bytes() for one in files} == files
 
@@ -308,7 +309,7 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
         for process, says in [(shell.start(*words), says) for words, says in refusals]:
             out, words = process.communicate(timeout=40)
             assert (process.returncode, out) == (1, b""), words
-            lines = lines_said(words)
+            lines = words.splitlines()
             assert len(lines) == 1, words
             (line,) = lines
             assert says in line

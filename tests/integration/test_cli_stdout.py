@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell import Shell, lines_said
+from tests.shell import Shell
 from tests.stores import declared, make_store, message
 
 PROGRAMS = {"mesh": "mesh.cli", "mesh-broker": "durable.cli", "mesh-bench": "bench.cli"}
@@ -40,7 +40,7 @@ def run(shell: Shell, line: str, stdout: int, unbuffered: str) -> tuple[int, lis
         env={**shell.environment, "PYTHONUNBUFFERED": unbuffered}, cwd=shell.directory,
         timeout=40, check=False,
     )  # fmt: skip
-    return done.returncode, lines_said(done.stderr)
+    return done.returncode, done.stderr.splitlines()
 
 
 @pytest.mark.slow

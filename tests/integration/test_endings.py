@@ -33,6 +33,7 @@ from tests.integration.test_security import (
     server_endpoint,
     warnings,
 )
+from tests.loopback import HOST
 from tests.nodes import free_ports, linked, node
 from tests.waiting import PATIENCE_S, until
 
@@ -53,7 +54,7 @@ def kept(one: mesh.Node) -> int:
 def connected() -> Iterator[Pair]:
     """Our end, and the peer's."""
     with (
-        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_server((HOST, 0)) as server,
         socket.create_connection(server.getsockname()) as peer,
         server.accept()[0] as ours,
     ):
@@ -242,9 +243,9 @@ async def test_ordinary_ends_of_connections_say_nothing() -> None:
     async with trio.open_nursery() as nursery:
         async with node(echo_service()) as db:
             uri, server = server_endpoint(db, DOOR)
-            proxy = Proxy(("127.0.0.1", int(uri.rpartition(":")[2])))
-            await nursery.start(proxy.serve, ("127.0.0.1", port))
-            through = f"tcp://127.0.0.1:{port}"
+            proxy = Proxy((HOST, int(uri.rpartition(":")[2])))
+            await nursery.start(proxy.serve, (HOST, port))
+            through = f"tcp://{HOST}:{port}"
             async with node("shop", db) as shop:
                 await linked(shop, db)
             for keys in (server, None):
@@ -264,8 +265,8 @@ async def test_connections_that_flood_a_blocked_loop_stop_no_other() -> None:
         await linked(shop, db)
         port = int(db.endpoints[0].rpartition(":")[2])
         for _ in range(MONITOR_EVENTS_MAX):
-            socket.create_connection(("127.0.0.1", port)).close()
-        with socket.create_connection(("127.0.0.1", port)) as one:
+            socket.create_connection((HOST, port)).close()
+        with socket.create_connection((HOST, port)) as one:
             one.settimeout(PATIENCE_S)
             assert one.recv(1), "libzmq greets whoever comes"
         assert await shop.request("databases", b"still there") == b"still there"

@@ -27,6 +27,7 @@ from mesh.protocol.frame import CONTROL
 from mesh.protocol.instructions import Dial, Probed
 from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
+from tests.loopback import ANY_PORT, HOST
 from tests.nodes import free_ports, linked, node
 from tests.processes import SECRET, Process
 from tests.waiting import until, until_in_thread
@@ -43,9 +44,9 @@ async def test_a_node_that_knows_one_seed_learns_the_whole_network() -> None:
 
 async def test_a_seed_that_comes_up_late() -> None:
     port = free_ports(1)
-    seed = f"tcp://127.0.0.1:{port}"
+    seed = f"tcp://{HOST}:{port}"
     async with mesh.join(
-        "shop", zeroconf=False, network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[seed]
+        "shop", zeroconf=False, network_secret=SECRET, listen=ANY_PORT, seeds=[seed]
     ) as shop:
         await until(lambda: seed in shop._core.peering.dialler._seeds)
         async with node("databases", listen=seed) as late:
@@ -78,7 +79,7 @@ async def test_a_finder_that_cannot_work_is_a_problem_until_it_can(tmp_path: Pat
 async def test_a_seed_that_does_not_answer_is_a_problem_until_it_does() -> None:
     """Found: nothing was said of it, as long as the node lived."""
     port = free_ports(2)
-    here, away = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}"
+    here, away = f"tcp://{HOST}:{port}", f"tcp://{HOST}:{port + 1}"
     async with node("shop", seeds=[here, away]) as shop:
         await until(lambda: f"no answer from {here}, {away}: " in shop.problems().get("seeds", ""))
         async with node("databases", listen=here) as db:
@@ -88,7 +89,7 @@ async def test_a_seed_that_does_not_answer_is_a_problem_until_it_does() -> None:
 
 async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
     """libzmq keeps the queues of each, 40 KB, until it is told that it has ended."""
-    seed = f"tcp://127.0.0.1:{free_ports(1)}"
+    seed = f"tcp://{HOST}:{free_ports(1)}"
     async with node("shop", seeds=[seed]) as shop:
         transport: Any = shop._driver._transport
         socket = transport._out[CONTROL]
@@ -230,7 +231,7 @@ async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
             given_up.wait(60)
         if host != "db.test":
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return socket.getaddrinfo("127.0.0.1", *what)
+        return socket.getaddrinfo(HOST, *what)
 
     monkeypatch.setattr(resolver, "getaddrinfo", look_up)
     async with node("databases") as db:
@@ -272,7 +273,7 @@ async def test_a_dial_given_up_while_its_name_is_looked_up_is_no_connection(
 
     def look_up(host: str, *what: int) -> list[Any]:
         answer.wait(60)
-        return socket.getaddrinfo("127.0.0.1", *what)
+        return socket.getaddrinfo(HOST, *what)
 
     monkeypatch.setattr(resolver, "getaddrinfo", look_up)
     async with node("shop") as shop:

@@ -14,6 +14,7 @@ import mesh
 from discovery.finder import Sink
 from mesh import joining
 from mesh.nursery import running
+from tests.loopback import HOST
 from tests.nodes import free_ports, linked, node, subscribed
 from tests.waiting import until
 
@@ -313,7 +314,7 @@ class CancelAt(trio.abc.Instrument):
 async def test_a_node_that_is_cancelled_at_any_turn_leaves_nothing_and_frees_its_port(
     when: str,
 ) -> None:
-    listen = f"tcp://127.0.0.1:{free_ports(2)}"
+    listen = f"tcp://{HOST}:{free_ports(2)}"
     turns, cancelled = 0, True
     while cancelled:
         turns += 1

@@ -10,6 +10,7 @@ import trio
 
 import mesh
 from bench.proxy import Proxy
+from tests.loopback import HOST
 from tests.nodes import free_ports, linked, node, subscribed
 from tests.waiting import until
 
@@ -42,14 +43,14 @@ async def test_20_resets_under_load_lose_nothing(proxied: int) -> None:
 
     def through_proxy(first: int) -> dict[str, str]:
         return {
-            "listen": f"tcp://127.0.0.1:{first}-{first + 1}",
-            "advertise": f"tcp://127.0.0.1:{first + 4}-{first + 5}",
+            "listen": f"tcp://{HOST}:{first}-{first + 1}",
+            "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",
         }
 
     async with trio.open_nursery() as nursery:
-        proxies = [Proxy(("127.0.0.1", ports + place)) for place in range(proxied)]
+        proxies = [Proxy((HOST, ports + place)) for place in range(proxied)]
         for place, proxy in enumerate(proxies):
-            await nursery.start(proxy.serve, ("127.0.0.1", ports + 4 + place))
+            await nursery.start(proxy.serve, (HOST, ports + 4 + place))
         async with (
             node(service, **through_proxy(ports)) as db,
             node("shop", db, **through_proxy(ports + 2)) as shop,

@@ -29,6 +29,7 @@ from security.announcement import Announcement, Endpoint
 from security.files import drop_old_cluster, format_network_secret, new_cluster, rotate_cluster
 from security.keyring import FileKeyring, NetworkKeyring
 from security.keys import DOOR, ClusterKeys, derive, generate
+from tests.loopback import HOST
 from tests.nodes import free_ports, linked, node, subscribed
 from tests.waiting import PATIENCE_S, until
 
@@ -306,12 +307,12 @@ async def test_captured_bytes_contain_none_of_the_payload() -> None:
 
     async with trio.open_nursery() as nursery:
         for place in range(4):
-            recorder = Recorder(("127.0.0.1", ports + place))
-            await nursery.start(recorder.serve, ("127.0.0.1", ports + 4 + place))
+            recorder = Recorder((HOST, ports + place))
+            await nursery.start(recorder.serve, (HOST, ports + 4 + place))
         places = [
             {
-                "listen": f"tcp://127.0.0.1:{at}-{at + 1}",
-                "advertise": f"tcp://127.0.0.1:{at + 4}-{at + 5}",
+                "listen": f"tcp://{HOST}:{at}-{at + 1}",
+                "advertise": f"tcp://{HOST}:{at + 4}-{at + 5}",
             }
             for at in (ports, ports + 2)
         ]

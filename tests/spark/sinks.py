@@ -15,6 +15,7 @@ import mesh
 from durable.client.connection import Connection
 from spark.sink.report import Report, decode_reports
 from tests.brokers import SMALL, client, node_of, serving
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET
 from tests.stores import secret_file
 from tests.waiting import until_in_thread
@@ -63,7 +64,7 @@ def way_in(tmp_path: Path, node: mesh.Node, secret: str = SECRET) -> dict[str, s
         secret_file(path, secret)
     return {
         "mesh.network_secret_file": str(path), "mesh.seeds": node.endpoints[0],
-        "mesh.zeroconf": "false", "mesh.listen": "tcp://127.0.0.1:0", "timeoutSeconds": "20",
+        "mesh.zeroconf": "false", "mesh.listen": ANY_PORT, "timeoutSeconds": "20",
     }  # fmt: skip
 
 

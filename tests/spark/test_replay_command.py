@@ -14,6 +14,7 @@ import trio
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from tests.brokers import numbered
+from tests.loopback import ANY_PORT
 from tests.spark.conftest import CONF, ROOT
 from tests.spark.sinks import ready, two_brokers, way_into
 
@@ -37,7 +38,7 @@ async def test_the_command_prints_a_report_and_nothing_of_sparks(tmp_path: Path)
             sys.executable, "-m", "mesh.cli", "replay", str(tmp_path / "from"), "--to", "broker2",
             "--json", "--loop", "2", "--sample", "0.5", "--no-zeroconf",
             "--network-secret-file", options["mesh.network_secret_file"],
-            "--seed", options["mesh.seeds"], "--listen", "tcp://127.0.0.1:0", "--timeout", "20",
+            "--seed", options["mesh.seeds"], "--listen", ANY_PORT, "--timeout", "20",
         ]  # fmt: skip
         environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable,

@@ -14,6 +14,7 @@ import mesh
 from tests.broker import broker as broker_process
 from tests.brokers import SMALL, client, serving, take
 from tests.ledger import Ledger, number_of, payload
+from tests.loopback import ANY_PORT
 from tests.processes import SECRET
 from tests.waiting import until
 
@@ -98,7 +99,7 @@ async def test_a_queue_that_nobody_reads_grows_on_the_disk_and_not_in_memory(
     ledger, parts, each, padding = Ledger(), 600, 20, 10_000
     with closing(broker_process(str(tmp_path))) as process:
         async with mesh.join(
-            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", zeroconf=False,
+            "shop", network_secret=SECRET, listen=ANY_PORT, zeroconf=False,
             seeds=[process.ready["endpoint"]],
         ) as node:  # fmt: skip
             shop = durable.connect(node, timeout=60)

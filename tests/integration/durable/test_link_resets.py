@@ -15,6 +15,7 @@ import mesh
 from bench.proxy import Proxy
 from tests.broker import CONFIG
 from tests.brokers import node_of, serving
+from tests.loopback import HOST
 from tests.nodes import free_ports, node
 from tests.queue_load import RETURNS, QueueLoad
 from tests.stream_load import StreamLoad
@@ -49,17 +50,17 @@ async def through_cables(
 ) -> AsyncIterator[tuple[durable.Broker, mesh.Node, list[Cable]]]:
     """A broker and a node, each of which is reached by a cable only."""
     ports = free_ports(8)  # Two for each, for a network secret of today and the next one.
-    cables = [Cable(("127.0.0.1", ports + at)) for at in range(4)]
+    cables = [Cable((HOST, ports + at)) for at in range(4)]
     ways = [
         {
-            "listen": f"tcp://127.0.0.1:{first}-{first + 1}",
-            "advertise": f"tcp://127.0.0.1:{first + 4}-{first + 5}",
+            "listen": f"tcp://{HOST}:{first}-{first + 1}",
+            "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",
         }
         for first in (ports, ports + 2)
     ]
     async with trio.open_nursery() as nursery:
         for at, cable in enumerate(cables):
-            await nursery.start(cable.serve, ("127.0.0.1", ports + 4 + at))
+            await nursery.start(cable.serve, (HOST, ports + 4 + at))
         async with (
             serving(path, config=CONFIG, **ways[0], **HASTY) as broker,
             node("shop", seeds=list(node_of(broker).endpoints[:1]), **ways[1], **HASTY) as shop,
