@@ -165,7 +165,7 @@ def one_thread() -> Iterator[None]:
     """Everything a vhost does happens in trio's thread, and in the same order each time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trio.to_thread, "run_sync", _inline)
-        patch.setattr("durable.broker.opening.make_vhost", lambda data, name: Path("memory"))
+        patch.setattr("durable.broker.opening.vhost_path", lambda data, name: Path("memory"))
         patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=_inline))
         patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others come in between.
         patch.setattr("durable.turns.ENTRIES_AT_ONCE", 2)

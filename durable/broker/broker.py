@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import trio
+
 from mesh.binding import check_free
 from mesh.config import MeshConfig
 from mesh.entering import Life
@@ -126,7 +128,7 @@ class Broker:
         self.service.tunnel(ENDPOINT)(self._sessions.serve)
 
     async def __aenter__(self) -> Broker:
-        check_ours(self._data)
+        await trio.to_thread.run_sync(check_ours, self._data, abandon_on_cancel=True)
         await self._hosting.__aenter__()
         return self
 

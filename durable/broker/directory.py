@@ -20,7 +20,8 @@ from ..log.real_disk import RealDirectory
 
 logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"
-FOLDER, NAME_FILE, NEW_FILE, GOING_FILE = "vhosts", "vhost", "vhost.new", "deleted"
+FOLDER, LOG_FOLDER = "vhosts", "log"
+NAME_FILE, NEW_FILE, GOING_FILE = "vhost", "vhost.new", "deleted"
 LOST = "lost+found"
 """File systems have it in their root."""
 
@@ -42,14 +43,14 @@ def make_vhost(data: Path, name: str) -> Path:
     for one in (data, *made):
         with suppress(PermissionError):  # Who may not read where it stands has not made it.
             _sync(one.parent)
-    return path / "log"
+    return path / LOG_FOLDER
 
 
 def write_vhost(data: Directory, name: str) -> None:
     """What `make_vhost` does in a directory that is there."""
     above = _made(data, FOLDER)
     folder = _made(above, directory_name(name))
-    _made(folder, "log")
+    _made(folder, LOG_FOLDER)
     if _name(folder) != name:
         _write(folder, NEW_FILE, name)
         folder.rename(NEW_FILE, NAME_FILE)
@@ -105,8 +106,8 @@ def is_going(path: Path) -> bool:
 def _finish_removal(above: Directory, digest: str) -> None:
     folder = above.directory(digest)
     if GOING_FILE in _names(folder):
-        if "log" in folder.names():
-            _remove(folder, "log")
+        if LOG_FOLDER in folder.names():
+            _remove(folder, LOG_FOLDER)
             folder.sync_directory()
         _remove(above, digest)
 

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -54,7 +55,7 @@ from .hosted import Hosted
 from .opening import open_vhost
 
 logger = logging.getLogger("durable")
-
+T = TypeVar("T")
 
 UNAVAILABLE = (StoreKeyMissing, StoreKeyWrong, ForeignStore, NewerFormat)
 """One vhost is not for us to open, and nothing in it was touched. A disk that fails is everybody's."""
@@ -98,15 +99,17 @@ class Hosting:
         """Unpacked, definitions take ten times their memory and more."""
 
     async def __aenter__(self) -> Hosting:
-        make_vhost(self._data, DEFAULT_VHOST)
         self._nursery = await self._opening.__aenter__()
         try:
             with self.collector.growing() as stay:
+                make_home = partial(make_vhost, self._data, DEFAULT_VHOST)
+                await trio.to_thread.run_sync(make_home, abandon_on_cancel=True)
                 await self._begin(DEFAULT_VHOST)  # Before anything is removed: others may be at it.
                 self._home = self.get(DEFAULT_VHOST).log
                 await self._at_home(finish_removals, RealDirectory(self._data))
-                for name in vhosts(self._data):
+                for name in await self._at_home(vhosts, self._data):
                     if name != DEFAULT_VHOST:
+                        await self._at_home(make_vhost, self._data, name)
                         await self._begin(name)
                 stay(sum(map(_entries, self.all())))
         except BaseException as error:
@@ -186,7 +189,7 @@ class Hosting:
                 await self._make(name)
 
     async def _make(self, name: str) -> None:
-        new = not is_vhost(vhost_path(self._data, name))
+        new = not await self._at_home(is_vhost, vhost_path(self._data, name))
         try:
             await self._at_home(make_vhost, self._data, name)
             await self._nursery.start(self._host, name)
@@ -288,9 +291,9 @@ class Hosting:
         except OSError as error:  # Its name went first: to brokers it is gone all the same.
             logger.warning("vhost %s is deleted, but some of its files are left: %s", name, error)
 
-    async def _at_home(self, call: Callable[..., object], *arguments: Any) -> None:
+    async def _at_home(self, call: Callable[..., T], *arguments: Any) -> T:
         """In a thread; the directory stays locked until it is back. One after the other, where one was left."""
-        await self._home.in_thread(call, *arguments, kind="vhosts")
+        return await self._home.in_thread(call, *arguments, kind="vhosts")
 
     async def _capture(self, hosted: Hosted) -> None:
         await self._joined.wait()

@@ -26,7 +26,7 @@ from .burying import bury_the_dead
 from .checkpoints import Checkpointer, begin_at
 from .clock import SteadyClock
 from .compaction import compact
-from .directory import make_vhost
+from .directory import LOG_FOLDER, vhost_path
 from .ending import in_the_end
 from .hosted import Hosted
 from .listing import in_turns
@@ -39,8 +39,8 @@ logger = logging.getLogger("durable")
 async def open_vhost(
     data: Path, name: str, config: BrokerConfig, encryption: Encryption, clock: SteadyClock
 ) -> AsyncGenerator[Hosted]:
-    """Raises what `open_log` raises: it cannot be opened."""
-    path = str(make_vhost(data, name))
+    """One that has been made. Raises what `open_log` raises: it cannot be opened."""
+    path = str(vhost_path(data, name) / LOG_FOLDER)
     async with _recovered(path, config, encryption) as (log, disk, replay):
         replay.finish(log, clock.now_us(), log.report.gaps)
         for missing in replay.nowhere(log.report):

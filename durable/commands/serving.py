@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
-from mesh.commands.terminal import until_told, words
+from mesh.commands.terminal import Told, until_told, words
 from mesh.errors import ConfigError
 from mesh.loading import INTERRUPTED
 
@@ -155,24 +155,28 @@ async def serve(args: argparse.Namespace) -> int:
     )
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.
-    with collector.serving(), until_told(STATUSES) as told:
-        async with broker:
-            for hosted in broker.all_hosted():
-                _tell_found(hosted, args)
-            async with broker.on_mesh(**settings(args)) as node:
-                words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
-                _event(
-                    args, "ready", cluster=args.cluster, endpoints=list(node.endpoints),
-                    pid=os.getpid(),
-                )  # fmt: skip
-                # Only this wait is cancelled: around the broker, it would end what drains it.
-                with told.waiting:
-                    await _until_failed(broker, args)
+    with collector.serving(), until_told(STATUSES) as told, told.waiting:
+        async with broker:  # It may take long to open, or for ever: then it is left.
+            # From now on only a wait is cancelled: around the broker, it would end what drains it.
+            told.waiting = trio.CancelScope()
+            if told.status is None:
+                await _run(broker, args, told)
     status = FAILED if told.status is None else told.status
     if status != FAILED:
         words("stopped")
     _event(args, "stopped", status=status)
     return status
+
+
+async def _run(broker: Broker, args: argparse.Namespace, told: Told) -> None:
+    """Until it is told to end, or a store has stopped."""
+    for hosted in broker.all_hosted():
+        _tell_found(hosted, args)
+    async with broker.on_mesh(**settings(args)) as node:
+        words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
+        _event(args, "ready", cluster=args.cluster, endpoints=list(node.endpoints), pid=os.getpid())
+        with told.waiting:
+            await _until_failed(broker, args)
 
 
 def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:

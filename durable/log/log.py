@@ -36,6 +36,7 @@ from .encryption import Encryption
 from .follower import Follower
 from .hanging import report_hanging
 from .making import make_ahead
+from .opening import Opening
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import Gap, RecoveryReport
@@ -68,10 +69,11 @@ async def open_log(
         StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
     """
     config = config or LogConfig()
-    store = await (in_thread or trio.to_thread.run_sync)(
+    opening = Opening(in_thread or trio.to_thread.run_sync)
+    store = await opening.open(
         partial(
             open_store, disk, config, new_store_id=os.urandom(16), now_us=time.time_ns() // 1000,
-            clock=time.perf_counter, start=start, visit=visit, encryption=encryption,
+            clock=time.perf_counter, start=start, visit=visit, encryption=encryption, check=opening.check,
         )
     )  # fmt: skip
     log = Log(store, config, in_thread)

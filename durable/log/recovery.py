@@ -49,6 +49,13 @@ Visit = Callable[[Record | Series], object]
 """To be made by `one_by_one`, if it is of records."""
 
 
+Check = Callable[[], object]
+
+
+def nobody_leaves() -> None:
+    """A Check that always goes on."""
+
+
 class Beginning(NamedTuple):
     """What is known before anything is read."""
 
@@ -104,12 +111,14 @@ class _Scanned:
 def recover(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
     start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
+    check: Check = nobody_leaves,
 ) -> Recovered:  # fmt: skip
     """Read everything from log position `start` on, verify it, and make the end fit to be written.
 
     Args:
         disk: locked by the caller.
         visit: called with every valid record from `start` on, in order; some together.
+        check: called before each segment; what it raises ends it, and nothing has been changed.
     Raises:
         ForeignStore, NewerFormat: not ours to touch.
         StoreKeyMissing, StoreKeyWrong: the same without another key.
@@ -121,16 +130,17 @@ def recover(
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
     cipher = read_cipher(disk, identity.store_id, encryption)
     begin = Beginning(start) if isinstance(start, int) else start(identity.store_id, cipher)
-    recovery = _Recovery(disk, config, identity, begin, visit, cipher, encryption)
+    recovery = _Recovery(disk, config, identity, begin, visit, cipher, encryption, check)
     return recovery.run(lambda: clock() - begun_s)
 
 
 class _Recovery:
     def __init__(
         self, disk: Disk, config: LogConfig, identity: Identity, begin: Beginning, visit: Visit | None,
-        cipher: Cipher | None, encryption: Encryption | None,
+        cipher: Cipher | None, encryption: Encryption | None, check: Check,
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
+        self._check = check
         self._start, self._kept, marks = begin
         self._visit = visit or (lambda _: None)
         self._cipher, self._encryption = cipher, encryption
@@ -205,6 +215,7 @@ class _Recovery:
         return [number for number, _ in headers[skipped:]]
 
     def _scan(self, number: int, header: SegmentHeader | None) -> _Scanned:
+        self._check()
         try:
             return self._scan_file(number, header)
         except OSError as error:  # Which of them, nobody would know.

@@ -16,7 +16,7 @@ from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Ahead
 from .reader import Reader
 from .record import store_seed
-from .recovery import Begin, Recovered, Visit, recover
+from .recovery import Begin, Check, Recovered, Visit, nobody_leaves, recover
 from .spares import CARRIER, NEW, Spare, was_small
 
 
@@ -308,6 +308,7 @@ class Store:
 def open_store(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
     start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
+    check: Check = nobody_leaves,
 ) -> Store:  # fmt: skip
     """Lock the directory, recover what is there, and make it ready to be written.
 
@@ -320,7 +321,7 @@ def open_store(
     try:
         recovered = recover(
             disk, config, new_store_id=new_store_id, now_us=now_us, clock=clock, start=start,
-            visit=visit, encryption=encryption,
+            visit=visit, encryption=encryption, check=check,
         )  # fmt: skip
         store = Store(disk, config, recovered)
         store.open_written()

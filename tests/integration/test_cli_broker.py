@@ -115,6 +115,39 @@ def test_it_says_when_it_is_ready_and_ends_as_it_is_told(
     assert good(shell, "verify", "data").stdout.endswith(b"vhost /: all is well\n")
 
 
+HANGS = """
+import sys, threading
+from durable import cli
+from durable.log.real_disk import RealDisk
+def lock(_):
+    print("it hangs", flush=True)
+    threading.Event().wait()
+RealDisk.lock = lock
+sys.argv = ["mesh-broker", "serve", "--data", "data"]
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_start_whose_disk_hangs_ends_as_it_is_told(
+    shell: Shell, number: int, status: int
+) -> None:
+    """Found: nothing but SIGKILL ended it."""
+    broker = subprocess.Popen(
+        [sys.executable, "-c", HANGS], env=shell.environment, cwd=shell.directory,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == b"it hangs\n"
+        broker.send_signal(number)
+        _, said = broker.communicate(timeout=9)
+        assert (broker.returncode, said) == (status, b"mesh-broker: stopped\n")
+    finally:
+        broker.kill()
+        broker.communicate()
+
+
 def test_what_was_confirmed_survives_sigkill(shell: Shell) -> None:
     with served(shell, "--segment-size", "1M") as broker:
         good(shell, "declare-queue", "jobs")

@@ -1,4 +1,5 @@
-"""A vhost is deleted while its disk hangs: the broker closes nevertheless, and nothing is left by halves.
+"""A vhost is made, opened or deleted while its disk hangs: the broker closes nevertheless, and nothing is left by
+halves.
 
 On a real directory, in real threads, which hang until they are let go.
 """
@@ -22,7 +23,7 @@ from durable.broker.hosting import Hosting
 from durable.errors import StoreInUse
 from durable.log.encryption import Encryption
 from durable.log.real_disk import RealDirectory, RealDisk
-from tests.brokers import SMALL
+from tests.brokers import SMALL, client, serving
 from tests.integration.durable.test_too_large import declare, publish, ready
 from tests.vhosts import make_batch
 from tests.waiting import PATIENCE_S, until
@@ -31,13 +32,14 @@ IMPATIENT = replace(SMALL, log=replace(SMALL.log, commit_s_max=0.05))
 
 
 class Hanging:
-    """Calls in worker threads that do not come back before they are let go."""
+    """The first of some calls in worker threads does not come back before it is let go."""
 
     def __init__(self) -> None:
         self.hung, self.let_go = threading.Event(), threading.Event()
 
     def here(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        in_worker = threading.current_thread() is not threading.main_thread()
+        if in_worker and not self.hung.is_set():
             self.hung.set()
             self.let_go.wait(PATIENCE_S)
 
@@ -71,6 +73,15 @@ async def unused(path: Path) -> bool:
     except StoreInUse:
         return False
     return True
+
+
+async def opens(path: Path) -> bool:
+    """Not while a thread that was left is making, or opening, what is in there."""
+    try:
+        async with opened(path):
+            return True
+    except (StoreInUse, OSError):
+        return False
 
 
 def files(path: Path) -> set[str]:
@@ -153,3 +164,55 @@ async def test_files_of_a_deleted_vhost_stay_until_what_hangs_in_them_is_back(
         assert removed_in_time == [True]
         log = vhost_path(tmp_path, "billing") / "log"
         assert [path.name for path in log.glob("msgs.*")] == ["msgs.0000000001"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (RealDirectory, "make_directory"),
+        (RealDisk, "lock"),
+        (RealDirectory, "open"),
+        (RealDisk, "sync_directory"),
+    ],
+)
+async def test_a_start_that_hangs_is_left(
+    tmp_path: Path, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, kind: type, name: str
+) -> None:
+    """Found: nothing but SIGKILL ended it; and where it hung before its first thread, not even a signal was heard."""
+    path = tmp_path / "data"
+    if name == "open":
+        async with opened(path) as one:
+            await declare(one.get("/"), "jobs")
+
+    async def start() -> None:
+        async with opened(path):
+            raise AssertionError("it hangs")
+
+    with monkeypatch.context() as patch, trio.fail_after(PATIENCE_S / 2):
+        hanging.before(patch, kind, name)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start)
+            await until(hanging.hung.is_set)
+            nursery.cancel_scope.cancel()
+        hanging.let_go.set()
+        await until(lambda: opens(path))
+    async with opened(path) as one:
+        assert ready(one.get("/")) == ({"jobs": 0} if name == "open" else {})
+
+
+@pytest.mark.parametrize(("kind", "name"), [(RealDirectory, "make_directory"), (RealDisk, "lock")])
+async def test_a_vhost_whose_making_hangs_holds_up_no_broker_that_closes(
+    tmp_path: Path, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, kind: type, name: str
+) -> None:
+    with monkeypatch.context() as patch, trio.fail_after(PATIENCE_S / 2):
+        async with serving(tmp_path, config=IMPATIENT) as broker, client(broker) as home:
+            hanging.before(patch, kind, name)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(home.create_vhost, "billing")
+                await until(hanging.hung.is_set)
+                nursery.cancel_scope.cancel()
+    hanging.let_go.set()
+    await until(lambda: opens(tmp_path))
+    async with opened(tmp_path) as one:
+        await one.create("billing")
+        assert one.names == ["/", "billing"]

@@ -1,0 +1,58 @@
+"""A store is opened in a worker thread. Who is cancelled meanwhile leaves: the disk may hang, or the log be long.
+
+The thread goes on until its disk is back, and to the end of the segment that it reads; the directory stays locked
+as long. What it has opened by then it closes itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+from ..errors import StoreClosed
+from .calls import InThread
+from .store import Store
+
+
+class Opening:
+    """Of one store. `in_thread`: runs it."""
+
+    def __init__(self, in_thread: InThread) -> None:
+        self._in_thread = in_thread
+        self._handing_over = threading.Lock()
+        self._left = False
+        self._store: Store | None = None
+
+    async def open(self, open_it: Callable[[], Store]) -> Store:
+        """What that returns, or raises."""
+        try:
+            await self._in_thread(self._run, open_it, abandon_on_cancel=True)
+        except BaseException:
+            self._leave()
+            raise
+        assert self._store is not None, "the thread has ended"
+        return self._store
+
+    def check(self) -> None:
+        """In the thread, now and then. Raises StoreClosed: nobody waits any more."""
+        if self._left:
+            self._end()
+
+    def _run(self, open_it: Callable[[], Store]) -> None:
+        store = open_it()
+        with self._handing_over:
+            if not self._left:
+                self._store = store
+                return
+        store.close()
+        self._end()
+
+    def _leave(self) -> None:
+        with self._handing_over:
+            self._left = True
+        if self._store is not None:
+            self._store.close()
+
+    def _end(self) -> NoReturn:
+        raise StoreClosed("it was left while it was being opened")
