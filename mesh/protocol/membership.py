@@ -43,6 +43,9 @@ TRANSITIONS = frozenset({
     (State.DEAD, State.LEFT),
 })  # fmt: skip
 """Every change there is; `watch` reports it as its new state, and `joined` before all."""
+GONE = (State.DEAD, State.LEFT)
+GONE_MAX = 1_000
+"""The dead and the gone that are remembered; a command line is a node, too, that comes and leaves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +85,7 @@ class Membership:
 
     def __init__(
         self, *, stalled_s: float, suspect_grace_s: float, dead_after_s: float,
-        changed: Callable[[Change], None], forget_s: float = 600.0,
+        changed: Callable[[Change], None], forget_s: float = 600.0, gone_max: int = GONE_MAX,
     ) -> None:  # fmt: skip
         """
         Args:
@@ -90,18 +93,20 @@ class Membership:
             suspect_grace_s: how long a lost path may take to come back unnoticed.
             dead_after_s: from a lost path to dead.
             forget_s: how long the dead and the gone are remembered.
+            gone_max: how many of them; those who went first are forgotten.
         """
         self._stalled_s, self._grace_s, self._dead_s = stalled_s, suspect_grace_s, dead_after_s
-        self._changed, self._forget_s = changed, forget_s
+        self._changed, self._forget_s, self._gone_max = changed, forget_s, gone_max
         self.members: dict[bytes, Member] = {}
+        self._gone: dict[bytes, None] = {}
+        """Of them, in the order in which they went."""
 
     def of_cluster(self, cluster: str | None) -> Iterable[Member]:
         """Members of `cluster`, None: of any, that have not left and are not dead."""
-        gone = (State.DEAD, State.LEFT)
         return (
             member
             for member in self.members.values()
-            if (cluster is None or cluster in member.clusters) and member.state not in gone
+            if (cluster is None or cluster in member.clusters) and member.state not in GONE
         )
 
     def linked(
@@ -110,6 +115,7 @@ class Membership:
         """A link to the node is up, for the first time or again."""
         member = self.members.get(node)
         if member is None or member.state is State.LEFT:
+            self._gone.pop(node, None)
             member = self.members[node] = Member(node, clusters, endpoints, heard_s=now_s)
             self._changed(Change("joined", member))
             return member
@@ -143,6 +149,7 @@ class Membership:
 
     def forget(self, node: bytes) -> None:
         self.members.pop(node, None)
+        self._gone.pop(node, None)
 
     def shift(self, lag_s: float, now_s: float) -> None:
         """This node was not running for `lag_s`: nobody could have been heard in that time.
@@ -157,7 +164,7 @@ class Membership:
     def tick(self, now_s: float) -> None:
         """Draw the conclusions that time alone allows. Call a few times a second."""
         for member in list(self.members.values()):
-            if member.state in (State.DEAD, State.LEFT):
+            if member.state in GONE:
                 if member.gone_s is None:
                     member.gone_s = now_s
                 elif now_s - member.gone_s >= self._forget_s:
@@ -177,4 +184,9 @@ class Membership:
         if (member.state, state) not in TRANSITIONS:
             return  # It is so already; LEFT is for ever; a suspect one is no less than stalled.
         member.state, member.reason, member.gone_s = state, reason, None
+        self._gone.pop(member.node, None)
+        if state in GONE:
+            self._gone[member.node] = None
         self._changed(Change(state.value, member, reason))
+        if len(self._gone) > self._gone_max:
+            self.forget(next(iter(self._gone)))

@@ -192,3 +192,28 @@ def test_the_table_has_just_the_changes_there_are() -> None:
         *((state, state) for state in State), *((State.LEFT, state) for state in State),
         (State.SUSPECT, State.STALLED), (State.DEAD, State.STALLED), (State.DEAD, State.SUSPECT),
     }  # fmt: skip
+
+
+def test_of_those_who_went_so_many_are_remembered_and_the_first_are_forgotten() -> None:
+    """Found: each command that came and left was kept for ten minutes, and looked at several times a second."""
+    table = Membership(
+        stalled_s=STALLED_S, suspect_grace_s=GRACE_S, dead_after_s=DEAD_S,
+        gone_max=3, changed=lambda _: None,
+    )  # fmt: skip
+    names = [bytes([number]) * 16 for number in range(8)]
+    for name in names:
+        table.linked(name, ("shop",), (), 0.0)
+    for name in names[:3]:
+        table.gone(name, State.DEAD, "refused")
+    table.linked(names[0], ("shop",), (), 1.0)
+    table.gone(names[1], State.LEFT, "left")
+    for name in names[3:5]:
+        table.gone(name, State.LEFT, "left")
+    assert [*table.members] == [names[0], names[1], *names[3:]], (
+        "it died first of those who are gone"
+    )
+    table.linked(names[1], ("shop",), (), 1.0)
+    table.gone(names[5], State.LEFT, "left")
+    table.gone(names[6], State.LEFT, "left")
+    assert [*table.members] == [names[0], names[1], *names[4:]]
+    assert [one.node for one in table.of_cluster("shop")] == [names[0], names[1], names[7]]
