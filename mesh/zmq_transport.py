@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from socket import socket as Socket
 
 import trio
@@ -28,6 +29,7 @@ from security.announcement import Endpoint
 from security.keyring import Keyring
 from security.keys import ClusterKeys
 
+from .admission import Admission
 from .binding import bind_to
 from .config import MeshConfig
 from .endings import BROKEN_OFF, SERVERS_BYTES, Endings, hung_up_on
@@ -133,8 +135,11 @@ class ZmqTransport:
                 self._nursery = nursery
                 zap = ZmqSocket(self._context.socket(zmq.ROUTER))
                 sockets.append(zap)
-                zap.raw.bind("inproc://zeromq.zap.01")
-                nursery.start_soon(zap.each, lambda parts: self._admit(zap, parts))
+                admission = Admission(
+                    zap, self._keyring, catch_up=self._catch_up,
+                    refused=partial(self._receiver.refused, "a connection"),
+                )  # fmt: skip
+                nursery.start_soon(zap.each, admission.asked)
                 self._inbound = self._router(sockets)
                 self._out = {CONTROL: self._router(sockets), DATA: self._router(sockets)}
                 for socket in self._out.values():
@@ -186,19 +191,17 @@ class ZmqTransport:
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints
 
-    def _admit(self, zap: ZmqSocket, parts: list[bytes]) -> None:
-        """ZAP (RFC 27): who may connect. `User-Id` becomes the cluster, which every frame carries."""
-        if len(parts) < 8:
-            return
-        ident, _, version, request, _, address, _, mechanism, *credentials = parts
-        cluster = None
-        if mechanism == b"CURVE" and len(credentials) == 1:
-            cluster = self._keyring.admit(credentials[0])
-        if cluster is None:
-            self._receiver.refused("a connection", address.decode("ascii", "replace"))
-        status, text = (b"200", b"OK") if cluster is not None else (b"400", b"unknown key")
-        name = cluster.encode() if cluster is not None else b""
-        zap.raw.send_multipart([ident, b"", version, request, status, text, name, b""], NOBLOCK)
+    def _catch_up(self) -> bool:
+        """Take in the answers to our dials that have come. Whether there were any."""
+        socket = self._out[CONTROL]
+        if not socket.readable():
+            return False
+        self._used.setdefault(
+            socket, 0
+        )  # If there is more, or that signal was used up, `poke` sees it.
+        self._take(socket)
+        self._receiver.settle()
+        return True
 
     # Events
 
