@@ -196,10 +196,9 @@ class ZmqTransport:
         socket = self._out[CONTROL]
         if not socket.readable():
             return False
-        self._used.setdefault(
-            socket, 0
-        )  # If there is more, or that signal was used up, `poke` sees it.
-        self._take(socket)
+        if self._take(socket):
+            self._used.setdefault(socket, 0)
+            self._nursery.start_soon(self._take_in)
         self._receiver.settle()
         return True
 

@@ -54,7 +54,7 @@ async def test_a_seed_that_comes_up_late() -> None:
 
 
 async def test_a_name_that_leads_to_a_node() -> None:
-    async with node("databases") as db:
+    async with node("databases", listen="tcp://127.0.0.1:0") as db:
         port = db.endpoints[0].rpartition(":")[2]
         async with node("shop", dns=[f"dns://localhost:{port}"]) as shop:
             await linked(shop, db)
