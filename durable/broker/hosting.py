@@ -205,8 +205,10 @@ class Hosting:
         """What is told of a vhost that cannot be made."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
-            segment_bytes = self._config.log.segment_bytes
-            return StoreFull(segment_bytes, segment_bytes, free_bytes(self._data))
+            log = self._config.log
+            return StoreFull(
+                log.segment_bytes, log.segment_bytes, free_bytes(self._data), log.free_bytes_min
+            )
         if isinstance(error, OSError):
             return StoreFailed(f"vhost {name!r} cannot be made: {error}")
         return error

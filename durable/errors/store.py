@@ -67,17 +67,20 @@ class StoreKeyWrong(StoreError):
 class StoreFull(StoreError):
     """No room for `needed_bytes`: the next segment of `segment_bytes` cannot be made.
 
-    Nothing was stored. `free_bytes` is what the file system had left. Acks are still
-    taken; publishes work again by themselves when there is space.
+    Nothing was stored. `free_bytes` is what the file system had left, of which `kept_bytes` are for
+    others. Acks are still taken; publishes work again by themselves when there is space.
     """
 
-    def __init__(self, needed_bytes: int, segment_bytes: int, free_bytes: int) -> None:
+    def __init__(
+        self, needed_bytes: int, segment_bytes: int, free_bytes: int, kept_bytes: int = 0
+    ) -> None:
+        kept = f" and leaves {kept_bytes} to others (--free-min)" if kept_bytes else ""
         super().__init__(
-            f"disk full: no room for {needed_bytes} bytes; a segment needs {segment_bytes} bytes, "
+            f"disk full: no room for {needed_bytes} bytes; a segment needs {segment_bytes} bytes{kept}, "
             f"{free_bytes} are free: free some space or consume, then send again"
         )
         self.needed_bytes, self.segment_bytes = needed_bytes, segment_bytes
-        self.free_bytes = free_bytes
+        self.free_bytes, self.kept_bytes = free_bytes, kept_bytes
 
 
 class StoreBusy(StoreError):

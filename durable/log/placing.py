@@ -398,5 +398,6 @@ class Placer:
 
     def _refusal(self, needed: int, ahead: Ahead) -> Exception:
         if ahead is Ahead.REFUSED:
-            return StoreFull(needed, self._config.segment_bytes, self.free_bytes)
+            config = self._config
+            return StoreFull(needed, config.segment_bytes, self.free_bytes, config.free_bytes_min)
         return StoreBusy(needed, "the next segment is being made")

@@ -302,7 +302,8 @@ class Store:
             raise self._full(needed_bytes) from error
 
     def _full(self, needed_bytes: int) -> StoreFull:
-        return StoreFull(needed_bytes, self._config.segment_bytes, self._disk.free_bytes())
+        config, free_bytes = self._config, self._disk.free_bytes()
+        return StoreFull(needed_bytes, config.segment_bytes, free_bytes, config.free_bytes_min)
 
 
 def open_store(

@@ -40,6 +40,22 @@ def test_a_full_disk_refuses_publishes_and_takes_acks() -> None:
         log.write(publish(1, 200))
 
 
+def test_a_disk_of_which_the_rest_is_left_to_others_is_said_to_be_full_for_that_reason() -> None:
+    """Found: with `--free-min`, "a segment needs 16777216 bytes, 74430816256 are free"."""
+    config = replace(SMALL, free_bytes_min=5 * SMALL.segment_bytes)
+    log = PlainLog(MemoryDisk(Volume(capacity_bytes=8 * SMALL.segment_bytes)), config)
+    fill(log)
+    with pytest.raises(StoreFull) as refused:
+        log.write(publish(0, 200))
+    error = refused.value
+    assert error.free_bytes > config.segment_bytes
+    assert error.kept_bytes == config.free_bytes_min
+    assert (
+        f"a segment needs {config.segment_bytes} bytes and leaves {config.free_bytes_min} to others "
+        f"(--free-min), {error.free_bytes} are free" in str(error)
+    )
+
+
 @pytest.mark.parametrize("letter", [False, True])
 def test_a_full_disk_keeps_room_for_what_gives_space_back(letter: bool) -> None:
     """Found: publishes took all of the last segment. What was rejected had no room for its copies then, what
