@@ -281,7 +281,8 @@ class Connection:
             epoch: default: a later one than the broker has seen of that name, when this connects first.
             window_bytes: what may be unconfirmed; `send` waits for room.
         Raises:
-            InvalidDefinition: one of these cannot be.
+            InvalidDefinition: one of these cannot be. So raises what publishes where messages of that name
+                and epoch were sent before: these would pass for those. See `numbered_publisher`.
         """
         return Publisher(self._channel, name, epoch, window_bytes)
 

@@ -15,6 +15,8 @@ import trio
 
 from mesh.message import encode_headers
 
+from ..errors import InvalidDefinition
+from ..protocol.calls import greeted
 from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering, ends_of
@@ -201,6 +203,12 @@ class Publisher(Sender):
     def _barrier(self) -> int:
         """The sequence that the next message gets: behind all that were handed over before."""
         return self._packed + self._gathering.barrier()
+
+    def _greeted(self, greeting: Mapping[str, Any]) -> None:
+        """Raises InvalidDefinition: ours would have the sequences of an earlier one's messages, and pass for those."""
+        if not self._packed and greeted(greeting, "next", int):
+            later = "a later one, for under this one messages have been sent before, or None"
+            raise InvalidDefinition("publisher", "epoch", self.epoch, later)
 
     def _gathered(self) -> int:
         return self._gathering.size_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 
 import durable
-from durable.errors import PublisherFenced
+from durable.errors import InvalidDefinition, PublisherFenced
 from mesh.protocol.batch import NUMBERS_END
 from tests.brokers import at, client, drain, numbered, pass_time, serving, shop_at
 from tests.nodes import free_ports
@@ -94,6 +95,25 @@ async def test_an_epoch_that_the_log_does_not_know_of_is_not_given_again(tmp_pat
             await until(lambda publisher=fresh: publisher.epoch > later)
             given.append(fresh.epoch)
     assert len({*given}) == 3
+
+
+async def test_an_epoch_that_was_given_is_not_given_again(tmp_path: Path) -> None:
+    """Found: what the second one sent had the sequences of the first, passed for stored, and was confirmed."""
+    for _ in range(2):
+        async with serving(tmp_path) as broker, client(broker) as shop:
+            await shop.declare_queue("jobs")
+            with suppress(InvalidDefinition):  # The second broker has read of it in its log.
+                async with shop.publisher("till", epoch=5) as publisher:
+                    await publisher.send("", "jobs", b"first")
+            with pytest.raises(InvalidDefinition, match="publisher: epoch is 5: want a later one"):
+                async with shop.publisher("till", epoch=5) as publisher:
+                    await publisher.send("", "jobs", b"second")
+            with pytest.raises(InvalidDefinition, match="publisher: epoch is 5: want a later one"):
+                await publisher.publish("", "jobs", [b"third"])
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        async with shop.publisher("till", epoch=6) as publisher:
+            await publisher.send("", "jobs", b"last")
+        assert await drain(shop, "jobs") == [b"first", b"last"]
 
 
 async def test_behind_the_last_epoch_there_is_none(tmp_path: Path) -> None:
