@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
-from datetime import datetime
+from datetime import MINYEAR, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import trio
 
 from mesh.errors import MeshError
+from mesh.times import FIRST_US, LAST_US
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
@@ -63,7 +64,7 @@ class Records(Feed):
         self._gaps: list[Gap] = []
         """Told, and not handed out with the batch behind them yet."""
         self._start: dict[str, Any] = (
-            {"start": "time", "time_us": int(start.timestamp() * 1e6)}
+            {"start": "time", "time_us": _time_us(start)}
             if isinstance(start, datetime)
             else {"start": start}
         )
@@ -168,3 +169,11 @@ class Records(Feed):
             self._work = Waker()
             self._run_until_closed(stack, partial(self._tell, tunnel))
             self._tunnel, self._stack = tunnel, stack.pop_all()
+
+
+def _time_us(start: datetime) -> int:
+    """Without a zone it is local. Python has no `timestamp` of the first such one, nor of the last in some zones."""
+    try:
+        return int(start.timestamp() * 1e6)
+    except (OverflowError, ValueError):
+        return FIRST_US if start.year == MINYEAR else LAST_US
