@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .errors import InUse as InUse
     from .errors import InvalidDefinition as InvalidDefinition
     from .errors import Malformed as Malformed
+    from .errors import MemoryFull as MemoryFull
     from .errors import NewerFormat as NewerFormat
     from .errors import NoAdministrator as NoAdministrator
     from .errors import NotInLog as NotInLog
@@ -82,7 +83,7 @@ _HOMES = {
         (
             "AccessRefused", "BrokerError", "BrokerLost", "BuiltIn", "ConsumerCancelled",
             "DefinitionConflict", "DurableError", "ExclusiveQueue", "ForeignStore", "InUse",
-            "InternalExchange", "InvalidDefinition", "Malformed", "NewerFormat", "NoAdministrator", "NotInLog",
+            "InternalExchange", "InvalidDefinition", "Malformed", "MemoryFull", "NewerFormat", "NoAdministrator", "NotInLog",
             "PublishError", "PublisherFenced", "QueueFull", "QueueInUse", "RecordDamaged",
             "RecordTooLarge", "SequenceLost", "StoreBusy", "StoreClosed", "StoreError",
             "StoreFailed", "StoreFull", "StoreInUse", "StoreKeyMissing", "StoreKeyWrong",

@@ -23,6 +23,10 @@ class BrokerConfig:
     recent_bytes: int = 24 * MIB
     """Memory for bodies kept per vhost, so that consumers who keep up read no disk."""
 
+    memory_bytes: int = 1024 * MIB
+    """Memory for messages in queues that are in memory only, per vhost; each takes 250 bytes besides. More are
+    refused with MemoryFull."""
+
     publishers_max: int = 100_000
     """Publishers whose last sequences are remembered per vhost; 1.1 KB each. Over that the cluster
     that has most forgets the one that connected longest ago, which may store again what it sends again:
@@ -54,7 +58,7 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            "recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes",
+            "recent_bytes", "memory_bytes", "publishers_max", "queues_max", "checkpoint_bytes",
             "checkpoint_records",
         ):  # fmt: skip
             if getattr(self, name) < 1:

@@ -131,7 +131,7 @@ class PlainVhost:
 
     def __init__(
         self, records: Sequence[Record] = (), store: PlainStore | None = None, *,
-        files: Files | None = None, now_us: int = 0,
+        files: Files | None = None, now_us: int = 0, held_bytes_max: int = 1 << 30,
     ) -> None:  # fmt: skip
         self.store, self.files = store or PlainStore(), files or Files()
         registry, publishers = Registry(), Publishers(1000)
@@ -141,7 +141,7 @@ class PlainVhost:
             if record.position >= start:
                 self.replay(record)
         self.replay.finish(self.store, now_us, self.store.gaps())
-        self.vhost = Vhost("/", registry, publishers, self.store, Bodies(1 << 20))
+        self.vhost = Vhost("/", registry, publishers, self.store, Bodies(1 << 20, held_bytes_max))
         self.registry, self.publishers = registry, publishers
 
     def restarted(

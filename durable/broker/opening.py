@@ -47,7 +47,7 @@ async def open_vhost(
             logger.error("%s: %s", path, missing)
         for unreadable in replay.registry.permissions.unreadable():
             logger.error("%s: %s", path, unreadable)
-        registry, bodies = replay.registry, Bodies(config.recent_bytes)
+        registry, bodies = replay.registry, Bodies(config.recent_bytes, config.memory_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         snapshot = hosted.vhost.snapshot()
         await in_turns(snapshot.steps())  # Nobody gets at it yet, so nobody declares.

@@ -249,7 +249,8 @@ class Connection:
         Args:
             timeout: seconds to wait for that; default: the connection's; inf: for ever.
         Raises:
-            Unroutable, QueueFull, UnknownExchange, AccessRefused, StoreFull: it was not stored.
+            Unroutable, QueueFull, MemoryFull, UnknownExchange, AccessRefused, StoreFull: it was not
+                stored.
             Unconfirmed: unknown. After a timeout it goes on being sent for as long as this node
                 lives, under its own sequence, so that it is stored once; published again it may
                 be stored twice. A note tells what was refused for certain.

@@ -40,6 +40,7 @@ LOG_SIZES = {
 }
 BROKER_SIZES = {
     "--recent-size": ("recent_bytes", "of recent messages kept in memory, per vhost"),
+    "--memory-size": ("memory_bytes", "of messages in queues that are in memory only, per vhost"),
     "--capture-size": ("capture_bytes", "of one pattern's messages that may wait to be stored"),
     "--checkpoint-size": ("checkpoint_bytes", "of settlements after which indexes are written down"),
     "--window-size": (

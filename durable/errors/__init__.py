@@ -23,6 +23,7 @@ DurableError (MeshError)
 ├── PublishError              abstract: why a message was not stored
 │   ├── Unroutable            mandatory, and no queue wants it
 │   ├── QueueFull             a queue that refuses when full has no room
+│   ├── MemoryFull            queues that are in memory only take all that they may
 │   ├── RecordTooLarge        more than a segment of the log takes
 │   ├── PublisherFenced       a later epoch of the same publisher has taken over
 │   ├── SequenceLost          sent again so late that nobody knows if it was stored
@@ -71,6 +72,7 @@ from .sessions import BrokerError as BrokerError
 from .sessions import BrokerLost as BrokerLost
 from .sessions import ConsumerCancelled as ConsumerCancelled
 from .sessions import Malformed as Malformed
+from .sessions import MemoryFull as MemoryFull
 from .sessions import PublisherFenced as PublisherFenced
 from .sessions import PublishError as PublishError
 from .sessions import QueueFull as QueueFull

@@ -59,6 +59,17 @@ class QueueFull(PublishError):
         self.queue, self.max_length, self.max_length_bytes = queue, max_length, max_length_bytes
 
 
+class MemoryFull(PublishError):
+    """Messages of queues in memory take `held_bytes` of the broker's, `limit_bytes` may be taken. Not stored anywhere;
+    try again later."""
+
+    def __init__(self, held_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"queues in memory hold {held_bytes} bytes, of {limit_bytes} that they may: consume, then send again"
+        )
+        self.held_bytes, self.limit_bytes = held_bytes, limit_bytes
+
+
 class RecordTooLarge(PublishError):
     """`size_bytes` were to be stored at once, a segment takes `limit_bytes`. Not stored."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from ..errors import MemoryFull
 from ..log.record import Buffer
 
 MEMORY = 1 << 62
@@ -13,7 +14,7 @@ holds positions as signed numbers."""
 COPIED_BYTES = 1024
 """Up to here a recent body is copied: a view of it takes as much again, and holds all it was received with."""
 ENTRY_BYTES = 250
-"""What a recent body takes besides its bytes."""
+"""What a body takes besides its bytes."""
 READ_PART = 6
 """A body takes up to three times what its record takes in the log: two reads of this part are kept at a time."""
 
@@ -21,8 +22,13 @@ READ_PART = 6
 class Bodies:
     """Of one vhost. A body is a whole batch, or a group."""
 
-    def __init__(self, recent_bytes_max: int) -> None:
-        self.recent_bytes_max = recent_bytes_max
+    def __init__(self, recent_bytes_max: int, held_bytes_max: int) -> None:
+        """
+        Args:
+            recent_bytes_max: of those that are in the log as well.
+            held_bytes_max: of those that are not: then `is_full`.
+        """
+        self.recent_bytes_max, self.held_bytes_max = recent_bytes_max, held_bytes_max
         self._recent: OrderedDict[int, Buffer] = OrderedDict()
         self.recent_bytes = 0
         self._ahead: set[int] = set()
@@ -31,6 +37,15 @@ class Bodies:
         self._held: dict[int, tuple[Buffer, int]] = {}
         self._next = MEMORY
         self.held_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """No more is to be held."""
+        return self.held_bytes >= self.held_bytes_max
+
+    def full(self) -> MemoryFull:
+        """What is told of that."""
+        return MemoryFull(self.held_bytes, self.held_bytes_max)
 
     @property
     def read_bytes_max(self) -> int:
@@ -69,7 +84,7 @@ class Bodies:
         position = self._next
         self._next += 1
         self._held[position] = (body, references)
-        self.held_bytes += len(body)
+        self.held_bytes += len(body) + ENTRY_BYTES
         return position
 
     def release(self, position: int) -> None:
@@ -78,7 +93,7 @@ class Bodies:
         if references > 1:
             self._held[position] = (body, references - 1)
         else:
-            self.held_bytes -= len(body)
+            self.held_bytes -= len(body) + ENTRY_BYTES
 
     def get(self, position: int) -> Buffer | None:
         """None: it has to be read from the log, or was in memory only and is gone."""

@@ -232,7 +232,10 @@ class Intake:
                 names = tuple(name for name in names if not is_cycle(name, properties.deaths))
             if names:
                 members = [self._member(name) for name in names]
-                plan.store(part, members, properties.priority, properties.ttl_us)
+                if self._bodies.is_full and not all(one.logged for one in members):
+                    plan.refuse(part, self._bodies.full())
+                else:
+                    plan.store(part, members, properties.priority, properties.ttl_us)
             elif properties.mandatory:
                 plan.refuse(part, Unroutable(properties.exchange, part.topic))
             else:

@@ -116,3 +116,21 @@ async def test_a_queue_that_nobody_reads_grows_on_the_disk_and_not_in_memory(
             await consume(shop, ledger, parts * each, padding)
     ledger.check()
     assert not ledger.redelivered
+
+
+async def test_queues_in_memory_take_so_much_of_it_and_no_more(tmp_path: Path) -> None:
+    """Whoever publishes there is told so; the others, and whoever consumes, go on."""
+    config = replace(SMALL, memory_bytes=MIB)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", durability="memory")
+        await shop.declare_queue("stored")
+        ledger, size_bytes = Ledger(), 10_000
+        with pytest.raises(durable.MemoryFull) as full:
+            for number in range(2 * MIB // size_bytes):
+                await publish(shop, ledger, range(number, number + 1), size_bytes)
+        assert full.value.limit_bytes == MIB <= full.value.held_bytes < MIB + 2 * size_bytes
+        assert broker.hosted("/").vhost.bodies.held_bytes == full.value.held_bytes
+        await shop.publish("", "stored", b"goes on")
+        await consume(shop, ledger, len(ledger.confirmed), size_bytes)
+        ledger.check()
+        await publish(shop, ledger, range(1000, 1001), size_bytes)

@@ -51,7 +51,7 @@ class Shelf:
 
 
 def fetching(shelf: Shelf) -> tuple[Fetching, Bodies]:
-    bodies = Bodies(RECENT_BYTES)
+    bodies = Bodies(RECENT_BYTES, held_bytes_max=0)
     return Fetching(shelf.read, bodies), bodies
 
 
@@ -122,7 +122,7 @@ async def test_a_body_that_is_kept_holds_nothing_of_what_it_was_read_with() -> N
         window[:] = bytes(record.contents)
         return [Record(record.header, memoryview(window))]
 
-    bodies = Bodies(RECENT_BYTES)
+    bodies = Bodies(RECENT_BYTES, held_bytes_max=0)
     assert len(body(1)) > COPIED_BYTES, "what is smaller is copied anyway"
     assert await Fetching(read, bodies).body(1) == body(1)
     window.clear()  # BufferError while there is a view of it.

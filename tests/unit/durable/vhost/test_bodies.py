@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("size_bytes", [1, 100, COPIED_BYTES, COPIED_BYTES + 1, 100_000])
 def test_recent_bodies_take_as_much_memory_as_they_are_given(size_bytes: int) -> None:
-    bodies, count = Bodies(MIB), 2 * MIB // size_bytes
+    bodies, count = Bodies(MIB, MIB), 2 * MIB // size_bytes
     tracemalloc.start()
     try:
         for position in range(1000, 1000 + min(count, 20_000)):
@@ -28,7 +28,7 @@ def test_recent_bodies_take_as_much_memory_as_they_are_given(size_bytes: int) ->
 
 
 def test_a_small_body_holds_nothing_of_what_it_came_with() -> None:
-    bodies, received = Bodies(MIB), bytearray(b"one" + bytes(10_000))
+    bodies, received = Bodies(MIB, MIB), bytearray(b"one" + bytes(10_000))
     bodies.keep(1, memoryview(received)[:3])
     received.clear()  # BufferError while there is a view of it.
     assert bodies.get(1) == b"one"
@@ -36,7 +36,7 @@ def test_a_small_body_holds_nothing_of_what_it_came_with() -> None:
 
 def test_all_that_is_read_at_once_is_still_there_when_the_last_is_kept() -> None:
     """However small: readers take one after the other."""
-    bodies = Bodies(MIB)
+    bodies = Bodies(MIB, MIB)
     body = make_batch(0, [b""], key="").raw()
     count = bodies.read_bytes_max // (HEADER_BYTES + len(body))
     for position in range(count):

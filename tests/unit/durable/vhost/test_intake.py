@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from durable.definition_forms import read, to_plain
-from durable.definitions import QueueDefinition
+from durable.definitions import BindingDefinition, QueueDefinition
 from durable.errors import InvalidDefinition, Malformed, StoreBusy, StoreFull
 from durable.protocol.failures import put_together
 from durable.protocol.properties import Properties
@@ -138,6 +138,39 @@ def test_memory_queues_are_held_and_released() -> None:
     queue.purge()
     one.flush()
     assert not one.vhost.bodies.held_bytes
+
+
+def test_queues_in_memory_take_so_much_of_it_and_no_more() -> None:
+    """Found: without a `max_length` they took all there is. Those on the disk go on, as does whoever consumes."""
+    one = PlainVhost(held_bytes_max=3_000)
+    for name, durability in (("q", "memory"), ("logged", "disk")):
+        plain = to_plain(QueueDefinition(name=name, durability=durability))
+        one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+        for exchange in ("amq.direct", "amq.fanout"):
+            key = name if exchange == "amq.direct" else ""
+            binding = BindingDefinition(exchange=exchange, destination=name, key=key)
+            one.change([changes.BIND, to_plain(binding)])
+    one.commit()
+    publisher, bodies = one.publishers.open(PUBLISHER, 1, 0), one.vhost.bodies
+
+    def publish(key: str, exchange: str = "amq.direct") -> list[tuple[str, int]]:
+        batch = make_batch(publisher.next, [bytes(900)], key=key, properties=Properties(exchange))
+        found = one.vhost.publish(publisher, [batch], anybody, 0)
+        one.commit()
+        return [(refusal.code, refusal.count) for refusal in found]
+
+    assert [publish("q") for _ in range(3)] == [[]] * 3
+    assert publish("q") == [("MemoryFull", 1)]
+    assert publish("", "amq.fanout") == [("MemoryFull", 1)], "in all of them or in none"
+    assert publish("logged") == []
+    assert 3_000 <= bodies.held_bytes < 3_000 + 900 + 500
+    queue = one.registry.queue("q")
+    assert (queue.ready, one.registry.queue("logged").ready) == (3, 1)
+    assert one.vhost.intake.counts.refused == 2
+    queue.purge()
+    one.flush()
+    assert publish("", "amq.fanout") == []
+    assert (queue.ready, one.registry.queue("logged").ready) == (1, 2)
 
 
 def test_a_queue_that_is_deleted_holds_nothing() -> None:
