@@ -234,6 +234,18 @@ class Inbox:
         if len(self._streams) > STREAMS_MAX:
             self._streams.popitem(last=False)
 
+    def take_over(self, link: Link) -> int:
+        """`link` is new. What waits of its peer, and came by links before it, is returned by this one: how many
+        bytes that are."""
+        before = {one for one in self._from if one is not None and one.peer == link.peer}
+        if not before:
+            return 0
+        for entry in self._entries:
+            if entry.link in before:
+                entry.link = link
+        waiting = self._from[link] = sum(self._from.pop(one) for one in before)
+        return waiting
+
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
         """Keep count of what waits from one publisher. False: too much, by any reading of its credit.
 

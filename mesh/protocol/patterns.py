@@ -259,8 +259,10 @@ class Patterns:
 
     def announce_inbox(self, link: Link, inbox: Inbox) -> None:
         policy = POLICIES.index(inbox.policy)
-        body = encode_values(".".join(inbox.pattern), policy, inbox.limit_bytes)
-        link.send_control(Kind.SUBSCRIBE, inbox.ident, body)
+        values = [".".join(inbox.pattern), policy, inbox.limit_bytes]
+        if waiting_bytes := inbox.take_over(link):
+            values.append(waiting_bytes)
+        link.send_control(Kind.SUBSCRIBE, inbox.ident, encode_values(*values))
         self._touched(link)
 
     def take(self, inbox: Inbox, now_s: float) -> Delivery:
@@ -292,11 +294,11 @@ class Patterns:
 
     def _on_subscribe(self, link: Link, record: Received, _now_s: float) -> None:
         _, ident, data, start, end = record
-        pattern, policy, window = decode_values(
-            bytes(data[start:end]), "SUBSCRIBE", (str, int, int)
+        pattern, policy, window, waiting = decode_values(
+            bytes(data[start:end]), "SUBSCRIBE", (str, int, int), added=(0,)
         )
         remote = self._remote.setdefault(link, {})
-        if ident in remote or not 0 <= policy < len(POLICIES) or window < 1:
+        if ident in remote or not 0 <= policy < len(POLICIES) or window < 1 or waiting < 0:
             raise RemoteProtocolError(f"SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
         if len(remote) >= self._config.subscriptions_max:
             raise RemoteProtocolError(f"more than {self._config.subscriptions_max} subscriptions")
@@ -304,7 +306,8 @@ class Patterns:
             tokens = read_pattern(pattern)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
-        subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, window)
+        credit = window - waiting
+        subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, credit)
         remote[ident] = subscription
         self.interest.add(tokens, subscription)
         self._subscribed()

@@ -43,6 +43,37 @@ async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> N
     assert abs(taken[0] - taken[1]) < 5
 
 
+async def test_a_reader_that_stands_still_keeps_its_limit_however_often_its_link_is_lost() -> None:
+    """Found: `limit_bytes` more of the same publisher with every link that came anew."""
+    async with node("pub") as pub, node("sub", pub) as sub:
+        await linked(pub, sub)
+        async with (
+            sub.subscribe("t", when_full="block", limit_bytes=2000) as messages,
+            trio.open_nursery() as nursery,
+        ):
+            await subscribed(pub, "t")
+            count = 0
+
+            async def publish() -> None:
+                nonlocal count
+                while True:
+                    await pub.publish("t", count.to_bytes(500))
+                    count += 1
+
+            nursery.start_soon(publish)
+            (inbox,) = sub._core.patterns.inboxes.values()
+            for _ in range(4):
+                await until(lambda: bool(pub._driver.topics_freed))
+                assert inbox.statistics().waiting_bytes <= 2000
+                (before,) = pub._core.patterns.interest.match("t")
+                (link,) = sub._core.peering.links.values()
+                sub._core.peering.fail(link, "for the test", now_s=trio.current_time())
+                await until(lambda: pub._core.patterns.interest.match("t") not in ([], [before]))
+            numbers = [int.from_bytes((await anext(messages)).payload) for _ in range(20)]
+            assert numbers == sorted(set(numbers)), "and the publisher goes on"
+            nursery.cancel_scope.cancel()
+
+
 async def test_who_publishes_to_ever_new_topics_waits_as_well() -> None:
     """Found: one message of each was taken, however many."""
     async with node("pub") as pub, node("sub", pub) as sub:

@@ -318,7 +318,7 @@ def test_a_peer_subscribes_and_unsubscribes() -> None:
     [
         subscribe("a..b"), subscribe(""), subscribe("a.>.b"), subscribe(policy=3),
         subscribe(policy=-1), subscribe(window=0), subscribe(window=-1), b"", encode_values("t", 1),
-        subscribe("x" * 256), encode_values(b"t", 0, 1),
+        subscribe("x" * 256), encode_values(b"t", 0, 1), encode_values("t", 2, 1000, -1),
     ],
 )  # fmt: skip
 def test_impossible_subscriptions_are_refused(body: bytes) -> None:
@@ -391,6 +391,31 @@ def test_credit_for_what_was_sent_before_the_subscription_is_no_crime() -> None:
         1000,
         1000,
     ]
+
+
+def test_a_new_link_has_the_credit_that_earlier_ones_left() -> None:
+    """Found: each was given a whole window, so a reader that stood still kept as much for every link."""
+    publisher, subscriber = Bench(), Bench()
+    batches = [make_batch(first, [b"x" * 31]) for first in range(3)]
+    size, window = batches[0].size_bytes, 4 * batches[0].size_bytes
+    inbox = subscriber.subscribe("t", BLOCK, window)
+    for batch in batches:
+        subscriber.record(Kind.BATCH, 1, batch.raw())
+    subscriber.patterns.link_down(subscriber.link, "lost", NOW_S)
+    subscriber.patterns.take(inbox, NOW_S)
+    link = make_link()
+    subscriber.patterns.link_up(link, ())
+    subscriber.patterns.link_up(stranger := make_link(b"s" * 16), ())
+    assert take_records(stranger) == [(Kind.SUBSCRIBE, 1, encode_values("t", 2, window))]
+    (said,) = take_records(link)
+    publisher.record(*said)
+    assert credit(publisher) == window - 2 * size
+    subscriber.record(Kind.BATCH, 1, make_batch(3, [b"x" * 31]).raw(), link)
+    while inbox:
+        subscriber.patterns.take(inbox, NOW_S)
+    subscriber.timers.run(NOW_S + OWED_S)
+    returned = [decode_values(body, "", (int,))[0] for _, _, body in take_records(link)]
+    assert sum(returned) == 3 * size
 
 
 # Other records, and links
