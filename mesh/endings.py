@@ -83,6 +83,10 @@ class Endings:
             return False
         return received_bytes < handshake_bytes
 
+    def said_nothing(self, key: Hashable) -> bool:
+        """Whether its peer ended it without a word: whoever takes connections for one that is away does so."""
+        return self._received_bytes(key) in SAID_NOTHING
+
     def _received_bytes(self, key: Hashable) -> int | None:
         """None: it is not known any more."""
         kept = self._kept.get(key)
@@ -101,7 +105,7 @@ class Endings:
         what, self._failed = self._failed or (STRANGER if fell_short else None), None
         if what is None:
             return None
-        if what == BROKEN_OFF and self._received_bytes(key) in SAID_NOTHING:
+        if what == BROKEN_OFF and self.said_nothing(key):
             self.forget(key)
             return ""
         return STRANGER if self.was_plain(key, now_s) else what
