@@ -33,7 +33,7 @@ from mesh.protocol.peering import OVERHEARD_S
 from mesh.protocol.request import PREFIX, SENT, Pending
 from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
-from mesh.protocol.values import load_values
+from mesh.protocol.values import encode_values, load_values
 from security.announcement import read_announcement
 from security.keyring import NetworkKeyring
 from tests.machines import LANES, LIMITS, ME
@@ -81,12 +81,15 @@ def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US, **sett
     return core
 
 
-def dial(core: Core, node: bytes, lane: int = CONTROL, target: bytes = ME) -> None:
+def dial(
+    core: Core, node: bytes, lane: int = CONTROL, target: bytes = ME, at: bytes | None = None
+) -> None:
     hello = Hello(
         lane=lane, node=node, target=target, link_id=node, resume=False, expects=1,
         limits=LIMITS.told(), announcement=announce(node),
     )  # fmt: skip
-    core.received(node + b"%d" % lane, "x", greeting(lane, Kind.HELLO, hello.encode()), 0.0)
+    conn = at or node + b"%d" % lane
+    core.received(conn, "x", greeting(lane, Kind.HELLO, hello.encode()), core._now_s)
 
 
 def link(core: Core, node: bytes) -> None:
@@ -206,6 +209,64 @@ def test_what_waited_for_room_is_told_the_time_it_has_left_when_it_leaves() -> N
     ]  # fmt: skip
     left_ms, _, _, _ = PREFIX.unpack_from(head)
     assert left_ms == 1000
+
+
+def leaving(core: Core) -> list[Frame]:
+    """What has left since the last time."""
+    core.flush(core._now_s)
+    frames = [Frame(one[1]) for one in core.out if isinstance(one, tuple)]
+    core.out.clear()
+    return frames
+
+
+def test_what_came_before_its_link_was_up_is_taken_then_and_kept_no_longer() -> None:
+    core = make_core(Shell())
+    dial(core, SMALLER)
+    record = pack_record(Kind.SUBSCRIBE, 1, encode_values("t", 0, 1000))
+    core.received(SMALLER + b"%d" % CONTROL, "x", pack_frame(CONTROL, 1, 0, 0, 1, [record]), 0.0)
+    assert not core.patterns.wanted()
+    dial(core, SMALLER, DATA)
+    assert core.patterns.wanted() == {"t"}
+    assert core.peering.links[SMALLER].early == []
+
+
+def hear(core: Core, sequence: int, now_s: float) -> None:
+    frame = pack_frame(DATA, sequence, 0, 0, 0, [])
+    core.received(SMALLER + b"%d" % DATA, "x", frame, now_s)
+
+
+def test_what_waited_for_a_path_leaves_with_it_and_not_with_the_next_heartbeat() -> None:
+    core = make_core(Shell())
+    link(core, SMALLER)
+    up = core.peering.links[SMALLER]
+    hear(core, 1, 0.0)
+    leaving(core)
+    core.lost(SMALLER + b"%d" % DATA, 1.0)
+    up.outbox.push(REQUESTS, Kind.REPLY, 1, b"waits")
+    core.touch(up)
+    assert leaving(core) == []
+    dial(core, SMALLER, DATA, at=b"anew")
+    assert [one[0] for frame in leaving(core) for one in frame.records] == [
+        Kind.WELCOME,
+        Kind.REPLY,
+    ]
+
+
+def test_what_came_after_an_acknowledgement_has_a_delay_of_its_own() -> None:
+    """Not the rest of the one before, nor as long as nothing else is said."""
+    core = make_core(Shell(), ack_delay_s=0.05)
+    link(core, SMALLER)
+    up = core.peering.links[SMALLER]
+    leaving(core)
+    hear(core, 1, 0.0)
+    assert leaving(core) == []
+    up.outbox.push(REQUESTS, Kind.REPLY, 1, b"takes it along")
+    core.touch(up)
+    assert [frame.ack_data for frame in leaving(core)] == [1]
+    hear(core, 2, 0.02)
+    for now_s, acked in ((0.02, []), (0.05, []), (0.06, []), (0.07, [2])):
+        core.tick(now_s)
+        assert [frame.ack_data for frame in leaving(core)] == acked
 
 
 def loads_told(core: Core) -> list[object]:

@@ -73,6 +73,16 @@ def test_attach_sends_again_what_the_peer_lacks_and_counts_it() -> None:
     assert (statistics.resumes, statistics.frames_sent_again) == (1, 1)
 
 
+def test_acknowledges_by_an_eighth_of_the_window_that_both_agreed_on() -> None:
+    """By its own, which may be larger than all that the peer sends, it would do so by the timer alone."""
+    link = make_link(window_bytes=1 << 20)
+    link.adopt(agreed(link.limits, theirs(8192, 2048)))
+    feed(link, pack_record(Kind.REPLY, 1, bytes(900)))
+    assert not link.ack_now()
+    feed(link, pack_record(Kind.REPLY, 2, bytes(100)), sequence=2)
+    assert link.ack_now()
+
+
 def test_limits_both_ends_agreed_on_are_kept() -> None:
     link = make_link(window_bytes=1 << 20, frame_bytes_max=1 << 16, chunk_bytes=1 << 14)
     link.adopt(agreed(link.limits, theirs(4096, 1024)))
