@@ -336,6 +336,20 @@ def test_a_refused_resumption_gives_the_link_up(reason: str) -> None:
     assert not bench.peering.links
 
 
+def test_a_link_that_is_given_up_while_it_is_dialled_again_is_not_resumed_by_the_answer() -> None:
+    bench = Bench()
+    link = bench.link_to()
+    assert link.data.conn is not None
+    bench.peering.lost(link.data.conn, bench.now_s)
+    dial, hello, _ = bench.take()
+    assert isinstance(dial, Dial)
+    bench.peering.fail(link, "for the test", now_s=bench.now_s)
+    assert ("hang up", dial.conn) in kinds(bench.take())
+    with pytest.raises(RemoteProtocolError):
+        bench.welcomed([hello], announce(SMALLER))
+    assert not link.up
+
+
 # Addresses without a name
 
 

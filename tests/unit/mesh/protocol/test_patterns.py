@@ -463,6 +463,18 @@ def test_nothing_remains_of_a_link_that_is_gone(left: bool) -> None:
     patterns.link_down(make_link(), "a stranger", NOW_S)
 
 
+def test_who_waits_for_room_on_the_way_to_one_that_is_gone_goes_on() -> None:
+    bench = Bench()
+    bench.record(Kind.SUBSCRIBE, 7, subscribe(policy=2, window=1 << 20))
+    while bench.publish("t", bytes(1000)):
+        pass
+    assert credit(bench) > 1 << 19, "it is the outbox that is full"
+    bench.patterns.link_down(bench.link, "lost", NOW_S)
+    publisher = bench.patterns.publisher
+    assert publisher.retry() == [publisher.streams["t"]]
+    assert not publisher.waiting
+
+
 def test_idempotent_targets_are_those_the_member_named() -> None:
     bench = Bench()
     bench.patterns.link_up(bench.link, ("shop/get",))
