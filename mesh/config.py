@@ -194,7 +194,7 @@ class MeshConfig:
     """Subscriptions of this node, and of one peer at this node."""
 
     tunnels_max: int = 10_000
-    """Open tunnels of this node, both directions together."""
+    """Open tunnels of this node, both directions together; and handlers of tunnels that run."""
 
     topics_max: int = 100_000
     """Topics whose sequence this node remembers as a publisher; idle ones go first."""

@@ -276,6 +276,7 @@ def _serve(
     def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
         tunnel = Tunnel(driver, end)
         driver.handling.add(tunnel)
+        core.patterns.tunnels.handlers += 1
         nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver, complaints)
 
     driver.tunnel_opened = opened
@@ -293,3 +294,4 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, complaints: 
         complaints.log(f"tunnel handler of {tunnel.target!r}", error)
     finally:
         driver.handling.discard(tunnel)
+        driver.core.patterns.tunnels.handlers -= 1

@@ -35,6 +35,8 @@ class TunnelTable:
         self.endpoints: dict[str, dict[str, Endpoint]] = {}
         """What can be opened here, by cluster and name."""
         self.draining = False
+        self.handlers = 0
+        """That run, of tunnels opened to here; kept by the shell. One may outlive its tunnel."""
         self._ends: dict[tuple[Link, bool, int], TunnelEnd] = {}
         self.opened = self.accepted = self.refused = self.broken = self.closed = self.late = 0
 
@@ -200,7 +202,7 @@ class TunnelTable:
             return "no_such_endpoint", "", 0
         if found.allow is not None and link.cluster not in found.allow:
             return "not_allowed", "", 0
-        if len(self._ends) >= self._tunnels_max:
+        if max(len(self._ends), self.handlers) >= self._tunnels_max:
             return "busy", "tunnels_max", self._tunnels_max
         return "busy" if self.draining else "", "", 0
 

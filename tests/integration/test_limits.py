@@ -276,3 +276,33 @@ async def test_a_member_that_breaks_the_protocol_on_its_link_loses_it(
 
         await until(linked_anew)
         assert web.id in {one.node for one in victim.members("web")}
+
+
+async def test_handlers_of_tunnels_that_broke_count_as_long_as_they_run() -> None:
+    """Found: who opened and broke off, again and again, had a handler more each time, whatever the limit."""
+    service = mesh.Service("archive")
+    running, let_go = 0, trio.Event()
+
+    @service.tunnel
+    async def busy_elsewhere(tunnel: mesh.Tunnel) -> None:
+        nonlocal running
+        running += 1
+        await let_go.wait()
+        running -= 1
+
+    async with node(service, tunnels_max=3) as member, node("shop", member) as shop:
+        await linked(shop, member)
+
+        async def break_off() -> None:
+            async with shop.open_tunnel("archive") as tunnel:
+                tunnel.abort("for the test")
+
+        for _ in range(3):
+            await break_off()
+        await until(lambda: not member.statistics().tunnels)
+        with pytest.raises(mesh.Overloaded, match="tunnels_max is 3"):
+            await break_off()
+        assert running == 3
+        let_go.set()
+        await until(lambda: not running)
+        await break_off()
