@@ -107,13 +107,14 @@ class KeysUnusable(CaptureError):
 
 
 class DataLost(CaptureError):
-    """Something that was to be read is gone: `what`."""
+    """Something that was to be read is gone: `what`; how what is left is read: `advice`."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}; with failOnDataLoss=false, or by `mesh capture` or `mesh replay` when they are run "
-            "again, what is left is read"
-        )
+    def __init__(
+        self, what: str,
+        advice: str = "with failOnDataLoss=false, or by `mesh capture` or `mesh replay` when they are run "
+        "again, what is left is read",
+    ) -> None:  # fmt: skip
+        super().__init__(f"{what}; {advice}")
         self.what = what
 
 

@@ -88,7 +88,10 @@ class Catalog:
                 return plan()
             except FileNotFoundError:
                 self.look()
-        raise DataLost(f"segments were freed {ATTEMPTS} times while they were counted")
+        raise DataLost(
+            f"segments were freed {ATTEMPTS} times while they were counted",
+            "run again, it reads what is left",
+        )
 
     def check(self) -> None:
         """Raises NothingSelected: what the options name is not there."""

@@ -61,7 +61,7 @@ def read(
             # Of one that was cut while it was read, or became a spare, some is given already.
             carried = [] if begun else elsewhere.of(one)
             left = " but for what compaction carried" if carried else ""
-            logger.warning("%s: %d bytes skipped%s", error, one.size_bytes, left)
+            logger.warning("%s: %d bytes skipped%s", error.what, one.size_bytes, left)
             ranges.extendleft(reversed(carried))
 
 

@@ -16,7 +16,7 @@ from spark.capture.stored import StoredLog
 from spark.errors import DataLost, InvalidOption
 from tests.captures import Captured
 from tests.stores import flip
-from tests.unit.spark.loading import loaded
+from tests.unit.spark.loading import loaded, planned, rows_of
 from tests.unit.spark.streams import Stream
 
 EVERYTHING = 180
@@ -218,5 +218,20 @@ def test_segments_that_are_freed_for_ever_end_the_query(
         while captured.segment_of(captured.publish([number], [b"x" * 200])) <= number:
             pass
     freeing(captured, list(range(1, segments)))
-    with pytest.raises(DataLost, match=f"freed {ATTEMPTS} times while they were counted"):
+    with pytest.raises(DataLost, match=f"freed {ATTEMPTS} times while they were counted") as caught:
         anew(captured, how)
+    assert "failOnDataLoss" not in str(caught.value), "it was given, and spares nobody this"
+
+
+def test_a_task_that_was_told_to_go_on_is_not_told_how(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: its log advised failOnDataLoss=false in each line, whose query had it."""
+    captured, _ = written(tmp_path)
+    captured.snapshot()
+    (work,) = planned(tmp_path)
+    captured.free(1)
+    assert rows_of(tmp_path, work, failOnDataLoss="false")
+    (told,) = caplog.messages
+    assert told.startswith("msgs.0000000001 was freed while it was to be read")
+    assert "failOnDataLoss" not in told
