@@ -175,6 +175,8 @@ def vhosts(data: Path) -> list[str]:
     names: list[str] = []
     for path in sorted((data / FOLDER).glob("*")):
         name = _name(RealDirectory(path))
+        if directory_name(name) != path.name and is_vhost(path):
+            name = _name(RealDirectory(path))  # A broker beside us may have made it since.
         if directory_name(name) == path.name:
             names.append(name)
         elif is_vhost(path):

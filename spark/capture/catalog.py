@@ -61,9 +61,10 @@ class Catalog:
         """Raises NoCapture: no broker ever stored anything here; UnknownVhost: there is no such vhost."""
         with opening(self._data):
             if not self.log.path.is_dir() or is_going(self.log.path.parent):
-                names = list(vhosts(self._data))
-                hint = f"there is {', '.join(names) or 'none'}"
-                raise UnknownVhost(self._options.vhost, names, hint)
+                asked = self._options.vhost
+                # Of one whose log is not there, or not yet, the name may be.
+                names = [one for one in vhosts(self._data) if one != asked]
+                raise UnknownVhost(asked, names, f"there is {', '.join(names) or 'none'}")
 
     def look(self) -> None:
         """Take in what has been written since.

@@ -408,11 +408,13 @@ def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_capture(tmp_path: Path) -> None:
+    """Found: of a vhost whose log is not there, or not yet: "no vhost '/': did you mean '/'?"."""
     for name, error, match in (
         ("nowhere", NoCapture, "no such directory"),
         ("no\nwhere", NoCapture, r"^'.*no\\nwhere': no such directory"),
         ("empty", NoCapture, "there is no `vhosts` in it"),
         ("hollow", UnknownVhost, "no vhost '/': there is none$"),
+        ("cut off", UnknownVhost, "no vhost '/': there is none$"),
         ("unused", NoCapture, "nothing was ever stored here"),
         ("foreign", ForeignStore, "it holds photo.jpg"),
     ):
@@ -422,9 +424,11 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
             data.mkdir()
         if name == "hollow":
             (data / "vhosts").mkdir()
-        if name in ("unused", "foreign"):
+        if name in ("cut off", "unused", "foreign"):
             log.mkdir(parents=True)
             (log.parent / "vhost").write_text("/")
+        if name == "cut off":
+            log.rmdir()
         if name == "foreign":
             (log / "photo.jpg").write_bytes(b"x")
         with pytest.raises(error, match=match) as caught:

@@ -132,6 +132,22 @@ def test_a_name_that_was_damaged_is_written_anew() -> None:
     assert has(volume, "shop")
 
 
+def test_a_vhost_that_is_made_while_they_are_listed_is_not_told_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: by a reader beside a broker, as one with another's name, for `salvage` to copy."""
+    look = directory.is_vhost
+
+    def looked(path: Path) -> bool:
+        make_vhost(tmp_path, "shop")
+        return look(path)
+
+    monkeypatch.setattr(directory, "is_vhost", looked)
+    (vhost_path(tmp_path, "shop") / "log").mkdir(parents=True)
+    assert vhosts(tmp_path) == ["shop"]
+    assert not caplog.messages
+
+
 def test_the_data_directory_is_there_after_a_power_cut_and_for_its_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
