@@ -43,6 +43,7 @@ LOOK_S = 0.5
 SURVEYED = "queue", "partition", "timestamp"
 SAMPLED = "queue", "partition", "offset"
 TOPICS_TOLD = 20
+WORKER_GONE = "Python worker exited unexpectedly"
 NO_TOPIC = (
     r"^$|^\.|\.\.|\.$|"
     r"[\x00-\x20*>\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -335,7 +336,7 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 @contextmanager
 def one_line() -> Iterator[None]:
     """Spark's exceptions have our text between two stacks, or its own in the first line."""
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     try:
@@ -344,7 +345,10 @@ def one_line() -> Iterator[None]:
         raise
     except (Py4JNetworkError, ConnectionError):
         raise CaptureError("Spark's JVM was killed, or there was no memory left for it") from None
-    except PySparkException as error:
-        found = said(error)
-        lines = [one.strip() for one in str(error).splitlines() if one.strip()]
-        raise CaptureError(found or lines[0].partition(" SQLSTATE")[0]) from error
+    except (PySparkException, Py4JJavaError) as error:  # The latter: a job that was cancelled, ...
+        text = str(error)
+        lines = [one.strip() for one in text.splitlines() if one.strip()]
+        first = lines[0] if isinstance(error, PySparkException) else lines[1].removeprefix(": ")
+        if WORKER_GONE in first:
+            first = "a worker process of Spark was killed, or there was no memory left for it"
+        raise CaptureError(said(error) or first.partition(" SQLSTATE")[0]) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from durable.client.connection import Connection
 from spark.errors import CaptureError
 from spark.replay.errors import QueueMissing
 from spark.replay.plan import QUEUES, TOPICS, Destination, ReplayPlan, read_destination
-from spark.replay.replay import Replayed, replay
+from spark.replay.replay import Replayed, one_line, replay
 from tests.brokers import drain, node_of, numbered
 from tests.spark.sinks import in_spark, ready, two_brokers, way_into
 
@@ -202,3 +204,15 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(
                 await replayed(session, tmp_path, broker, wrong)
             assert "\n" not in str(caught.value)
         assert (await target.statistics())["queues"] == {}
+
+
+def killed(_: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_was_killed_is_told_in_one_line(session: SparkSession) -> None:
+    """Found: as for want of memory. The command ended with a stack of two screens, without its report."""
+    with pytest.raises(CaptureError) as caught, one_line():
+        session.range(1).mapInArrow(killed, "id long").collect()
+    told = "a worker process of Spark was killed, or there was no memory left for it"
+    assert str(caught.value) == told
