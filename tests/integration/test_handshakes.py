@@ -19,6 +19,7 @@ from tests.integration.test_security import (
     server_endpoint,
     warnings,
 )
+from tests.loopback import ANY_PORT, HOST
 from tests.nodes import free_ports, linked, node
 from tests.waiting import PATIENCE_S, until
 
@@ -71,15 +72,15 @@ async def test_who_hangs_up_without_a_word_has_said_nothing_of_keys(
     """Found: at an address where a proxy takes connections and reaches nobody, a node was said not to take our key."""
     ports = free_ports(5)
     async with trio.open_nursery() as nursery:
-        proxies = [Proxy(("127.0.0.1", ports + 4)) for _ in range(2)]  # Nobody is there.
+        proxies = [Proxy((HOST, ports + 4)) for _ in range(2)]  # Nobody is there.
         for at, proxy in enumerate(proxies, ports + 2):
-            await nursery.start(proxy.serve, ("127.0.0.1", at))
+            await nursery.start(proxy.serve, (HOST, at))
         ways = {
-            "advertise": f"tcp://127.0.0.1:{ports + 2}-{ports + 3}", "handshake_s": 0.1,
-            "listen": f"tcp://127.0.0.1:{ports}-{ports + 1}",
+            "advertise": f"tcp://{HOST}:{ports + 2}-{ports + 3}", "handshake_s": 0.1,
+            "listen": f"tcp://{HOST}:{ports}-{ports + 1}",
         }  # fmt: skip
         async with node(echo_service(), **ways) as db:
-            away = {**ways, "listen": "tcp://127.0.0.1:0", "seeds": [f"tcp://127.0.0.1:{ports}"]}
+            away = {**ways, "listen": ANY_PORT, "seeds": [f"tcp://{HOST}:{ports}"]}
             async with node("shop", **away) as shop:
                 await until(lambda: sum(proxy.accepted for proxy in proxies) >= 16)
                 assert counted(db, "denied") == counted(shop, "denied") == 0
