@@ -265,7 +265,10 @@ class ZmqTransport:
     ) -> None:
         who = await hung_up_on(kept, descriptor)
         if who is not None:
-            what = f"a message of more than {self._message_bytes_max} bytes, or a malformed one"
+            what = (
+                f"a message of more than {self._message_bytes_max} bytes, a malformed one, or one that took "
+                f"longer than suspect_s, {self._config.suspect_s:g} s"
+            )
             self._receiver.cut_off(conns, what, who)
         lost()
 
