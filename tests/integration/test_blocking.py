@@ -14,6 +14,20 @@ from tests.nodes import linked, node, subscribed
 from tests.waiting import until
 
 
+class Endless:
+    """Publishes its number to a topic, which may be another one each time, as often as it may."""
+
+    def __init__(self, node: mesh.Node, topic: str, size_bytes: int = 500) -> None:
+        self._node, self._topic, self._size_bytes = node, topic, size_bytes
+        self.count = 0
+
+    async def run(self) -> None:
+        while True:
+            payload = self.count.to_bytes(self._size_bytes)
+            await self._node.publish(self._topic.format(self.count), payload)
+            self.count += 1
+
+
 async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> None:
     """Found: of its own node a frame's worth, 2,424 messages where another had to wait after 18."""
     taken: list[int] = []
@@ -25,19 +39,12 @@ async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> N
                 trio.open_nursery() as nursery,
             ):
                 await subscribed(pub, "t")
-                count = 0
-
-                async def publish() -> None:
-                    nonlocal count
-                    while True:
-                        await pub.publish("t", bytes(100))
-                        count += 1
-
-                nursery.start_soon(publish)
+                endless = Endless(pub, "t", 100)
+                nursery.start_soon(endless.run)
                 await until(lambda: "t" in pub._streams and pub._streams["t"].blocked)
                 await trio.testing.wait_all_tasks_blocked()
                 nursery.cancel_scope.cancel()
-            taken.append(count)
+            taken.append(endless.count)
             await until(lambda: not pub._core.patterns.interest.match("t"))
     assert 10 < max(taken) <= 2000 // 100
     assert abs(taken[0] - taken[1]) < 5
@@ -52,15 +59,7 @@ async def test_a_reader_that_stands_still_keeps_its_limit_however_often_its_link
             trio.open_nursery() as nursery,
         ):
             await subscribed(pub, "t")
-            count = 0
-
-            async def publish() -> None:
-                nonlocal count
-                while True:
-                    await pub.publish("t", count.to_bytes(500))
-                    count += 1
-
-            nursery.start_soon(publish)
+            nursery.start_soon(Endless(pub, "t").run)
             (inbox,) = sub._core.patterns.inboxes.values()
             for _ in range(4):
                 await until(lambda: bool(pub._driver.topics_freed))
@@ -83,17 +82,10 @@ async def test_who_publishes_to_ever_new_topics_waits_as_well() -> None:
             trio.open_nursery() as nursery,
         ):
             await subscribed(pub, "t.1")
-            count = 0
-
-            async def publish() -> None:
-                nonlocal count
-                while True:
-                    await pub.publish(f"t.{count}", bytes(500))
-                    count += 1
-
-            nursery.start_soon(publish)
+            endless = Endless(pub, "t.{}")
+            nursery.start_soon(endless.run)
             await until(lambda: bool(pub._driver.topics_freed))
-            assert count <= 2000 // 500 + 1
+            assert endless.count <= 2000 // 500 + 1
             with pytest.raises(trio.WouldBlock):
                 pub.publish_nowait("t.new", bytes(500))
             for number in range(100):
