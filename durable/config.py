@@ -24,8 +24,8 @@ class BrokerConfig:
     """Memory for bodies kept per vhost, so that consumers who keep up read no disk."""
 
     memory_bytes: int = 1024 * MIB
-    """Memory for messages in queues that are in memory only, per vhost; each takes 250 bytes besides. More are
-    refused with MemoryFull."""
+    """Memory for messages in queues that are in memory only, per vhost; each batch counts as 250 bytes besides.
+    More are refused with MemoryFull."""
 
     publishers_max: int = 100_000
     """Publishers whose last sequences are remembered per vhost; 1.1 KB each. Over that the cluster

@@ -34,7 +34,7 @@ class Bodies:
         self._ahead: set[int] = set()
         """Of those, which were read with another one, and nobody has asked for."""
         self._asked = self._vain_bytes = 0
-        self._held: dict[int, tuple[Buffer, int]] = {}
+        self._held: dict[int, tuple[bytes, int]] = {}
         self._next = MEMORY
         self.held_bytes = 0
 
@@ -80,10 +80,11 @@ class Bodies:
         return told
 
     def hold(self, body: Buffer, references: int) -> int:
-        """A body that is nowhere else, for so many lanes; its position."""
+        """A body that is nowhere else, for so many lanes; its position. Copied: a view would hold all that it
+        was received with, and be counted as what it shows."""
         position = self._next
         self._next += 1
-        self._held[position] = (body, references)
+        self._held[position] = (bytes(body), references)
         self.held_bytes += len(body) + ENTRY_BYTES
         return position
 

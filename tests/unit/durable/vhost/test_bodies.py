@@ -27,6 +27,20 @@ def test_recent_bodies_take_as_much_memory_as_they_are_given(size_bytes: int) ->
     assert MIB // 2 < taken < MIB * 5 // 4
 
 
+@pytest.mark.parametrize("size_bytes", [1, 100, 10_000])
+def test_held_bodies_take_as_much_memory_as_they_count(size_bytes: int) -> None:
+    """Found: nearly twice as much of small ones; and each kept all that it was received with, which may be many."""
+    bodies = Bodies(MIB, MIB)
+    tracemalloc.start()
+    try:
+        while not bodies.is_full:
+            bodies.hold(memoryview(bytes(20 * size_bytes))[:size_bytes], 1)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert MIB // 2 < taken < MIB * 5 // 4
+
+
 def test_a_small_body_holds_nothing_of_what_it_came_with() -> None:
     bodies, received = Bodies(MIB, MIB), bytearray(b"one" + bytes(10_000))
     bodies.keep(1, memoryview(received)[:3])
