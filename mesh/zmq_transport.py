@@ -94,7 +94,7 @@ class ZmqTransport:
         self._accepted_on: dict[int, deque[bytes]] = {}
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
-        self._denied: dict[int, bool] = {}  # Dials whose handshake failed: whether for a key.
+        self._failed: dict[int, bool] = {}  # Dials whose handshake failed: whether for a key.
         self._endings = Endings(int(config.suspect_s * 500))
         self._resolving: dict[int, Resolving] = {}
         self._resolver = Resolver()
@@ -216,17 +216,17 @@ class ZmqTransport:
             if conn is None:
                 return
             if kind in DENIED:
-                self._denied[conn] = not self._endings.said_nothing(self._dialled[conn][1])
+                self._failed[conn] = not self._endings.said_nothing(self._dialled[conn][1])
             elif kind in BEGUN:
                 self._endings.begun(self._dialled[conn][1], value)
             elif kind in ENDED:
                 rid = self._dialled[conn][1]
                 if self._endings.fell_short(rid, SERVERS_BYTES):
-                    self._denied[conn] = True
+                    self._failed[conn] = True
                 if kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
                     self.hang_up(conn)
                     self._nursery.start_soon(self._take_in)
-                if kind == DISCONNECTED and conn not in self._denied:
+                if kind == DISCONNECTED and conn not in self._failed:
                     self._ended(rid, value, (conn,), lambda: self._lost(conn))
                 else:
                     self._lost(conn)
@@ -273,7 +273,7 @@ class ZmqTransport:
         lost()
 
     def _lost(self, conn: int) -> None:
-        denied = self._denied.get(conn, False)
+        denied = self._failed.get(conn, False)
         self._forget(conn)
         self._receiver.lost(conn, denied=denied)
         self._receiver.settle()
@@ -415,7 +415,7 @@ class ZmqTransport:
 
     def _forget(self, conn: int) -> tuple[ZmqSocket, bytes, str] | None:
         entry = self._dialled.pop(conn, None)
-        self._denied.pop(conn, None)
+        self._failed.pop(conn, None)
         if entry is not None:
             socket, rid, endpoint = entry
             self._by_rid.pop(rid, None)

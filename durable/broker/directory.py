@@ -174,12 +174,11 @@ def vhosts(data: Path) -> list[str]:
     """Names of all there are; those whose making was cut off, or whose name is damaged, are left out."""
     names: list[str] = []
     for path in sorted((data / FOLDER).glob("*")):
+        there = is_vhost(path)  # First: a broker beside us may be making it.
         name = _name(RealDirectory(path))
-        if directory_name(name) != path.name and is_vhost(path):
-            name = _name(RealDirectory(path))  # A broker beside us may have made it since.
         if directory_name(name) == path.name:
             names.append(name)
-        elif is_vhost(path):
+        elif there:
             logger.error(
                 "the vhost in %s is left out: its name says %r, which belongs elsewhere; declare a "
                 "vhost of its name, and it is back; or have `mesh-broker salvage` copy it, under "

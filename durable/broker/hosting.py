@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,7 +26,6 @@ from ..errors import (
     StoreClosed,
     StoreError,
     StoreFailed,
-    StoreFull,
     StoreKeyMissing,
     StoreKeyWrong,
     TooManyPatterns,
@@ -102,8 +100,9 @@ class Hosting:
         self._nursery = await self._opening.__aenter__()
         try:
             with self.collector.growing() as stay:
-                make_home = partial(make_vhost, self._data, DEFAULT_VHOST)
-                await trio.to_thread.run_sync(make_home, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(
+                    make_vhost, self._data, DEFAULT_VHOST, abandon_on_cancel=True
+                )
                 await self._begin(DEFAULT_VHOST)  # Before anything is removed: others may be at it.
                 self._home = self.get(DEFAULT_VHOST).log
                 await self._at_home(finish_removals, RealDirectory(self._data))
@@ -206,9 +205,7 @@ class Hosting:
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             log = self._config.log
-            return StoreFull(
-                log.segment_bytes, log.segment_bytes, free_bytes(self._data), log.free_bytes_min
-            )
+            return log.full(log.segment_bytes, free_bytes(self._data))
         if isinstance(error, OSError):
             return StoreFailed(f"vhost {name!r} cannot be made: {error}")
         return error

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from mesh.errors import MeshError
-from mesh.times import FIRST_US, LAST_US
+from mesh.times import FIRST_US, LAST_US, since_epoch_us
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
@@ -172,8 +172,8 @@ class Records(Feed):
 
 
 def _time_us(start: datetime) -> int:
-    """Without a zone it is local. Python has no `timestamp` of the first such one, nor of the last in some zones."""
+    """Without a zone it is local: of the first such one, or the last, Python has no time in UTC in some zones."""
     try:
-        return int(start.timestamp() * 1e6)
+        return since_epoch_us(start if start.tzinfo else start.astimezone())
     except (OverflowError, ValueError):
         return FIRST_US if start.year == MINYEAR else LAST_US

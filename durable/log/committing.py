@@ -236,10 +236,7 @@ class Committer:
         """There was no space for the commit under way; it has to be carried out again later."""
         assert self.commit is not None, "a commit is under way"
         self.commit.begun_s = inf
-        config = self.config
-        self._refused = StoreFull(
-            self.commit.size_bytes, config.segment_bytes, free_bytes, config.free_bytes_min
-        )
+        self._refused = self.config.full(self.commit.size_bytes, free_bytes)
 
     def again(self, now_s: float) -> Commit:
         """The commit that waited for space, to be carried out once more."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from mesh.errors import ConfigError
 
+from ..errors import StoreFull
+
 KIB, MIB = 1 << 10, 1 << 20
 SEGMENT_BYTES_MIN = KIB
 SEGMENT_BYTES_MAX = (1 << 32) - 8
@@ -63,6 +65,10 @@ class LogConfig:
     def kept_for_snapshot_bytes_max(self) -> int:
         """Most that is kept in a segment for the next snapshot."""
         return self.segment_bytes // SEGMENT_PER_SNAPSHOT
+
+    def full(self, needed_bytes: int, free_bytes: int) -> StoreFull:
+        """What is told where there is no room for so much."""
+        return StoreFull(needed_bytes, self.segment_bytes, free_bytes, self.free_bytes_min)
 
     def __post_init__(self) -> None:
         if not SEGMENT_BYTES_MIN <= self.segment_bytes <= SEGMENT_BYTES_MAX:

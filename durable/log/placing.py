@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from mesh.errors import TooLarge
 
-from ..errors import StoreBusy, StoreFull
+from ..errors import StoreBusy
 from .bodies import SEAL_BYTES, seal_draft
 from .compaction import FULL_SHARE
 from .config import LogConfig
@@ -398,6 +398,5 @@ class Placer:
 
     def _refusal(self, needed: int, ahead: Ahead) -> Exception:
         if ahead is Ahead.REFUSED:
-            config = self._config
-            return StoreFull(needed, config.segment_bytes, self.free_bytes, config.free_bytes_min)
+            return self._config.full(needed, self.free_bytes)
         return StoreBusy(needed, "the next segment is being made")

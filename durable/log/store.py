@@ -302,8 +302,7 @@ class Store:
             raise self._full(needed_bytes) from error
 
     def _full(self, needed_bytes: int) -> StoreFull:
-        config, free_bytes = self._config, self._disk.free_bytes()
-        return StoreFull(needed_bytes, config.segment_bytes, free_bytes, config.free_bytes_min)
+        return self._config.full(needed_bytes, self._disk.free_bytes())
 
 
 def open_store(

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
-import zmq
 
 from mesh.admission import Admission
-from mesh.config import MeshConfig
 from mesh.protocol.frame import CONTROL
 from mesh.protocol.lane import Conn
-from mesh.zmq_socket import ZmqSocket
-from mesh.zmq_transport import FRAMES_PER_TURN, ZmqTransport
+from mesh.zmq_transport import FRAMES_PER_TURN
 from security.keyring import NetworkKeyring
+from tests.transports import InMemory
 
 SECRET = b"tests of the mesh, 32 bytes long"
 ALLOWED, REFUSED = (b"200", b"shop"), (b"400", b"")
-SEED, CONN = b"seed", 7
+SEED, CONN, CONTROLS = b"seed", 7, "inproc://control"
 
 
-class Asked:
-    """A Receiver whose seed's answer, once it is read, tells of cluster shop; and what became of libzmq's questions."""
+class Asked(InMemory):
+    """Whose seed's answer, once it is read, tells of cluster shop; and what became of libzmq's questions."""
 
     def __init__(self) -> None:
-        config = MeshConfig(clusters=("databases",), zeroconf=False)
         self.keyring = NetworkKeyring([SECRET])
-        self.transport = transport = ZmqTransport(config, self.keyring)
-        self.sockets: list[ZmqSocket] = []
-        control = transport._router(self.sockets)
-        transport._inbound, transport._out = transport._router(self.sockets), {CONTROL: control}
-        control.raw.bind("inproc://control")
+        super().__init__(self.keyring)
+        transport = self.transport
+        transport._inbound = self.router("inproc://inbound")
+        transport._out = {CONTROL: self.router(CONTROLS)}
         transport._by_rid[SEED] = CONN
-        transport._receiver = self  # type: ignore[assignment]
         self.refused: list[str] = []
         self.answers: list[tuple[bytes, bytes]] = []
         self.frames = 0
@@ -51,12 +44,7 @@ class Asked:
 
     def answer_of_the_seed(self, frames: int = 1) -> None:
         """It has come, and nobody has read it."""
-        raw = self.transport._context.socket(zmq.DEALER)
-        self.sockets.append(ZmqSocket(raw))
-        raw.setsockopt(zmq.ROUTING_ID, SEED)
-        raw.connect("inproc://control")
-        for _ in range(frames):
-            raw.send(b"who is there")
+        self.send(CONTROLS, SEED, frames, b"who is there")
 
     def received(self, conn: Conn, _user: str | None, data: bytes | memoryview) -> None:
         assert (conn, bytes(data)) == (CONN, b"who is there")
@@ -74,21 +62,10 @@ class Asked:
         return self.answers.pop()
 
 
-@contextmanager
-def asking() -> Iterator[Asked]:
-    one = Asked()
-    try:
-        yield one
-    finally:
-        for socket in one.sockets:
-            socket.close()
-        one.transport._context.term()
-
-
 async def test_who_is_introduced_by_an_answer_that_has_come_is_no_stranger() -> None:
     """Found: a node whose loop was late said that it had refused a connection, of the very node that had introduced
     itself, in an answer it had not read yet."""
-    with asking() as one:
+    with Asked() as one:
         assert one.ask() == REFUSED
         one.answer_of_the_seed()
         assert one.ask() == ALLOWED
@@ -97,7 +74,7 @@ async def test_who_is_introduced_by_an_answer_that_has_come_is_no_stranger() -> 
 
 async def test_what_has_come_is_taken_in_to_its_end() -> None:
     """Its signal may have been used up by asking."""
-    with asking() as one:
+    with Asked() as one:
         one.answer_of_the_seed(FRAMES_PER_TURN + 3)
         async with trio.open_nursery() as one.transport._nursery:
             assert one.ask() == ALLOWED
@@ -110,13 +87,13 @@ async def test_what_has_come_is_taken_in_to_its_end() -> None:
     [(b"CURVE", [b"x" * 32]), (b"CURVE", [b"x" * 32] * 2), (b"PLAIN", [b"shop", b"secret"])],
 )
 async def test_strangers_are_refused(mechanism: bytes, credentials: list[bytes]) -> None:
-    with asking() as one:
+    with Asked() as one:
         one.answer_of_the_seed()
         assert one.ask(mechanism, *credentials) == REFUSED
         assert one.refused == ["10.0.0.7"]
 
 
 async def test_half_a_question_is_none() -> None:
-    with asking() as one:
+    with Asked() as one:
         one.admission.asked([b"connection", b"", b"1.0"])
         assert (one.answers, one.refused) == ([], [])

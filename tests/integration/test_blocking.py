@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +30,24 @@ class Endless:
             self.count += 1
 
 
+@asynccontextmanager
+async def blocked(
+    pattern: str, topic: str
+) -> AsyncIterator[tuple[mesh.Node, mesh.Node, mesh.Subscription, Endless]]:
+    """Who publishes to `topic` without end, who subscribes to `pattern` and has read nothing, and both their sides."""
+    async with node("pub") as pub, node("sub", pub) as sub:
+        await linked(pub, sub)
+        async with (
+            sub.subscribe(pattern, when_full="block", limit_bytes=2000) as messages,
+            trio.open_nursery() as nursery,
+        ):
+            await subscribed(pub, topic.format(1))
+            endless = Endless(pub, topic)
+            nursery.start_soon(endless.run)
+            yield pub, sub, messages, endless
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> None:
     """Found: of its own node a frame's worth, 2,424 messages where another had to wait after 18."""
     taken: list[int] = []
@@ -52,46 +72,29 @@ async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> N
 
 async def test_a_reader_that_stands_still_keeps_its_limit_however_often_its_link_is_lost() -> None:
     """Found: `limit_bytes` more of the same publisher with every link that came anew."""
-    async with node("pub") as pub, node("sub", pub) as sub:
-        await linked(pub, sub)
-        async with (
-            sub.subscribe("t", when_full="block", limit_bytes=2000) as messages,
-            trio.open_nursery() as nursery,
-        ):
-            await subscribed(pub, "t")
-            nursery.start_soon(Endless(pub, "t").run)
-            (inbox,) = sub._core.patterns.inboxes.values()
-            for _ in range(4):
-                await until(lambda: bool(pub._driver.topics_freed))
-                assert inbox.statistics().waiting_bytes <= 2000
-                (before,) = pub._core.patterns.interest.match("t")
-                (link,) = sub._core.peering.links.values()
-                sub._core.peering.fail(link, "for the test", now_s=trio.current_time())
-                await until(lambda: pub._core.patterns.interest.match("t") not in ([], [before]))
-            numbers = [int.from_bytes((await anext(messages)).payload) for _ in range(20)]
-            assert numbers == sorted(set(numbers)), "and the publisher goes on"
-            nursery.cancel_scope.cancel()
+    async with blocked("t", "t") as (pub, sub, messages, _):
+        (inbox,) = sub._core.patterns.inboxes.values()
+        for _ in range(4):
+            await until(lambda: bool(pub._driver.topics_freed))
+            assert inbox.statistics().waiting_bytes <= 2000
+            (before,) = pub._core.patterns.interest.match("t")
+            (link,) = sub._core.peering.links.values()
+            sub._core.peering.fail(link, "for the test", now_s=trio.current_time())
+            await until(lambda: pub._core.patterns.interest.match("t") not in ([], [before]))
+        numbers = [int.from_bytes((await anext(messages)).payload) for _ in range(20)]
+        assert numbers == sorted(set(numbers)), "and the publisher goes on"
 
 
 async def test_who_publishes_to_ever_new_topics_waits_as_well() -> None:
     """Found: one message of each was taken, however many."""
-    async with node("pub") as pub, node("sub", pub) as sub:
-        await linked(pub, sub)
-        async with (
-            sub.subscribe("t.*", when_full="block", limit_bytes=2000) as messages,
-            trio.open_nursery() as nursery,
-        ):
-            await subscribed(pub, "t.1")
-            endless = Endless(pub, "t.{}")
-            nursery.start_soon(endless.run)
-            await until(lambda: bool(pub._driver.topics_freed))
-            assert endless.count <= 2000 // 500 + 1
-            with pytest.raises(trio.WouldBlock):
-                pub.publish_nowait("t.new", bytes(500))
-            for number in range(100):
-                message = await anext(messages)
-                assert (message.topic, message.lost) == (f"t.{number}", 0)
-            nursery.cancel_scope.cancel()
+    async with blocked("t.*", "t.{}") as (pub, _, messages, endless):
+        await until(lambda: bool(pub._driver.topics_freed))
+        assert endless.count <= 2000 // 500 + 1
+        with pytest.raises(trio.WouldBlock):
+            pub.publish_nowait("t.new", bytes(500))
+        for number in range(100):
+            message = await anext(messages)
+            assert (message.topic, message.lost) == (f"t.{number}", 0)
 
 
 class Turns(trio.abc.Instrument):

@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import trio
-import zmq
 
-from mesh.config import MeshConfig
 from mesh.protocol.lane import Conn
-from mesh.zmq_socket import ZmqSocket
-from mesh.zmq_transport import BYTES_PER_TURN, FRAMES_PER_TURN, ZmqTransport
+from mesh.zmq_transport import BYTES_PER_TURN, FRAMES_PER_TURN
 from security.keyring import NetworkKeyring
+from tests.transports import InMemory
 
 EVIL, GOOD = b"evil", b"good"
-FLOOD = 5000
+FLOOD, FLOODED = 5000, "inproc://flooded"
 KEYRING = NetworkKeyring([b"tests of the mesh, 32 bytes long"])
 
 
-class Count:
-    """A Receiver that counts what a transport takes in, and may hang up on whoever is evil."""
+class Count(InMemory):
+    """Counts what a transport takes in, and may hang up on whoever is evil."""
 
-    def __init__(self, *, cuts_off: bool) -> None:
-        config = MeshConfig(clusters=("databases",), zeroconf=False)
-        self.transport = transport = ZmqTransport(config, KEYRING)
-        self.sockets: list[ZmqSocket] = []
-        self.inbound = transport._inbound = transport._router(self.sockets)
-        self.inbound.raw.bind("inproc://flooded")
-        transport._receiver = self  # type: ignore[assignment]
+    def __init__(self, *, cuts_off: bool = False) -> None:
+        super().__init__(KEYRING)
+        self.inbound = self.transport._inbound = self.router(FLOODED)
         self._cuts_off = cuts_off
         self.heard: Counter[Conn] = Counter()
         self.heard_bytes = self.settled = 0
 
     def flood(self, name: bytes, frames: int, frame: bytes = b"x") -> None:
         """Somebody who was admitted sends so many frames, and they have all arrived."""
-        raw = self.transport._context.socket(zmq.DEALER)
-        self.sockets.append(ZmqSocket(raw))
-        raw.setsockopt(zmq.SNDHWM, 0)
-        raw.setsockopt(zmq.ROUTING_ID, name)
-        raw.connect("inproc://flooded")
         self.transport._cluster_of[name] = "databases"
-        for _ in range(frames):
-            raw.send(frame)
+        self.send(FLOODED, name, frames, frame)
 
     def received(self, conn: Conn, _user: str | None, data: bytes | memoryview) -> None:
         self.heard[conn] += 1
@@ -55,20 +41,9 @@ class Count:
         self.settled += 1
 
 
-@contextmanager
-def counting(*, cuts_off: bool = False) -> Iterator[Count]:
-    count = Count(cuts_off=cuts_off)
-    try:
-        yield count
-    finally:
-        for socket in count.sockets:
-            socket.close()
-        count.transport._context.term()
-
-
 async def test_a_flood_that_waits_holds_nobody_up() -> None:
     """libzmq takes turns between connections, and we hear no more of one that was cut off."""
-    with counting(cuts_off=True) as count:
+    with Count(cuts_off=True) as count:
         count.flood(EVIL, FLOOD)
         count.flood(GOOD, 3)
         assert count.transport._take(count.inbound), "there is more"
@@ -82,7 +57,7 @@ async def test_a_flood_that_waits_holds_nobody_up() -> None:
 
 async def test_large_frames_make_turns_short() -> None:
     size_bytes = BYTES_PER_TURN // 5
-    with counting() as count:
+    with Count() as count:
         count.flood(EVIL, 30, bytes(size_bytes))
         more, turns = True, 0
         while more:
@@ -94,7 +69,7 @@ async def test_large_frames_make_turns_short() -> None:
 
 
 async def test_others_run_between_two_turns() -> None:
-    with counting() as count:
+    with Count() as count:
         count.flood(EVIL, FLOOD)
         most, before = 0, 0
         async with trio.open_nursery() as nursery:
