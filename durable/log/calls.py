@@ -93,9 +93,13 @@ class Calls:
         try:
             call(commit)
         finally:
-            self.writing = False
-            if self._then is not None:  # Nobody waits for it any more.
-                self._tell(None)
+            self.written()
+
+    def written(self) -> None:
+        """A commit has come back. From any thread."""
+        self.writing = False
+        if self._then is not None:  # Nobody waits for it any more.
+            self._tell(None)
 
     def _tell(self, one: _Call | None) -> None:
         with suppress(trio.RunFinishedError):

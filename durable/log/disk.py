@@ -46,6 +46,10 @@ class File(Protocol):
         """Grow to this size with zeros; writing there cannot fail for lack of space afterwards."""
 
     def truncate(self, size_bytes: int) -> None: ...
+    def fileno(self) -> int:
+        """As the kernel knows it. Raises OSError: it does not."""
+        raise OSError(errno.EBADF, "not a file of the kernel's")
+
     def fdatasync(self) -> None:
         """Contents and size are on stable storage, and so is what other files' calls wrote to it."""
 
@@ -87,8 +91,29 @@ class Directory(Protocol):
         """An empty one."""
 
 
+class Syncer(Protocol):
+    """Syncs files of one disk, one at a time, and no thread waits for it."""
+
+    @property
+    def told(self) -> int:
+        """An eventfd, readable when the sync under way has ended."""
+
+    def begin(self, file: File) -> bool:
+        """As its `fdatasync`; False: that cannot be done so, and nothing has begun."""
+
+    def end(self) -> None:
+        """Of one that has ended: to be called once. Raises OSError, as `fdatasync`."""
+
+    def outlast(self) -> None:
+        """Block until the one under way has ended, whether it failed or not. From any thread."""
+
+
 class Disk(Directory, Protocol):
     """The directory of a store."""
+
+    def syncer(self) -> Syncer | None:
+        """A new one; None: whoever syncs a file of this disk waits for it."""
+        return None
 
     def lock(self) -> None:
         """Keep everybody else out until `close`, or until this process ends.

@@ -28,6 +28,7 @@ from mesh.waker import Bell, Waker
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull, StoreKeyMissing
 from .calls import Calls, InThread
 from .cipher import Cipher
+from .commits import Commits
 from .committing import Commit
 from .compaction import AGAIN, Chosen, choose
 from .config import LogConfig
@@ -45,7 +46,6 @@ from .segments import Tally
 from .spares import SPARES
 from .statistics import LogStatistics
 from .store import Store, open_store
-from .writer_thread import writer_of
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
@@ -99,7 +99,6 @@ class Log:
 
     def __init__(self, store: Store, config: LogConfig, in_thread: InThread | None) -> None:
         self._store, self._config = store, config
-        self._writer = writer_of(in_thread)
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
         self._work, self._wanted, self._begun, self._lonely = Waker(), Waker(), Waker(), Waker()
@@ -110,6 +109,7 @@ class Log:
         """Rung after each commit, segment and failure: whoever waits looks again."""
         self.calls = Calls(in_thread or trio.to_thread.run_sync, self._changed)
         """Also for who does something in this directory, or elsewhere under the protection of its lock."""
+        self._commits = Commits(store, self.calls, in_thread)
         self._turn = trio.Lock()
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._order = count()
@@ -426,7 +426,7 @@ class Log:
         committer = self._committer
         while not committer.stopped:
             try:
-                await self._writer.finish()
+                await self._commits.finish()
             except Exception as error:
                 await self._not_done(error)
             else:
@@ -449,8 +449,7 @@ class Log:
             self._tell()
 
     def _start(self, commit: Commit) -> None:
-        self.calls.writing = True
-        self._writer.start(partial(self.calls.write, self._store.carry_out), commit)
+        self._commits.start(commit)
         self._begun.wake()
 
     async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -486,7 +485,7 @@ class Log:
         self._tell()
 
     def _close(self) -> None:
-        self._writer.close()
+        self._commits.close()
         if not self.calls.close(self._store.close):
             # A thread is still in the kernel with these files: closing them, or letting another
             # broker in, would be worse than keeping both until it is back, or this process ends.

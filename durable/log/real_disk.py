@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import StoreFailed, StoreInUse
-from .disk import Buffer, Directory, Disk, File
+from .disk import Buffer, Directory, Disk, File, Syncer
+from .kernel_sync import kernel_sync
 
 LOCK_NAME = "lock"
 PIECES_MAX = 1024
@@ -25,6 +26,9 @@ class RealFile(File):
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
 
     @property
     def size_bytes(self) -> int:
@@ -147,6 +151,9 @@ class RealDisk(RealDirectory, Disk):
         except OSError as error:
             self.close()
             raise StoreFailed(f"{self._path} cannot be locked: {error}") from error
+
+    def syncer(self) -> Syncer | None:
+        return kernel_sync()
 
     def sync_directory(self) -> None:
         if self._directory is None:

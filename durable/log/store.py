@@ -8,7 +8,7 @@ from itertools import count
 from threading import Lock
 
 from ..errors import StoreFailed, StoreFull
-from .committing import Commit, Committer, Sync, Take
+from .committing import Commit, Committer, Sync, Take, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, write_zeros
 from .encryption import Encryption
@@ -41,6 +41,8 @@ class Store:
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
+        self.syncer = disk.syncer()
+        """Of commits. None: they are synced by whoever carries them out."""
         self._spares = self._open_spares()
         self._spare_numbers = count(next_spare(disk.names()))
         self._unmade: int | None = None
@@ -101,8 +103,21 @@ class Store:
             elif isinstance(step, Take):
                 self._take(step, commit.size_bytes)
             else:
-                with self._space_for(commit.size_bytes):
-                    self._file(step.number).pwritev(step.pieces, step.at)
+                self._write(step, self._file(step.number), commit.size_bytes)
+
+    def _write(self, step: Write, file: File, needed_bytes: int) -> None:
+        with self._space_for(needed_bytes):
+            file.pwritev(step.pieces, step.at)
+
+    def write_at_once(self, commit: Commit) -> File | None:
+        """Write a commit that is all in one file, for who must not wait; the file is to be synced. None: it is not, or
+        the file is not open. Raises as `carry_out`."""
+        step = commit.steps[0]
+        file = self._files.get(step.number)
+        if file is None or len(commit.steps) > 2 or not isinstance(step, Write):
+            return None
+        self._write(step, file, commit.size_bytes)
+        return file
 
     def _take(self, step: Take, needed_bytes: int) -> None:
         """Zeros first: what stood there when it was a segment before would be read as records of this one. Done

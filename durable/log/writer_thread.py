@@ -66,9 +66,13 @@ class BorrowedThreads:
 class WriterThread:
     """A Writer; from one trio thread, whose yielder and spinner are given."""
 
-    def __init__(self, yielder: Yielder, spinner: Spinner) -> None:
+    def __init__(self, yielder: Yielder, spinner: Spinner, done: int | None = None) -> None:
+        """
+        Args:
+            done: an eventfd by which others end what `finish` waits for, too. It is closed here.
+        """
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
-        self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if done is None else done
         self._error: BaseException | None = None
         self._busy = False
         self._yielder, self._spinner = yielder, spinner
@@ -106,8 +110,10 @@ class WriterThread:
         os.close(self._done)
 
 
-def writer_of(in_thread: Callable[..., Awaitable[object]] | None) -> Writer:
-    """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own."""
+def writer_of(
+    in_thread: Callable[..., Awaitable[object]] | None, done: int | None = None
+) -> Writer:
+    """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own; `done` is of that."""
     if in_thread is not None:
         return BorrowedThreads(in_thread)
-    return WriterThread(of_this_run(), spinner_of_this_run())
+    return WriterThread(of_this_run(), spinner_of_this_run(), done)

@@ -122,7 +122,7 @@ def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_t
         await declare(hosted, "jobs", auto_delete=True)
         tunnel, peer = Leaving(), Peer("shop", hosted.vhost.registry.permissions, b"")
         hello = Hello(CONSUME, "/", {"queue": "jobs"})
-        writer, back = cast("Any", hosted.log._writer), trio.Event()
+        writer, back = cast("Any", hosted.log._commits._writer), trio.Event()
         in_thread = writer._in_thread
 
         async def hang(*args: Any, abandon_on_cancel: bool) -> None:
