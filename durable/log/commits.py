@@ -106,8 +106,12 @@ class Commits:
         """Returns at once; to be called once, when nobody waits any more."""
         if self._syncing is not None:
             self._looking.close()
-            self._writer.start(partial(self._calls.write, Syncer.outlast), self._syncing)
+            self._writer.start(partial(self._calls.write, _outlast), self._syncing)
         self._writer.close()
+
+
+def _outlast(syncer: Syncer) -> None:
+    syncer.outlast()  # Its own: what `Syncer.outlast` says of all of them does nothing.
 
 
 def _fail(error: Exception) -> None:

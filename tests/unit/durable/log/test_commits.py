@@ -26,14 +26,14 @@ from tests.waiting import PATIENCE_S, until
 
 
 class KernelOfTests(Syncer):
-    """Syncs at once, or when it is let go; `begun` counts, `taking` is whether it does it at all."""
+    """Syncs at once, or when it is let go; `begun` and `outlasted` count, `taking` is whether it does it at all."""
 
     def __init__(self) -> None:
         self._told = os.eventfd(0, os.EFD_NONBLOCK)
         self._file: File | None = None
         self._error: OSError | None = None
         self._ended = threading.Event()
-        self.begun = 0
+        self.begun = self.outlasted = 0
         self.taking, self.holding = True, False
         self.fails = False
 
@@ -70,6 +70,7 @@ class KernelOfTests(Syncer):
             raise self._error
 
     def outlast(self) -> None:
+        self.outlasted += 1
         assert self._ended.wait(20)
 
     def close(self) -> None:
@@ -104,15 +105,21 @@ async def when(log: Log, condition: Callable[[], object]) -> None:
             await log._changed.wait()
 
 
-async def commit(log: Log, number: int, size_bytes: int = 40) -> None:
+async def settled(log: Log) -> None:
+    """Segments and spares are made: a commit finds nothing else of the store in the kernel."""
+    await wait_all_tasks_blocked()  # Whoever makes them may not have had its first turn.
     await when(log, lambda: not log.calls and not log._committer.segment_pending)
+
+
+async def commit(log: Log, number: int, size_bytes: int = 40) -> None:
+    await settled(log)
     (position,) = log.append_nowait([publish(number, size_bytes)])
     await log.durable(position)
 
 
 async def begin(log: Log, number: int) -> int:
     """A commit that is on its way when this returns."""
-    await when(log, lambda: not log.calls and not log._committer.segment_pending)
+    await settled(log)
     (position,) = log.append_nowait([publish(number)])
     log.commit_nowait()
     return position
@@ -141,16 +148,16 @@ async def test_the_first_commit_is_for_the_thread_and_what_follows_for_the_kerne
 
 
 async def test_it_is_durable_when_the_kernel_says_so_and_not_before(
-    kernel: KernelOfTests, disk: SyncingDisk
+    mock_clock: MockClock, kernel: KernelOfTests, disk: SyncingDisk
 ) -> None:
     async with open_log(disk, SMALL) as log:
-        log._commits._quick_until_s = inf
+        await commit(log, 1)
         kernel.holding = True
-        position = await begin(log, 1)
+        position = await begin(log, 2)
         assert (kernel.begun, looking(), log.durable_end) == (1, 1, position)
         file = disk._below.volume.seen["msgs.0000000001"]
         assert file.stable != file.seen
-        (later,) = log.append_nowait([publish(2)])
+        (later,) = log.append_nowait([publish(3)])
         kernel.holding = False
         kernel.let_go()
         await log.durable(later)
@@ -228,7 +235,7 @@ async def test_a_sync_that_fails_stops_the_store(
     async with open_log(disk, SMALL) as log:
         await commit(log, 1)
         kernel.fails = True
-        (position,) = log.append_nowait([publish(2)])
+        position = await begin(log, 2)
         with pytest.raises(StoreFailed, match="sync failed"):
             await log.durable(position)
         assert (kernel.begun, looking(), log.durable_end) == (1, 0, position)
@@ -242,7 +249,7 @@ async def test_a_write_that_fails_here_is_told_as_from_the_thread(
     async with open_log(disk, SMALL) as log:
         await commit(log, 1)
         disk.faults.write_error = error
-        (position,) = log.append_nowait([publish(2)])
+        position = await begin(log, 2)
         if stops:
             with pytest.raises(StoreFailed, match="write failed"):
                 await log.durable(position)
@@ -263,8 +270,8 @@ async def test_a_sync_that_hangs_is_told_and_the_log_can_be_left(
         log._commits._quick_until_s = inf
         kernel.holding = True
         await begin(log, 1)
-        await until(lambda: log.statistics().overdue_s)
-        assert "the disk hangs" in caplog.text
+        await until(lambda: "the disk hangs" in caplog.text)
+    await until(lambda: kernel.outlasted)
     assert "left open" in caplog.text
     assert (looking(), disk._below.volume.locked) == (0, True)
     kernel.let_go()
