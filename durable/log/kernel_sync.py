@@ -6,6 +6,7 @@ that saves: docs/history.md, *A confirm*.
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,11 @@ class KernelSync(Syncer):
 
     def outlast(self) -> None:
         while not self._results:
-            self._context.process_events(1, 1, -1)
+            try:
+                self._context.process_events(1, 1, -1)
+            except SystemError as error:
+                if error.args[0] != errno.EINTR:  # The process was stopped, and goes on.
+                    raise
 
 
 @cache

@@ -85,6 +85,7 @@ class Kernel:
     def __init__(self, result: int) -> None:
         self.result, self.fileno = result, os.eventfd(0)
         self.told: list[Callable[[int], object]] = []
+        self.interrupted = False
 
     def Context(self, count: int) -> Kernel:
         assert count == 1
@@ -97,8 +98,11 @@ class Kernel:
     def submit(self, _sync: object) -> int:
         return 1
 
-    def process_events(self, count: int) -> int:
+    def process_events(self, count: int, *_how_long: int) -> int:
         assert count == 1
+        if self.interrupted:
+            self.interrupted = False
+            raise SystemError(errno.EINTR, "Interrupted system call")
         self.told.pop()(self.result % 2**64)
         return 1
 
@@ -113,6 +117,17 @@ def test_its_error_is_that_of_an_fdatasync(file: File) -> None:
     aio.result = 0
     assert kernel.begin(file)
     kernel.end()
+    os.close(aio.fileno)
+
+
+def test_who_outlasts_it_goes_on_when_the_process_was_stopped_meanwhile(file: File) -> None:
+    """Else the store would be closed under it."""
+    aio = Kernel(0)
+    kernel = KernelSync(aio)
+    assert kernel.begin(file)
+    aio.interrupted = True
+    kernel.outlast()
+    assert not aio.told, "it has ended"
     os.close(aio.fileno)
 
 
