@@ -13,7 +13,6 @@ done here only while the last commit is not long past and took no time: of a dis
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from functools import partial
 from math import inf
@@ -44,9 +43,8 @@ class Commits:
             in_thread: runs all of them. None: a thread of our own, or the kernel.
         """
         self._store, self._calls = store, calls
-        self._syncer = store.syncer if in_thread is None else None
-        told = os.dup(self._syncer.told) if self._syncer is not None else None
-        self._writer = writer_of(in_thread, told)
+        self._syncer = store.syncer() if in_thread is None else None
+        self._writer = writer_of(in_thread, self._syncer)
         self._spinner, self._looking = spinner_of_this_run(), ExitStack()
         if self._syncer is not None:
             self._spinner.attach()

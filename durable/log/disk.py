@@ -107,6 +107,9 @@ class Syncer(Protocol):
     def outlast(self) -> None:
         """Block until the one under way has ended, whether it failed or not. From any thread."""
 
+    def close(self) -> None:
+        """None is under way. From any thread; takes a while, and nobody else's."""
+
 
 class Disk(Directory, Protocol):
     """The directory of a store."""

@@ -10,7 +10,7 @@ from threading import Lock
 from ..errors import StoreFailed, StoreFull
 from .committing import Commit, Committer, Sync, Take, Write
 from .config import LogConfig
-from .disk import NO_SPACE, Disk, File, write_zeros
+from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Ahead
@@ -41,8 +41,6 @@ class Store:
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
-        self.syncer = disk.syncer()
-        """Of commits. None: they are synced by whoever carries them out."""
         self._spares = self._open_spares()
         self._spare_numbers = count(next_spare(disk.names()))
         self._unmade: int | None = None
@@ -61,6 +59,10 @@ class Store:
         self.reader = Reader(
             self.segments, store_seed(report.store_id), self._file, recovered.decrypt
         )
+
+    def syncer(self) -> Syncer | None:
+        """A new one for commits. None: they are synced by whoever carries them out."""
+        return self._disk.syncer()
 
     def _open_spares(self) -> dict[int, File]:
         """By number. They stay open: what needs one must not find that there is no descriptor left. A

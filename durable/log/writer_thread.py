@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ import trio
 from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.waker import Waker
 from mesh.yielding import Yielder, of_this_run
+
+from .disk import Syncer
 
 
 class Writer(Protocol):
@@ -66,13 +69,17 @@ class BorrowedThreads:
 class WriterThread:
     """A Writer; from one trio thread, whose yielder and spinner are given."""
 
-    def __init__(self, yielder: Yielder, spinner: Spinner, done: int | None = None) -> None:
+    def __init__(self, yielder: Yielder, spinner: Spinner, syncer: Syncer | None = None) -> None:
         """
         Args:
-            done: an eventfd by which others end what `finish` waits for, too. It is closed here.
+            syncer: ends what `finish` waits for, too. It is closed here.
         """
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
-        self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if done is None else done
+        if syncer is None:
+            self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._let_go: Callable[[], object] = partial(os.close, self._done)
+        else:
+            self._done, self._let_go = syncer.told, syncer.close
         self._error: BaseException | None = None
         self._busy = False
         self._yielder, self._spinner = yielder, spinner
@@ -107,13 +114,13 @@ class WriterThread:
                 self._error = error
             os.eventfd_write(self._done, 1)
         # Here and not in `close`: a call that hung would write to what has this number by then.
-        os.close(self._done)
+        self._let_go()
 
 
 def writer_of(
-    in_thread: Callable[..., Awaitable[object]] | None, done: int | None = None
+    in_thread: Callable[..., Awaitable[object]] | None, syncer: Syncer | None = None
 ) -> Writer:
-    """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own; `done` is of that."""
+    """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own, which has `syncer`."""
     if in_thread is not None:
         return BorrowedThreads(in_thread)
-    return WriterThread(of_this_run(), spinner_of_this_run(), done)
+    return WriterThread(of_this_run(), spinner_of_this_run(), syncer)
