@@ -67,6 +67,7 @@ async def open_log(
     Raises:
         StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
         StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
+        StoreFailed: the disk failed while it was being opened, or there was too little left of this system.
     """
     config = config or LogConfig()
     opening = Opening(in_thread or trio.to_thread.run_sync)
@@ -76,7 +77,11 @@ async def open_log(
             clock=time.perf_counter, start=start, visit=visit, encryption=encryption, check=opening.check,
         )
     )  # fmt: skip
-    log = Log(store, config, in_thread)
+    try:
+        log = Log(store, config, in_thread)
+    except (OSError, RuntimeError) as error:  # No descriptor left for its thread, or no thread.
+        store.close()
+        raise StoreFailed(f"{store.path} cannot be opened: {error}") from error
     try:
         watch = partial(report_hanging, log._committer, log._begun, log._changed)
         ahead = partial(

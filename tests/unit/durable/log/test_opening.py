@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from durable.errors import StoreClosed
+from durable.errors import StoreClosed, StoreFailed
+from durable.log import commits
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.opening import Opening
@@ -34,6 +36,23 @@ async def opened(volume: Volume, visit: Callable[[Record], object]) -> int:
     """How many segments there are."""
     async with open_log(MemoryDisk(volume), SMALL, visit=one_by_one(visit)) as log:
         return log.report.segments
+
+
+async def test_where_no_descriptor_is_left_for_its_thread_the_directory_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stayed locked until the process ended: a vhost could not be opened again when there were some."""
+    volume, seen = await written(), []
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "writer_of", refuse)
+        with pytest.raises(StoreFailed, match="cannot be opened: .*Too many open files"):
+            await opened(volume, seen.append)
+    assert not volume.locked
+    assert await opened(volume, seen.append) > 2
 
 
 async def test_who_is_cancelled_leaves_and_the_thread_ends_with_its_segment() -> None:
