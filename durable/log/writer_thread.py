@@ -83,9 +83,14 @@ class WriterThread:
         self._error: BaseException | None = None
         self._busy = False
         self._yielder, self._spinner = yielder, spinner
-        spinner.watch(self._done)
         # A daemon: a disk that hangs must not keep the process from ending.
-        threading.Thread(target=self._run, name="durable.log writer", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="durable.log writer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # There are no more of them.
+            self._let_go()
+            raise
+        spinner.watch(self._done)
 
     def start(self, call: Callable[[Any], object], argument: Any) -> None:
         assert not self._busy, "one call at a time"

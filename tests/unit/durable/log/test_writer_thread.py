@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from durable.log.kernel_sync import kernel_sync
 from durable.log.writer_thread import BorrowedThreads, WriterThread
 from mesh.spinning import Spinner
 from mesh.yielding import Yielder
@@ -112,3 +113,17 @@ async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -
     with pytest.raises(OSError, match="Bad file descriptor"):
         # Closed by the thread, after the last time it needed it.
         await until(lambda: not os.fstat(done))
+
+
+def test_where_no_thread_can_be_started_nothing_is_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = os.listdir("/proc/self/fd")
+    for syncer in None, kernel_sync():
+        with pytest.raises(RuntimeError, match="thread"):
+            WriterThread(Yielder(), Spinner(select.poll()), syncer)
+    assert os.listdir("/proc/self/fd") == before
