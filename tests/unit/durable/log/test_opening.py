@@ -49,7 +49,7 @@ async def test_where_no_descriptor_is_left_for_its_thread_the_directory_is_let_g
 
     with monkeypatch.context() as patch:
         patch.setattr(commits, "writer_of", refuse)
-        with pytest.raises(StoreFailed, match="cannot be opened: .*Too many open files"):
+        with pytest.raises(StoreFailed, match=r"cannot be opened: .*Too many open files"):
             await opened(volume, seen.append)
     assert not volume.locked
     assert await opened(volume, seen.append) > 2
