@@ -443,12 +443,13 @@ class Log:
                 self._lonely.wake()
 
     async def _not_done(self, error: Exception) -> None:
-        """Return when the commit under way has begun once more, or the disk has failed."""
+        """Return when the commit under way has begun once more, or the store has stopped."""
         if isinstance(error, StoreFull):
             self._committer.refused(error.free_bytes)
             self._tell()
             await self._wait_for_space()
-            self._start(self._committer.again(trio.current_time()))
+            if not self._committer.stopped:
+                self._start(self._committer.again(trio.current_time()))
         else:
             self._fail("a commit failed", error)
             self._tell()

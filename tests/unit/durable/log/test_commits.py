@@ -286,3 +286,19 @@ async def test_the_thread_ends_what_the_kernel_has_of_a_log(
         await commit(log, 1)
     await until(lambda: kernel.closed_by)
     assert kernel.closed_by != threading.get_ident()
+
+
+async def test_what_waits_for_space_is_not_begun_again_when_the_store_has_stopped(
+    mock_clock: MockClock, kernel: KernelOfTests, disk: SyncingDisk
+) -> None:
+    """Nobody would wait for its end, and the loop look for it as long as the log is open."""
+    async with open_log(disk, SMALL) as log:
+        await commit(log, 1)
+        disk.faults.write_error = errno.ENOSPC
+        await begin(log, 2)
+        await when(log, lambda: log._committer.refusing)
+        disk.faults.write_error = None
+        log._fail("reading failed", OSError(errno.EIO, "Input/output error"))
+        log._space.wake()
+        await wait_all_tasks_blocked()
+        assert (kernel.begun, looking(), len(log.calls)) == (0, 0, 0)
