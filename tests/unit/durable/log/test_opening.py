@@ -42,7 +42,8 @@ async def test_where_no_descriptor_is_left_for_its_thread_the_directory_is_let_g
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It stayed locked until the process ended: a vhost could not be opened again when there were some."""
-    volume, seen = await written(), []
+    volume = await written()
+    seen: list[Record] = []
 
     def refuse(*_: Any) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
