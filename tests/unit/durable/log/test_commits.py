@@ -163,6 +163,7 @@ async def test_it_is_durable_when_the_kernel_says_so_and_not_before(
         await log.durable(later)
         assert (kernel.begun, looking()) == (2, 0)
         assert file.stable == file.seen
+        trio.lowlevel.remove_instrument(spinner_of_this_run())  # KeyError: the loop never asked.
 
 
 async def test_a_slow_one_and_a_large_one_are_for_the_thread(
