@@ -1,10 +1,11 @@
-"""Waiting with open eyes for what is to come from another process in a moment.
+"""Waiting with open eyes for what is to come from another process, or a disk, in a moment.
 
 A processor that nobody needs is put to sleep after some 50 us. What a broker confirms takes longer, for its
 disk does, and finds the processor of whoever waits for it asleep: waking it takes a sixth of all the time.
-And who waits for each of its confirms sends the next message when it has one: it finds the broker's asleep.
-So the loop looks at its sockets again and again for a moment before it sleeps, while somebody says that
-such a thing is to come, and where that has paid.
+And who waits for each of its confirms sends the next message when it has one: it finds the broker's asleep,
+as the disk does where the kernel syncs and no thread waits for it. So the loop looks at its sockets, and whether
+a commit has ended, again and again for a moment before it sleeps, while somebody says that such a thing is to
+come, and where that has paid.
 
 It takes no time that anybody else wants: the loop has nothing to do then, other threads and processes are
 let in all the time, and where they take long it is over. What is not watched, as other sockets of the program
@@ -80,7 +81,7 @@ class Spinner(trio.abc.Instrument):
         self._sockets.unregister(fd)
 
     def __enter__(self) -> None:
-        """In the block something is waited for that ought to come in a moment, at one of the sockets."""
+        """In the block something is waited for that ought to come in a moment, at what is watched."""
         self._expecting += 1
 
     def __exit__(self, *_: object) -> None:

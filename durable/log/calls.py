@@ -1,6 +1,6 @@
-"""Calls of a store in worker threads, known until they have come back: also where nobody waits any more.
+"""Calls of a store in worker threads, and its commits, known until they have come back: also where nobody waits any more.
 
-A thread in the kernel cannot be got out of it. So who is cancelled leaves, and the call goes on: as long as it does, its files stay
+A thread in the kernel cannot be got out of it, nor can a sync that the kernel does by itself. So who is cancelled leaves, and the call goes on: as long as it does, its files stay
 open, and the directory stays locked.
 """
 
@@ -46,7 +46,7 @@ class Calls:
         self._changed, self._token = changed, current_trio_token()
         self._under_way: set[_Call] = set()
         self.writing = False
-        """Whether a commit, which has a thread of its own, has not come back."""
+        """Whether a commit, which a thread of its own or the kernel has, has not come back."""
         self._closed = False
         self._then: Callable[[], object] | None = None
 

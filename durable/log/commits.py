@@ -7,8 +7,9 @@ A thread has to be woken and needs the interpreter's lock, there and back, and t
 way. A write is a copy into memory, some microseconds for little; it is the sync that waits for the disk. Where the kernel
 does that by itself the loop goes on, or looks for the end with open eyes (mesh/spinning.py).
 
-A write may wait for the disk after all, where the file system's journal does, and so would everything else here. So it is
-done here only while the last commit is not long past and took no time: of a disk that begins to hang then, the sync hears first.
+A write may wait for the disk after all, where the file system's journal does, or where so much of anybody's waits in memory
+that the kernel slows down whoever writes; and so would everything else here. So it is done here only while the last commit is
+not long past and took no time: of a disk that begins to hang then, the sync mostly hears first.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ HERE_BYTES_MAX = 64 * 1024
 QUICK_S = LIMIT_S
 """What takes longer is not worth looking for its end."""
 RECENT_S = 0.1
+"""What was quick may hang by then."""
 
 
 class Commits:
@@ -55,9 +57,9 @@ class Commits:
     def start(self, commit: Commit) -> None:
         """The one before is finished."""
         self._begun_s = commit.begun_s
-        here = self._syncer is not None and self._is_quick(commit)
+        syncer = self._syncer if self._is_quick(commit) else None
         self._calls.writing = True
-        if not (here and self._start_here(commit)):
+        if syncer is None or not self._start_here(commit, syncer):
             self._writer.start(partial(self._calls.write, self._store.carry_out), commit)
 
     def _is_quick(self, commit: Commit) -> bool:
@@ -68,18 +70,17 @@ class Commits:
             and not self._calls
         )
 
-    def _start_here(self, commit: Commit) -> bool:
-        """False: it has to be carried out there, from the beginning."""
+    def _start_here(self, commit: Commit, syncer: Syncer) -> bool:
+        """False: it has to be carried out in the thread, from the beginning. To write the same twice changes nothing."""
         try:
             file = self._store.write_at_once(commit)
         except Exception as error:
             self._writer.start(partial(self._calls.write, _fail), error)
             return True
-        syncer = self._syncer
-        if file is None or syncer is None:
+        if file is None:
             return False
         if not syncer.begin(file):
-            self._syncer = None  # This file system has none: no use in asking again.
+            self._syncer = None  # This file system has none, mostly: no use in asking again.
             return False
         self._syncing = syncer
         self._looking.enter_context(self._spinner)

@@ -4,8 +4,8 @@
         (position,) = log.append_nowait([Draft(Kind.PUBLISH, batch, targets, now_us)])
         await log.durable(position)            # now it may be confirmed
 
-Commits run in a worker thread while the next one gathers: nobody waits for company, and nobody is
-without it when there is some. After a failure of the disk every waiter gets StoreFailed, for good.
+Commits wait for the disk in a thread or in the kernel while the next one gathers: nobody waits for company,
+and nobody is without it when there is some. After a failure of the disk every waiter gets StoreFailed, for good.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def open_log(
         start: log position that recovery may begin at, when all before is known from elsewhere; or
             what says so, called in a worker thread once the directory is locked.
         visit: called in a worker thread with each valid record from `start` on, in order.
-        in_thread: runs what blocks. None: trio's worker threads, and one of our own for commits.
+        in_thread: runs what blocks. None: trio's worker threads; for commits one of our own, or the kernel.
         encryption: the keys there are, and whether to encrypt. None: neither.
     Raises:
         StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.

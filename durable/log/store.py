@@ -1,4 +1,4 @@
-"""One open directory: everything about it that blocks. The shell calls it from worker threads."""
+"""One open directory: everything about it that blocks. The shell calls it from worker threads, but for `write_at_once`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .spares import CARRIER, NEW, Spare, was_small
 
 
 class Store:
-    """The files of a log. At most one thread commits; any may read."""
+    """The files of a log. One commit at a time; any thread may read."""
 
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
