@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 import trio
@@ -145,6 +146,22 @@ async def test_the_first_commit_is_for_the_thread_and_what_follows_for_the_kerne
         assert kernel.begun == 5
         records = await log.read(0, 10_000)
     assert [one.position for one in records] == list(range(1, 8))
+
+
+async def test_who_is_given_what_runs_all_calls_gets_all_of_them(
+    mock_clock: MockClock, kernel: KernelOfTests, disk: SyncingDisk
+) -> None:
+    async with open_log(disk, SMALL, in_thread=trio.to_thread.run_sync) as log:
+        for number in range(1, 4):
+            await commit(log, number)
+    assert kernel.begun == 0
+
+
+async def test_nothing_is_looked_at_when_the_log_is_closed(disk: SyncingDisk) -> None:
+    async with open_log(disk, SMALL) as log:
+        writer: Any = log._commits._writer
+    with pytest.raises(KeyError):
+        spinner_of_this_run().unwatch(writer._done)
 
 
 async def test_it_is_durable_when_the_kernel_says_so_and_not_before(
