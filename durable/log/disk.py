@@ -105,7 +105,7 @@ class Syncer(Protocol):
         """Of one that has ended: to be called once. Raises OSError, as `fdatasync`."""
 
     def outlast(self) -> None:
-        """Block until the one under way has ended, whether it failed or not. From any thread."""
+        """Block until the one under way has ended, whether it failed or not. From any thread. Raises OSError: nobody knows."""
 
     def close(self) -> None:
         """None is under way. From any thread; takes a while, and nobody else's."""

@@ -82,10 +82,11 @@ class KernelSync(Syncer):
             got = self._call(
                 GETEVENTS, self._context, one, one, ctypes.byref(self._event), c_long(0)
             )
-            # Not so: the process was stopped meanwhile, and goes on.
-            if got != -errno.EINTR:
-                assert got == 1, os.strerror(-got)
-                self._under_way = False
+            if got == -errno.EINTR:  # The process was stopped meanwhile, and goes on.
+                continue
+            if got != 1:  # Nobody knows, then, and nothing is confirmed.
+                raise OSError(-got, os.strerror(-got))
+            self._under_way = False
 
     def close(self) -> None:
         self._call(DESTROY, self._context)

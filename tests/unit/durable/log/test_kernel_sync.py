@@ -129,3 +129,14 @@ def test_where_there_are_no_more_of_them_there_is_none() -> None:
 def test_on_a_machine_of_which_it_is_not_known_how_there_is_none() -> None:
     assert _caller("mips") is None
     assert kernel_sync(None) is None
+
+
+def test_where_the_kernel_does_not_say_how_it_ended_that_is_an_error(file: File) -> None:
+    """Also for an interpreter that leaves out assertions: what is unknown is never confirmed."""
+    aio = Kernel()
+    kernel = KernelSync(aio)
+    assert kernel.begin(file)
+    aio.fails_with = errno.EINVAL
+    with pytest.raises(OSError, match="Invalid argument"):
+        kernel.end()
+    kernel.close()
