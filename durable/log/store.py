@@ -114,12 +114,12 @@ class Store:
     def write_at_once(self, commit: Commit) -> File | None:
         """Write a commit that is all in one file, for who must not wait; the file is to be synced. None: it is not, or
         the file is not open. Raises as `carry_out`."""
-        step = commit.steps[0]
-        file = self._files.get(step.number)
-        if file is None or len(commit.steps) > 2 or not isinstance(step, Write):
-            return None
-        self._write(step, file, commit.size_bytes)
-        return file
+        match commit.steps:
+            case [Write(number) as step, Sync()] if number in self._files:
+                file = self._files[number]
+                self._write(step, file, commit.size_bytes)
+                return file
+        return None
 
     def _take(self, step: Take, needed_bytes: int) -> None:
         """Zeros first: what stood there when it was a segment before would be read as records of this one. Done
