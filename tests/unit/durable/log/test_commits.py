@@ -62,8 +62,8 @@ class KernelOfTests(Syncer):
             self._file.fdatasync()
         except OSError as error:
             self._error = error
+        os.eventfd_write(self._told, 1)  # First: who outlasts it may close that at once.
         self._ended.set()
-        os.eventfd_write(self._told, 1)
 
     def end(self) -> None:
         assert self._ended.is_set(), "not before it has been told"
