@@ -52,7 +52,7 @@ class Commits:
             self._spinner.attach()
         self._begun_s, self._quick_until_s = 0.0, -inf
         self._syncing: Syncer | None = None
-        """Where the commit under way was written here."""
+        """What syncs the commit under way. None: there is none, or the thread has it."""
 
     def start(self, commit: Commit) -> None:
         """The one before is finished."""

@@ -73,7 +73,7 @@ class KernelOfTests(Syncer):
 
     def outlast(self) -> None:
         self.outlasted += 1
-        assert self._ended.wait(20)
+        assert self._ended.wait(PATIENCE_S)
 
     def close(self) -> None:
         self.closed_by = threading.get_ident()
@@ -112,18 +112,16 @@ async def settled(log: Log) -> None:
     await when(log, lambda: not log.calls and not log._committer.segment_pending)
 
 
-async def commit(log: Log, number: int, size_bytes: int = 40) -> None:
-    await settled(log)
-    (position,) = log.append_nowait([publish(number, size_bytes)])
-    await log.durable(position)
-
-
-async def begin(log: Log, number: int) -> int:
+async def begin(log: Log, number: int, size_bytes: int = 40) -> int:
     """A commit that is on its way when this returns."""
     await settled(log)
-    (position,) = log.append_nowait([publish(number)])
+    (position,) = log.append_nowait([publish(number, size_bytes)])
     log.commit_nowait()
     return position
+
+
+async def commit(log: Log, number: int, size_bytes: int = 40) -> None:
+    await log.durable(await begin(log, number, size_bytes))
 
 
 def looking() -> int:
