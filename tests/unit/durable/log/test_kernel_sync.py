@@ -23,6 +23,7 @@ from durable.log.kernel_sync import (
 )
 from durable.log.memory_disk import MemoryDisk
 from durable.log.real_disk import RealDisk, RealFile
+from tests.eventfds import Eventfds
 
 
 @pytest.fixture
@@ -119,11 +120,11 @@ def test_who_outlasts_it_goes_on_when_the_process_was_stopped_meanwhile(file: Fi
     kernel.close()
 
 
-def test_where_there_are_no_more_of_them_there_is_none() -> None:
-    aio, before = Kernel(), os.listdir("/proc/self/fd")
+def test_where_there_are_no_more_of_them_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    aio, eventfds = Kernel(), Eventfds(monkeypatch)
     aio.fails_with = errno.EAGAIN
     assert kernel_sync(aio) is None
-    assert os.listdir("/proc/self/fd") == before
+    assert (eventfds.made, eventfds.open) == (1, set())
 
 
 def test_on_a_machine_of_which_it_is_not_known_how_there_is_none() -> None:

@@ -16,6 +16,7 @@ from durable.log.kernel_sync import kernel_sync
 from durable.log.writer_thread import BorrowedThreads, WriterThread
 from mesh.spinning import Spinner
 from mesh.yielding import Yielder
+from tests.eventfds import Eventfds
 from tests.waiting import until
 
 
@@ -122,8 +123,8 @@ def test_where_no_thread_can_be_started_nothing_is_left_open(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    before = os.listdir("/proc/self/fd")
+    eventfds = Eventfds(monkeypatch)
     for syncer in None, kernel_sync():
         with pytest.raises(RuntimeError, match="thread"):
             WriterThread(Yielder(), Spinner(select.poll()), syncer)
-    assert os.listdir("/proc/self/fd") == before
+    assert (eventfds.made, eventfds.open) == (2, set())
