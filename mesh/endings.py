@@ -49,25 +49,37 @@ class Endings:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = (most if most != resource.RLIM_INFINITY else sys.maxsize) // DESCRIPTORS_PART
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
+        self._unsure: dict[Hashable, Hashable] = {}
+        """Keys that may be another connection's, and on which way they were told of."""
         self._greeted, self._greeted_s = 0, -math.inf
         """How often in a row somebody hung up after nothing but a greeting, and when last."""
         self._failed: str | None = None
         """What the accepted connection that ends next seems to be, if its handshake has failed."""
 
-    def begun(self, key: Hashable, descriptor: int) -> None:
-        """`key` names the connection from now on; `descriptor` may be closed, or another's, already."""
+    def begun(self, key: Hashable, descriptor: int, told_on: Hashable = None) -> None:
+        """`key` names the connection from now on; `descriptor` may be closed, or another's, already.
+
+        What it was is believed after the next `caught_up` with `told_on`: its end is told there before libzmq
+        closes it, so one that has not been told by then had not come when we looked.
+        """
         self.forget(key)
         try:
             # With a family it looks at nothing: the number may have become a file's, which must be closed again.
             self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
             return  # Ended long ago, or there are no descriptors left: then nothing is told of it.
+        self._unsure[key] = told_on
         if len(self._kept) > self._most:
-            self._kept.popitem(last=False)[1].close()
+            self.forget(next(iter(self._kept)))
+
+    def caught_up(self, told_on: Hashable = None) -> None:
+        """Nothing is left of what was told on this way."""
+        if self._unsure:
+            self._unsure = {key: way for key, way in self._unsure.items() if way != told_on}
 
     def ended(self, key: Hashable) -> socket.socket | None:
         """The connection, for `hung_up_on`, if its peer lives and talks; None: it ended as any other."""
-        kept = self._kept.pop(key, None)
+        kept = self._take(key)
         if kept is None:
             return None
         state, silent_ms = _told(kept, "B", STATE_AT), _told(kept, "I", SINCE_RECEIVED_AT)
@@ -84,13 +96,22 @@ class Endings:
         return received_bytes < handshake_bytes
 
     def said_nothing(self, key: Hashable) -> bool:
-        """Whether its peer ended it without a word: whoever takes connections for one that is away does so."""
-        return self._received_bytes(key) in SAID_NOTHING
+        """Whether its peer ended it without a word, as far as we know: whoever takes connections for one that is away
+        does so."""
+        return key in self._unsure or self._received_bytes(key) in SAID_NOTHING
 
     def _received_bytes(self, key: Hashable) -> int | None:
         """None: it is not known any more."""
-        kept = self._kept.get(key)
+        kept = None if key in self._unsure else self._kept.get(key)
         return None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
+
+    def _take(self, key: Hashable) -> socket.socket | None:
+        """The connection, which is not kept any longer; None: it is not known any more, or not for sure."""
+        kept = self._kept.pop(key, None)
+        if kept is not None and self._unsure.pop(key, self) is not self:
+            kept.close()
+            return None
+        return kept
 
     def failed(self, *, by_them: bool) -> None:
         """The handshake of the accepted connection that ends next; by them: it was they who ended it."""
@@ -114,7 +135,7 @@ class Endings:
         """Whether a connection that its peer ended as they shook hands was a plain socket's, which does
         not like our greeting: nothing but its own came, several times in a row. With CURVE more comes at
         once, but for a node that leaves just then."""
-        kept = self._kept.pop(key, None)
+        kept = self._take(key)
         if kept is None:
             return False
         with kept:
@@ -127,13 +148,13 @@ class Endings:
 
     def forget(self, key: Hashable) -> None:
         """We hang up ourselves: as long as a descriptor is open, its connection is."""
-        kept = self._kept.pop(key, None)
+        kept = self._take(key)
         if kept is not None:
             kept.close()
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.popitem()[1].close()
+        for key in list(self._kept):
+            self.forget(key)
 
 
 async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:

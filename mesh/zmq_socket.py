@@ -87,14 +87,23 @@ class ZmqSocket:
         await trio.lowlevel.wait_readable(self.fd)
 
     @enable_ki_protection
-    async def each(self, handle: Callable[[list[bytes]], None], limit: int = 64) -> None:
-        """Hand every multipart message to `handle`, for ever: for sockets with little traffic."""
+    async def each(
+        self,
+        handle: Callable[[list[bytes]], None],
+        caught_up: Callable[[], object] = bool,
+        limit: int = 64,
+    ) -> None:
+        """Hand every multipart message to `handle`, for ever: for sockets with little traffic.
+
+        `caught_up` is told whenever there are none left.
+        """
         while not self.closed:
             await self.wait_readable()
             for _ in range(limit):
                 try:
                     parts = self.raw.recv_multipart(NOBLOCK)
                 except zmq.Again:
+                    caught_up()
                     break
                 handle(parts)
 

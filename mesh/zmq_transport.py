@@ -149,7 +149,8 @@ class ZmqTransport:
                 for socket in (self._inbound, *self._out.values()):
                     monitor = socket.monitor(sum(DENIED | ENDED | BEGUN))
                     sockets.append(monitor)
-                    nursery.start_soon(monitor.each, self._on_event(socket))
+                    caught_up = partial(self._endings.caught_up, socket)
+                    nursery.start_soon(monitor.each, self._on_event(socket), caught_up)
                     nursery.start_soon(self._read, socket)
                 task_status.started(endpoints)
         finally:
@@ -216,9 +217,10 @@ class ZmqTransport:
             if conn is None:
                 return
             if kind in DENIED:
-                self._failed[conn] = not self._endings.said_nothing(self._dialled[conn][1])
+                said_nothing = self._endings.said_nothing(self._dialled[conn][1])
+                self._failed[conn] = kind == FAILED_AUTH or not said_nothing
             elif kind in BEGUN:
-                self._endings.begun(self._dialled[conn][1], value)
+                self._endings.begun(self._dialled[conn][1], value, socket)
             elif kind in ENDED:
                 rid = self._dialled[conn][1]
                 if self._endings.fell_short(rid, SERVERS_BYTES):
@@ -236,7 +238,7 @@ class ZmqTransport:
     def _on_inbound(self, kind: int, value: int) -> None:
         """`value` is a descriptor, or of handshakes that failed why."""
         if kind in BEGUN:
-            self._endings.begun(value, value)
+            self._endings.begun(value, value, self._inbound)
         elif kind == FAILED_NO_DETAIL:  # Of FAILED_AUTH ZAP has said so, and it ends nothing yet.
             self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:

@@ -41,6 +41,8 @@ TOO_LARGE = "a message of more than"
 Pair = tuple[socket.socket, socket.socket]
 MONITOR_EVENTS_MAX = 2000
 """What libzmq keeps of a monitor's events unless told otherwise; each connection makes several."""
+SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
+"""Of ZMTP: a greeting that has begun."""
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -67,6 +69,12 @@ def pair() -> Iterator[Pair]:
         yield both
 
 
+def known(endings: Endings, ours: socket.socket) -> None:
+    """It begins, and nothing else has been told by the time it is looked at."""
+    endings.begun("it", ours.fileno())
+    endings.caught_up()
+
+
 async def ended(ours: socket.socket, endings: Endings) -> str | None:
     """What is told once our end has been closed, as libzmq does right after it told of the end."""
     number = ours.fileno()
@@ -80,7 +88,7 @@ async def ended(ours: socket.socket, endings: Endings) -> str | None:
 async def test_who_lives_and_talks_was_hung_up_on(pair: Pair) -> None:
     ours, peer = pair
     endings = Endings(60_000)
-    endings.begun("it", ours.fileno())
+    known(endings, ours)
     peer.send(b"much too large")
     assert await ended(ours, endings) == "127.0.0.1"
     peer.settimeout(10)
@@ -93,7 +101,7 @@ async def test_who_lives_and_talks_was_hung_up_on(pair: Pair) -> None:
 async def test_an_ordinary_end_is_none_of_ours(how: str, pair: Pair) -> None:
     ours, peer = pair
     endings = Endings(0 if how == "silent" else 60_000)
-    endings.begun("it", ours.fileno())
+    known(endings, ours)
     if how == "reset":
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     if how != "silent":
@@ -120,7 +128,7 @@ def test_who_hangs_up_after_a_greeting_again_and_again_is_plain(said: bytes, pla
     later = [(10 + number * 0.1, number == GREETINGS_MIN - 1 and plain) for number in range(5)]
     for now_s, again in (*row, (8.0, False), *later):
         with connected() as (ours, peer):
-            endings.begun("it", ours.fileno())
+            known(endings, ours)
             peer.sendall(said)
             peer.close()
             ours.settimeout(10)
@@ -144,7 +152,7 @@ def test_what_was_not_admitted_has_a_name_unless_it_said_nothing(
     """Found: each probe of a peer counted there as a handshake that was broken off."""
     ours, peer = pair
     endings = Endings(60_000)
-    endings.begun("it", ours.fileno())
+    known(endings, ours)
     peer.sendall(bytes(said_bytes))
     peer.close()
     ours.settimeout(10)
@@ -164,7 +172,7 @@ async def test_one_that_has_its_number_and_is_ended_by_its_peer_meanwhile_says_n
     over a moment later: that one was said to have broken the protocol."""
     ours, peer = pair
     endings = Endings(60_000)
-    endings.begun("it", ours.fileno())
+    known(endings, ours)
     peer.send(b"an introduction")
     kept = endings.ended("it")
     assert kept is not None, "a stranger of this number has ended"
@@ -180,20 +188,44 @@ async def test_one_that_has_its_number_and_is_ended_by_its_peer_meanwhile_says_n
 async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> None:
     ours, _ = pair
     endings = Endings(60_000)
-    endings.begun("it", ours.fileno())
+    known(endings, ours)
     kept = endings.ended("it")
     assert kept is not None
     assert await hung_up_on(kept, ours.fileno()) is None, "this connection has not ended"
     event = os.eventfd(0)
     endings.begun("it", event)
     os.close(event)
+    endings.caught_up()
     assert endings.ended("it") is None, "it is no socket"
     event = os.eventfd(0)
     endings.begun("it", event)
     os.close(event)
+    endings.caught_up()
     assert not endings.was_plain("it", 1.0)
     endings.begun("it", 1 << 20)
+    endings.caught_up()
     assert endings.ended("it") is None
+
+
+def test_what_was_looked_at_too_late_is_not_believed(pair: Pair) -> None:
+    """It may be the next connection that was given this number, unless nothing was left of what was told."""
+    ours, peer = pair
+    peer.sendall(GREETING)
+    ours.recv(1, socket.MSG_PEEK)
+    endings = Endings(60_000)
+    for told_on, sure in (("another way", False), ("it", True)):
+        endings.begun("it", ours.fileno(), "it")
+        endings.caught_up(told_on)
+        assert endings.fell_short("it", CLIENTS_BYTES) is sure
+        assert endings.said_nothing("it") is not sure
+        kept = endings.ended("it")
+        assert (kept is not None) is sure
+        if kept is not None:
+            kept.close()
+    endings.begun("it", ours.fileno(), "it")
+    assert not endings.was_plain("it", 0.0)
+    assert not endings._kept
+    assert not endings._unsure
 
 
 @pytest.mark.parametrize(("allowed", "most"), [(400, 100), (resource.RLIM_INFINITY, 150)])
@@ -224,7 +256,7 @@ async def test_a_node_that_sends_too_much_on_its_link_is_told_of(
         links = ours._core.peering.links
         lost, others = links[peers.id], {*links} - {peers.id}
         lane = peers._core.peering.links[ours.id].data
-        assert lane.conn is not None
+        await until(lambda: lane.conn is not None and lost.data.conn is not None)
         assert isinstance(lane.conn, int) is not dialled
         peers._driver._transport.send(lane.conn, bytes(OVERSIZE * GREETING_BYTES_MAX + 1))
         await until(lambda: links.get(peers.id) is not lost)
@@ -257,6 +289,25 @@ async def test_ordinary_ends_of_connections_say_nothing() -> None:
             await until(lambda: kept(db) == 0)
             assert counted(db, TOO_LARGE) == 0
         nursery.cancel_scope.cancel()
+
+
+async def test_a_loop_that_is_late_takes_no_connection_for_the_one_before() -> None:
+    """Found: of a probe that had ended meanwhile, the next connection with its number told what it was. It counted as a
+    stranger, and one that was hung up on then was accused twice."""
+    async with node(echo_service()) as db:
+        address = (HOST, int(db.endpoints[0].rpartition(":")[2]))
+        before = kept(db)
+        with socket.create_connection(address) as probe:
+            probe.settimeout(PATIENCE_S)
+            probe.shutdown(socket.SHUT_WR)
+            while probe.recv(GREETING_BYTES):
+                pass  # Until libzmq has closed it: its number is free.
+        with socket.create_connection(address) as one:
+            one.settimeout(PATIENCE_S)
+            assert one.recv(1), "libzmq greets whoever comes"
+            one.sendall(SIGNATURE)
+            await until(lambda: kept(db) > before)
+            assert counted(db, BROKEN_OFF) == counted(db, STRANGER) == 0
 
 
 async def test_connections_that_flood_a_blocked_loop_stop_no_other() -> None:
