@@ -29,6 +29,8 @@ async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> N
             continue
         begun_s = commit.begun_s
         await trio.sleep_until(begun_s + limit_s)
+        # Where our loop was late, its end may have come in time and be seen in this very turn.
+        await trio.lowlevel.checkpoint()
         if committer.stopped:
             return
         # A later one is under way, or this one again, perhaps for as long.

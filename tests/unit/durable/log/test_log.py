@@ -370,6 +370,25 @@ async def test_a_sync_that_hangs_is_reported_and_others_go_on(
         assert caplog.text.count("under way") == 1
 
 
+async def test_a_commit_that_ends_while_the_loop_is_late_is_no_disk_that_hangs(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: a program whose handler took more than `commit_s_max` was told, every other time, that its disk hangs."""
+    caplog.set_level(logging.ERROR)
+    gate = Gate()
+    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        for number in range(20):  # Who is first in such a turn is left to chance.
+            gate.open = trio.Event()
+            (position,) = log.append_nowait([publish(number)])
+            await wait_all_tasks_blocked()
+            mock_clock.jump(SMALL.commit_s_max + 1)
+            gate.open.set()
+            await log.durable(position)
+            await wait_all_tasks_blocked()
+    assert not caplog.text
+
+
 async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
