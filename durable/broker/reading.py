@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -72,6 +73,8 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
                 raise Malformed("a part that is no cursor, or no cursor was named")
             kept.at(decode_number(part))
         nursery.cancel_scope.cancel()
+    with suppress(StoreFull):  # Who left by an error has not waited, but has said how far it was.
+        await kept.write()
 
 
 def _life(hosted: Hosted, stream: Stream) -> bytes:
@@ -98,18 +101,25 @@ class _Cursor:
     async def keep(self) -> None:
         """Write it down when there is room, and tell the reader what is on disk, until cancelled."""
         while True:
-            while self._told is not None:
-                told, self._told = self._told, None
-                number, offset = told
-                change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
-                try:
-                    await self._hosted.keep_cursor(change, self._tellings, number)
-                except StoreFull:  # Reading goes on meanwhile.
-                    self._told = told if self._told is None else self._told
-                    await trio.sleep(FULL_PAUSE_S)
-                else:
-                    await self._tunnel.send(encode_number(SETTLED, offset))
-            await self._work.wait()
+            try:
+                await self.write()
+            except StoreFull:  # Reading goes on meanwhile.
+                await trio.sleep(FULL_PAUSE_S)
+            else:
+                await self._work.wait()
+
+    async def write(self) -> None:
+        """What is not written down yet. Raises StoreFull: there is no room. Cancelled: again the next time."""
+        while self._told is not None:
+            told, self._told = self._told, None
+            number, offset = told
+            change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
+            try:
+                await self._hosted.keep_cursor(change, self._tellings, number)
+            except BaseException:
+                self._told = told if self._told is None else self._told
+                raise
+            await self._tunnel.send(encode_number(SETTLED, offset))
 
 
 def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 import durable
 from durable.broker.broker import Broker
+from durable.broker.hosted import Tellings
 from durable.broker.reading import _Cursor
 from durable.client.connection import Connection
 from durable.client.records import Records
@@ -237,6 +239,42 @@ async def test_a_cursor_is_kept_when_its_reader_fails_right_afterwards(tmp_path:
                 await records.store()
                 raise KeyError
         await until(lambda: cursors == {"billing": 4})
+
+
+@pytest.mark.parametrize("held", ["durable", "with_room"])
+async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reader_fails(
+    held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: what came together with the end of its tunnel, while the broker's disk was at an earlier one,
+    was not written down."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(10))
+        hosted = broker.hosted("/")
+        done, go_on, told = getattr(hosted.log, held), trio.Event(), list[int]()
+        keep_cursor = hosted.keep_cursor
+
+        async def waiting(argument: Any) -> Any:
+            await go_on.wait()
+            return await done(argument)
+
+        async def keep(change: Any, tellings: Tellings, number: int) -> None:
+            told.append(number)
+            await keep_cursor(change, tellings, number)
+
+        monkeypatch.setattr(hosted, "keep_cursor", keep)
+        with pytest.raises(KeyError):
+            async with shop.read("audit", start="first", cursor="billing") as records:
+                await take(records, 2)
+                monkeypatch.setattr(hosted.log, held, waiting)
+                await records.store()
+                await until(lambda: told == [1])
+                await take(records, 2)
+                await records.store()
+                raise KeyError
+        await until(lambda: told[1:])  # Its session has ended, but for that.
+        go_on.set()
+        await until(lambda: hosted.vhost.registry.stream("audit").cursors == {"billing": 4})
 
 
 async def test_cursors_survive_a_restart(tmp_path: Path) -> None:
