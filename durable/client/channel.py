@@ -105,6 +105,9 @@ class Channel:
                         await self._ask(self._calls, Call(number, operation, arguments))
                     else:
                         await asked.wait()
+            if asked.answer is None:
+                # Where our loop was late, it may be there, and read in this very turn.
+                await trio.lowlevel.checkpoint()
         finally:
             del self._asked[number]
         answer = asked.answer

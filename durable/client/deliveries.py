@@ -200,18 +200,22 @@ class Deliveries(Feed):
         session, timeout_s = self._session, self._channel.timeout_s
         if session is not None and session.unsettled:
             session.hurry()
+        late = False
         while session is not None and session.unsettled and not self._lost:
             try:
-                with self._alone(), trio.move_on_after(timeout_s) as scope:
+                with self._alone(), trio.move_on_after(0 if late else timeout_s) as scope:
                     await self._receive()
             except DurableError:
                 raise
             except MeshError:
                 session.end()
                 break
-            if scope.cancelled_caught:
+            if scope.cancelled_caught and late:
                 why = f"{UNKNOWN}, {self._channel.silence(timeout_s)}"
                 raise BrokerLost(self._channel.cluster, why, session.unsettled)
+            late = scope.cancelled_caught
+            if late:  # Where our loop was, too, it may be there, and read in this very turn.
+                await trio.lowlevel.checkpoint()
         if self._lost:
             lost, self._lost = self._lost, 0
             raise BrokerLost(self._channel.cluster, UNSETTLED, lost)

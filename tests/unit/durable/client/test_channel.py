@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.client.channel import RETRY_S, Channel
 from durable.errors import BrokerLost
+from durable.protocol.calls import Answer, encode_answer
 from mesh.errors import NoMembers
 from mesh.node import Node
 from mesh.tunnel import Tunnel
@@ -41,6 +42,55 @@ class Lonely:
         self.looked_s.append(trio.current_time())
         raise NoMembers(target, SETTLE_S)
         yield
+
+
+class Answering(Lonely):
+    """A node whose tunnel is its broker, which answers a call when the test says so."""
+
+    part_bytes_max = 1000
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        super().__init__(nursery)
+        self.answers = trio.Event()
+        self._calls = 0
+
+    @asynccontextmanager
+    async def open_tunnel(self, target: str, **_: Any) -> AsyncIterator[Tunnel]:
+        yield cast("Tunnel", self)
+
+    async def send(self, part: bytes) -> None: ...
+
+    async def __anext__(self) -> bytes:
+        return encode_answer(Answer(0, {"session": b"session"}))
+
+    async def each(self, heard: Callable[[bytes], bool]) -> None:
+        while True:
+            await self.answers.wait()
+            self.answers = trio.Event()
+            self._calls += 1
+            heard(encode_answer(Answer(self._calls, "done")))
+
+
+async def test_an_answer_that_is_there_when_a_late_loop_looks_is_in_time(
+    mock_clock: MockClock,
+) -> None:
+    """Found: where a handler had taken longer than `timeout`, every other call raised BrokerLost."""
+    async with trio.open_nursery() as nursery:
+        node = Answering(nursery)
+        channel = Channel(cast("Node", node), "broker", "/", timeout_s=1.0)
+        results = []
+
+        async def call() -> None:
+            results.append(await channel.call("vhosts"))
+
+        for number in range(1, 21):  # Who is first in such a turn is left to chance.
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(2.0)
+            node.answers.set()
+            await wait_all_tasks_blocked()
+            assert results == ["done"] * number
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_has_no_broker_looks_out_for_it_nearly_all_the_time(

@@ -8,14 +8,17 @@ from typing import cast
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.client.channel import Channel
+from durable.client.deliveries import Deliveries, _Session
 from durable.client.publisher import Publisher
 from durable.client.sending import Handed
 from durable.errors import Unconfirmed
-from durable.protocol.parts import encode_confirm
+from durable.protocol.parts import ACK, SETTLED, encode_confirm, encode_number
 from mesh.protocol.timers import Timer, Timers
+from mesh.tunnel import Tunnel
+from mesh.waker import Bell
 from tests.waiting import virtual_sleep
 
 PATIENCE_S = 10.0
@@ -116,3 +119,75 @@ async def test_whoever_is_cancelled_leaves_no_timer(autojump_clock: MockClock) -
         with trio.move_on_after(1):
             await publisher.wait_confirmed(handed, PATIENCE_S)
         assert deaf.timers.due_s() is None
+
+
+LATE = 20
+"""Turns in which the time is over and the answer there: who is first is left to chance."""
+
+
+async def test_room_that_there_is_when_a_late_loop_looks_is_in_time(mock_clock: MockClock) -> None:
+    """Found: where a handler had taken longer than `timeout`, every other one that waited got BrokerLost."""
+    async with trio.open_nursery() as nursery:
+        publisher = Publisher(cast("Channel", Deaf(nursery)), None, 1, 1)
+        publisher.start()
+
+        async def decide(decided: trio.Event) -> None:
+            await decided.wait()
+            publisher._heard(encode_confirm(publisher._barrier(), []))
+
+        for _ in range(LATE):
+            decided = trio.Event()
+            await publisher.send("", "jobs", b"one")
+            publisher._next_part()
+            nursery.start_soon(publisher._wait_room, PATIENCE_S)
+            nursery.start_soon(decide, decided)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(PATIENCE_S + 1)
+            decided.set()
+            await wait_all_tasks_blocked()
+            assert not publisher._full()
+
+
+class Settled:
+    """A tunnel by which the broker says, when the test does, that all is on disk."""
+
+    broken = False
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.said, self._parts = False, 0
+
+    async def send(self, part: bytes) -> None: ...
+
+    async def __anext__(self) -> bytes:
+        while not self.said:
+            await self.bell.wait()
+        self.said, self._parts = False, self._parts + 1
+        return encode_number(SETTLED, self._parts)
+
+
+async def test_what_is_settled_when_a_late_loop_looks_is_so_in_time(mock_clock: MockClock) -> None:
+    """Found: `synced` raised BrokerLost, of what the broker had said it has on disk."""
+    tunnel = Settled()
+    async with trio.open_nursery() as nursery:
+        deliveries = Deliveries(cast("Channel", Deaf(nursery)), "jobs", {})
+        session = _Session(cast("Tunnel", tunnel), deliveries._lose)
+        deliveries._tunnel, deliveries._session = cast("Tunnel", tunnel), session
+        nursery.start_soon(session.run)
+
+        async def read(readable: trio.Event) -> None:
+            await readable.wait()
+            tunnel.said = True
+            tunnel.bell.wake()
+
+        for number in range(LATE):
+            readable = trio.Event()
+            session.settle(ACK, number, number + 1)
+            nursery.start_soon(deliveries.synced)
+            nursery.start_soon(read, readable)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(PATIENCE_S + 1)
+            readable.set()
+            await wait_all_tasks_blocked()
+            assert not session.unsettled
+        nursery.cancel_scope.cancel()
