@@ -37,8 +37,9 @@ from .slices import Part, Slices
 OUTCOMES = {
     parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
 }  # fmt: skip
-OWN_END_S = 1.0
-"""How long one that wants to be alone waits for another of its node, which may be about to end."""
+OWN_END_S, OWN_END_LOOKS = 0.1, 10
+"""How long one that wants to be alone waits for another of its node, which may be about to end; so many times: a loop
+that is late for once spends one of them, and finds that end as it goes on."""
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 """What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
 
@@ -96,12 +97,14 @@ async def _subscribe(hosted: Hosted, queue: Queue, consumer: Consumer) -> None:
 
     Raises QueueInUse: somebody else is, or it is still there.
     """
-    with trio.move_on_after(OWN_END_S):
-        while any(one.id == consumer.id for one in queue.consumers):
-            try:
-                return queue.subscribe(consumer)
-            except QueueInUse:
-                await hosted.left.wait()
+    for _ in range(OWN_END_LOOKS):
+        with trio.move_on_after(OWN_END_S):
+            while any(one.id == consumer.id for one in queue.consumers):
+                try:
+                    return queue.subscribe(consumer)
+                except QueueInUse:
+                    await hosted.left.wait()
+            break
     queue.subscribe(consumer)
 
 

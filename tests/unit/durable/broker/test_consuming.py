@@ -1,12 +1,21 @@
-"""What the broker keeps of a consumer that hears nothing."""
+"""What the broker keeps of a consumer that hears nothing, and how long one waits that wants to be alone."""
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from durable.broker.consuming import _Session
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from durable.broker.consuming import OWN_END_LOOKS, OWN_END_S, _Session, _subscribe
+from durable.errors import QueueInUse
 from durable.protocol.parts import ACK, Settlement, encode_settlements
+from durable.queues.consumers import Consumer, Consumers
+from durable.queues.queue import Queue
+from mesh.waker import Bell
 
 
 def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way() -> None:
@@ -26,3 +35,39 @@ def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way(
     assert session._unsynced[-1] == (1000, 99)
     told = [parts for parts, flush in session._unsynced if flush <= settling.durable]
     assert told == [980], "the latest that is on disk is still to be told"
+
+
+def consumer() -> Consumer:
+    return Consumer("shop", prefetch=1, prefetch_bytes=0, exclusive=True)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_yet_to_read(
+    ends: bool, mock_clock: MockClock
+) -> None:
+    """Found by reading: a broker whose loop was late by a second refused it, with the end of the other one unread."""
+    queue = cast("Queue", SimpleNamespace(consumers=Consumers(single_active=False)))
+    queue.subscribe = partial(queue.consumers.add, "jobs")  # type: ignore[method-assign]
+    hosted, there, own = cast("Any", SimpleNamespace(left=Bell())), consumer(), consumer()
+    queue.subscribe(there)
+    refused: list[QueueInUse] = []
+
+    async def subscribe() -> None:
+        try:
+            await _subscribe(hosted, queue, own)
+        except QueueInUse as error:
+            refused.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subscribe)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(5)
+        await wait_all_tasks_blocked()
+        assert not refused
+        if ends:
+            queue.consumers.remove(there)
+            hosted.left.wake()
+        mock_clock.autojump_threshold = 0
+    assert [*queue.consumers] == [own if ends else there]
+    assert len(refused) == (not ends)
+    assert ends or trio.current_time() == pytest.approx(5 + (OWN_END_LOOKS - 1) * OWN_END_S)
