@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.client.channel import Channel
 from durable.client.deliveries import Deliveries, _Session
 from durable.client.publisher import Publisher
+from durable.client.records import Records
 from durable.client.sending import Handed
 from durable.errors import Unconfirmed
 from durable.protocol.parts import ACK, SETTLED, encode_confirm, encode_number
@@ -149,21 +150,43 @@ async def test_room_that_there_is_when_a_late_loop_looks_is_in_time(mock_clock: 
 
 
 class Settled:
-    """A tunnel by which the broker says, when the test does, that all is on disk."""
+    """A tunnel by which the broker says this, when the test does."""
 
     broken = False
 
     def __init__(self) -> None:
-        self.bell = Bell()
-        self.said, self._parts = False, 0
+        self._bell = Bell()
+        self._said: int | None = None
+
+    def says(self, number: int) -> None:
+        self._said = number
+        self._bell.wake()
 
     async def send(self, part: bytes) -> None: ...
 
     async def __anext__(self) -> bytes:
-        while not self.said:
-            await self.bell.wait()
-        self.said, self._parts = False, self._parts + 1
-        return encode_number(SETTLED, self._parts)
+        while self._said is None:
+            await self._bell.wait()
+        number, self._said = self._said, None
+        return encode_number(SETTLED, number)
+
+
+async def beside_an_answer(
+    clock: MockClock, wait: Callable[[], Awaitable[None]], tunnel: Settled, number: int
+) -> None:
+    """`wait`, whose time is over when the answer has come, in a turn of a loop that was late."""
+
+    async def read(readable: trio.Event) -> None:
+        await readable.wait()
+        tunnel.says(number)
+
+    async with trio.open_nursery() as nursery:
+        readable = trio.Event()
+        nursery.start_soon(wait)
+        nursery.start_soon(read, readable)
+        await wait_all_tasks_blocked()
+        clock.jump(PATIENCE_S + 1)
+        readable.set()
 
 
 async def test_what_is_settled_when_a_late_loop_looks_is_so_in_time(mock_clock: MockClock) -> None:
@@ -174,20 +197,22 @@ async def test_what_is_settled_when_a_late_loop_looks_is_so_in_time(mock_clock: 
         session = _Session(cast("Tunnel", tunnel), deliveries._lose)
         deliveries._tunnel, deliveries._session = cast("Tunnel", tunnel), session
         nursery.start_soon(session.run)
-
-        async def read(readable: trio.Event) -> None:
-            await readable.wait()
-            tunnel.said = True
-            tunnel.bell.wake()
-
         for number in range(LATE):
-            readable = trio.Event()
             session.settle(ACK, number, number + 1)
-            nursery.start_soon(deliveries.synced)
-            nursery.start_soon(read, readable)
-            await wait_all_tasks_blocked()
-            mock_clock.jump(PATIENCE_S + 1)
-            readable.set()
-            await wait_all_tasks_blocked()
+            await beside_an_answer(mock_clock, deliveries.synced, tunnel, number + 1)
             assert not session.unsettled
         nursery.cancel_scope.cancel()
+
+
+async def test_a_cursor_that_is_kept_when_a_late_loop_looks_is_so_in_time(
+    mock_clock: MockClock,
+) -> None:
+    """Found: leaving raised BrokerLost, of a cursor that the broker had said it has on disk."""
+    tunnel = Settled()
+    async with trio.open_nursery() as nursery:
+        records = Records(cast("Channel", Deaf(nursery)), "audit", "first", "billing")
+        records._tunnel = cast("Tunnel", tunnel)
+        for number in range(LATE):
+            records._stored = number
+            await beside_an_answer(mock_clock, records._until_kept, tunnel, number)
+            assert records._kept == number
