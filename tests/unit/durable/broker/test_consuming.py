@@ -54,7 +54,7 @@ async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_
 
     async def subscribe() -> None:
         try:
-            await _subscribe(hosted, queue, own)
+            await _subscribe(hosted, lambda: queue, own)
         except QueueInUse as error:
             refused.append(error)
 
