@@ -20,7 +20,7 @@ from durable.errors import BrokerLost, ConsumerCancelled, StoreBusy, UnknownStre
 from durable.log.bodies import Missed
 from durable.log.log import Log
 from durable.vhost.changes import Change
-from tests.brokers import at, client, numbered, payloads, serving, shop_at, take
+from tests.brokers import QUIET, at, client, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports
 from tests.waiting import PATIENCE_S, until
 
@@ -89,7 +89,8 @@ async def test_a_reader_with_a_cursor_goes_on_where_it_was_when_its_broker_is_ba
 
 
 class Waiting:
-    """In place of `Log.with_room`: whoever wants to append waits for its turn, which the test gives."""
+    """In place of `Log.with_room`: whoever wants to append waits for its turn, which the test gives. Of a broker
+    that does nothing by itself: a checkpoint would take the turn of another."""
 
     def __init__(self, log: Log) -> None:
         self._with_room = log.with_room
@@ -121,7 +122,7 @@ async def test_of_cursors_that_wait_for_room_the_last_one_told_stays(
 ) -> None:
     """Found by reading: what a session whose connection was lost still waited to write could come behind
     what its reader had stored through the next one, and take it back."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish_many("", "audit", numbered(4))
         hosted = broker.hosted("/")
@@ -140,7 +141,7 @@ async def test_a_cursor_that_found_no_room_itself_keeps_no_earlier_one_from_the_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session may end before there is room, and the earlier one was told that it is kept."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish_many("", "audit", numbered(4))
         hosted = broker.hosted("/")
