@@ -55,6 +55,8 @@ class _Session:
     def __init__(self, tunnel: Tunnel, lost: Callable[[int], None]) -> None:
         self._tunnel, self._lost = tunnel, lost
         self._gathered: list[Settlement] = []
+        self._packed: list[Settlement] = []
+        """Of a part that waits for its turn, or for room in the tunnel."""
         self._work = Waker()
         self._hurried = False
         self._under_way: deque[int] = deque()
@@ -89,10 +91,11 @@ class _Session:
         try:
             while True:
                 if self._gathered:
-                    settled = self._gathered[:RANGES_MAX]
+                    self._packed = self._gathered[:RANGES_MAX]
                     del self._gathered[:RANGES_MAX]
-                    self._under_way.append(sum(one.end - one.start for one in settled))
-                    await self._tunnel.send(encode_settlements(settled))
+                    self._under_way.append(sum(one.end - one.start for one in self._packed))
+                    await self._tunnel.send(encode_settlements(self._packed))
+                    self._packed = []
                 elif self._hurried:
                     self._hurried = False
                     await self._tunnel.send(HURRY)
@@ -109,7 +112,7 @@ class _Session:
         """
         if not self.open:
             return
-        gathered, self._gathered = self._gathered, []
+        gathered = self._packed + self._gathered
         self.end()
         if handed_end:
             gathered.append(Settlement(REQUEUE, 0, handed_end))
