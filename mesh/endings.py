@@ -101,7 +101,7 @@ class Endings:
         return key in self._unsure or self._received_bytes(key) in SAID_NOTHING
 
     def _received_bytes(self, key: Hashable) -> int | None:
-        """None: it is not known any more."""
+        """None: it is not known any more, or not for sure."""
         kept = None if key in self._unsure else self._kept.get(key)
         return None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
 
@@ -114,7 +114,8 @@ class Endings:
         return kept
 
     def failed(self, *, by_them: bool) -> None:
-        """The handshake of the accepted connection that ends next; by them: it was they who ended it."""
+        """The handshake of the accepted connection that ends next; by them: it was they who ended it. Else it took too
+        long."""
         self._failed = BROKEN_OFF if by_them else STRANGER
 
     def stranger(self, key: Hashable, now_s: float) -> str | None:
@@ -129,6 +130,8 @@ class Endings:
         if what == BROKEN_OFF and self.said_nothing(key):
             self.forget(key)
             return ""
+        if what == STRANGER and (self._received_bytes(key) or 0) >= CLIENTS_BYTES:
+            what = BROKEN_OFF  # By libzmq, which waited for us, as our loop was late, to say whose key it is.
         return STRANGER if self.was_plain(key, now_s) else what
 
     def was_plain(self, key: Hashable, now_s: float) -> bool:

@@ -94,6 +94,7 @@ class ZmqTransport:
         self._accepted_on: dict[int, deque[bytes]] = {}
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
+        self._descriptors: dict[int, int] = {}
         self._failed: dict[int, bool] = {}  # Dials whose handshake failed: whether for a key.
         self._endings = Endings(int(config.suspect_s * 500))
         self._resolving: dict[int, Resolving] = {}
@@ -213,17 +214,19 @@ class ZmqTransport:
             if inbound:
                 self._on_inbound(kind, value)
                 return
-            conn = self._by_endpoint.get((socket.fd, endpoint))
-            if conn is None:
+            if (conn := self._by_endpoint.get((socket.fd, endpoint))) is None:
                 return
+            rid = self._dialled[conn][1]
+            fell_short = self._endings.fell_short(rid, SERVERS_BYTES)
             if kind in DENIED:
-                said_nothing = self._endings.said_nothing(self._dialled[conn][1])
-                self._failed[conn] = kind == FAILED_AUTH or not said_nothing
+                self._failed[conn] = kind == FAILED_AUTH or fell_short
             elif kind in BEGUN:
-                self._endings.begun(self._dialled[conn][1], value, socket)
+                self._descriptors[conn] = value
+                self._endings.begun(rid, value, socket)
+            elif kind == DISCONNECTED and value != self._descriptors.get(conn):
+                self._failed.pop(conn, None)  # It was the dial before, which we had hung up on.
             elif kind in ENDED:
-                rid = self._dialled[conn][1]
-                if self._endings.fell_short(rid, SERVERS_BYTES):
+                if fell_short:
                     self._failed[conn] = True
                 if kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
                     self.hang_up(conn)
@@ -297,8 +300,7 @@ class ZmqTransport:
     def _take(self, socket: ZmqSocket) -> bool:
         """Receive within a budget, so that no peer keeps the loop for itself. True: there is more."""
         recv, received = socket.raw.recv, self._receiver.received
-        inbound = socket is self._inbound
-        taken = 0
+        inbound, taken = socket is self._inbound, 0
         for _ in range(FRAMES_PER_TURN):
             try:
                 rid = recv(NOBLOCK)
@@ -418,6 +420,7 @@ class ZmqTransport:
     def _forget(self, conn: int) -> tuple[ZmqSocket, bytes, str] | None:
         entry = self._dialled.pop(conn, None)
         self._failed.pop(conn, None)
+        self._descriptors.pop(conn, None)
         if entry is not None:
             socket, rid, endpoint = entry
             self._by_rid.pop(rid, None)
@@ -471,8 +474,7 @@ class ZmqTransport:
         self._nursery.start_soon(self._probe, endpoint, node)
 
     async def _probe(self, endpoint: str, node: bytes) -> None:
-        # No answer is no proof, and no socket to ask with is none either. A peer may say that it is at
-        # an address which is none.
+        # No proof, nor is a lack of sockets. A peer may say that it is at an address which is none.
         found = Probed.SILENT
         with trio.move_on_after(PROBE_S):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -11,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
+import zmq
 
 import mesh
 from bench.proxy import Proxy
@@ -23,10 +25,14 @@ from mesh.endings import (
     Endings,
     hung_up_on,
 )
-from mesh.protocol.frame import GREETING_BYTES_MAX
-from mesh.zmq_transport import OVERSIZE, ZmqTransport
+from mesh.protocol.frame import CONTROL, GREETING_BYTES_MAX
+from mesh.protocol.lane import Conn
+from mesh.zmq_socket import MONITORED
+from mesh.zmq_transport import DISCONNECTED, FAILED_NO_DETAIL, OVERSIZE, ZmqTransport
+from security.keyring import NetworkKeyring
 from security.keys import DOOR
 from tests.integration.test_security import (
+    SECRET_BYTES,
     Stranger,
     counted,
     echo_service,
@@ -35,8 +41,11 @@ from tests.integration.test_security import (
 )
 from tests.loopback import HOST
 from tests.nodes import free_ports, linked, node
+from tests.transports import InMemory
 from tests.waiting import PATIENCE_S, until
 
+CONNECTED = int(zmq.Event.CONNECTED)
+WHERE = "tcp://127.0.0.1:1"
 TOO_LARGE = "a message of more than"
 Pair = tuple[socket.socket, socket.socket]
 MONITOR_EVENTS_MAX = 2000
@@ -143,7 +152,7 @@ def test_who_hangs_up_after_a_greeting_again_and_again_is_plain(said: bytes, pla
     ("by_them", "said_bytes", "name"),
     [
         (True, 0, ""), (True, 300, BROKEN_OFF), (False, 0, STRANGER), (False, 300, STRANGER),
-        (None, 300, STRANGER), (None, CLIENTS_BYTES, None),
+        (None, 300, STRANGER), (None, CLIENTS_BYTES, None), (False, CLIENTS_BYTES, BROKEN_OFF),
     ],
 )  # fmt: skip
 def test_what_was_not_admitted_has_a_name_unless_it_said_nothing(
@@ -252,6 +261,7 @@ async def test_a_node_that_sends_too_much_on_its_link_is_told_of(
     """Whoever of the two has dialled, it loses its link: resumed, it would send the same again."""
     async with node(echo_service()) as db, node("shop", db) as shop, node("web", db) as web:
         await linked(db, shop, web)
+        await linked(shop, web)
         ours, peers = (shop, db) if (shop.id > db.id) is dialled else (db, shop)
         links = ours._core.peering.links
         lost, others = links[peers.id], {*links} - {peers.id}
@@ -308,6 +318,46 @@ async def test_a_loop_that_is_late_takes_no_connection_for_the_one_before() -> N
             one.sendall(SIGNATURE)
             await until(lambda: kept(db) > before)
             assert counted(db, BROKEN_OFF) == counted(db, STRANGER) == 0
+
+
+class Dialling(InMemory):
+    """What is told of a dial, the second one to its address."""
+
+    def __init__(self) -> None:
+        super().__init__(NetworkKeyring([SECRET_BYTES]))
+        self.ended: list[bool] = []
+        self.transport._inbound = self.router("inproc://inbound")
+        socket = self.router("inproc://control")
+        self.transport._out = {CONTROL: socket}
+        self.transport._dialled[2] = (socket, b"second", WHERE)
+        self.transport._by_endpoint[socket.fd, WHERE] = 2
+        self._handle = self.transport._on_event(socket)
+
+    def told(self, kind: int, value: int) -> None:
+        self._handle([MONITORED.pack(kind, value), WHERE.encode()])
+
+    def lost(self, conn: Conn, *, denied: bool = False) -> None:
+        assert conn == 2
+        self.ended.append(denied)
+
+    def settle(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_an_end_of_the_dial_before_to_an_address_is_none_of_the_next(begun: bool) -> None:
+    """Found: one that was hung up on, but had something to send yet, ended after the next had been dialled. That counted
+    as lost, whether its peer took our key as well, and its node as one that had sent too much."""
+    with connected() as (_, second), Dialling() as one, second:
+        if begun:
+            one.told(CONNECTED, second.fileno())
+        one.told(FAILED_NO_DETAIL, errno.EPIPE)
+        one.told(DISCONNECTED, 1 << 20)
+        assert one.ended == [], "the first one did"
+        if not begun:
+            one.told(CONNECTED, second.fileno())
+        one.told(DISCONNECTED, second.fileno())
+        assert one.ended == [False]
 
 
 async def test_connections_that_flood_a_blocked_loop_stop_no_other() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import socket
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import zmq
 
 from bench.proxy import Proxy
 from mesh.admission import Admission
+from mesh.protocol.instructions import Dial
+from mesh.zmq_transport import ZmqTransport
 from security.keys import DOOR, generate
 from tests.integration.test_endings import kept
 from tests.integration.test_security import (
@@ -22,9 +26,10 @@ from tests.integration.test_security import (
 )
 from tests.loopback import ANY_PORT, HOST
 from tests.nodes import free_ports, linked, node
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until, until_in_thread
 
 HANDSHAKES = 300
+DIALS = 16
 
 
 @pytest.mark.parametrize("knows_a_key", [False, True])
@@ -86,7 +91,48 @@ async def test_who_hangs_up_without_a_word_has_said_nothing_of_keys(
         async with node(echo_service(), **ways) as db:
             away = {**ways, "listen": ANY_PORT, "seeds": [f"tcp://{HOST}:{ports}"]}
             async with node("shop", **away) as shop:
-                await until(lambda: sum(proxy.accepted for proxy in proxies) >= 16)
+                await until(lambda: sum(proxy.accepted for proxy in proxies) >= DIALS)
                 assert counted(db, "denied") == counted(shop, "denied") == 0
                 assert not [one for one in warnings(caplog) if "key" in one]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_loop_that_was_late_does_not_say_that_nobody_takes_its_key(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: the same where the loop heard of the connection when that had ended, and could not look at it any more."""
+    ports, ended = free_ports(4), 0  # Of the door, of the cluster, and what db says of them.
+    dial = ZmqTransport.dial
+
+    def hang_up(server: socket.socket) -> None:
+        nonlocal ended
+        while ended < DIALS:
+            with server.accept()[0] as one:
+                one.settimeout(PATIENCE_S)
+                one.shutdown(socket.SHUT_WR)
+                while one.recv(100):
+                    pass  # Until libzmq has closed it.
+            ended += 1
+
+    def late(transport: ZmqTransport, wanted: Dial) -> None:
+        before = ended
+        dial(transport, wanted)
+        if wanted.endpoint.endswith(f":{ports + 3}") and ended < DIALS:
+            until_in_thread(lambda: ended > before)
+
+    monkeypatch.setattr(ZmqTransport, "dial", late)
+    with socket.create_server((HOST, ports + 3)) as server:
+        thread = Thread(target=hang_up, args=(server,))
+        thread.start()
+        at = {
+            "advertise": f"tcp://{HOST}:{ports + 2}-{ports + 3}", "handshake_s": 0.1,
+            "listen": f"tcp://{HOST}:{ports}-{ports + 1}",
+        }  # fmt: skip
+        async with (
+            node(echo_service(), **at) as db,
+            node("shop", **{**at, "listen": ANY_PORT}, seeds=[f"tcp://{HOST}:{ports}"]) as shop,
+        ):
+            await until(lambda: ended >= DIALS)
+            assert counted(db, "denied") == counted(shop, "denied") == 0
+            assert warnings(caplog) == []
+        thread.join()
