@@ -95,10 +95,15 @@ class Endings:
             return False
         return received_bytes < handshake_bytes
 
-    def said_nothing(self, key: Hashable) -> bool:
-        """Whether its peer ended it without a word, as far as we know: whoever takes connections for one that is away
-        does so."""
-        return key in self._unsure or self._received_bytes(key) in SAID_NOTHING
+    def _said_nothing(self, key: Hashable) -> bool:
+        """Whether its peer has ended it without a word, as whoever takes connections for one that is away does; or we
+        look at another one, which lives."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return False
+        if key in self._unsure and _told(kept, "B", STATE_AT) == TCP_ESTABLISHED:
+            return True
+        return _told(kept, "Q", BYTES_RECEIVED_AT) in SAID_NOTHING
 
     def _received_bytes(self, key: Hashable) -> int | None:
         """None: it is not known any more, or not for sure."""
@@ -127,7 +132,7 @@ class Endings:
         what, self._failed = self._failed or (STRANGER if fell_short else None), None
         if what is None:
             return None
-        if what == BROKEN_OFF and self.said_nothing(key):
+        if what == BROKEN_OFF and self._said_nothing(key):
             self.forget(key)
             return ""
         if what == STRANGER and (self._received_bytes(key) or 0) >= CLIENTS_BYTES:

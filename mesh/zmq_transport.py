@@ -4,14 +4,13 @@
     control   one ROUTER that makes all dials of control lanes   } RECONNECT_IVL -1: a dial is one
     data      one ROUTER that makes all dials of data lanes      } connection, its end is its end
 
-A socket never has two dials to one endpoint: libzmq ends both when one ends. Its own high-water
-marks are off (a ROUTER reports "full" for one peer as writable for all); links have windows.
+libzmq's own high-water marks are off (a ROUTER reports "full" for one peer as writable for all); links
+have windows.
 """
 
 from __future__ import annotations
 
 import errno
-import struct
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,19 +26,19 @@ from discovery.endpoint import format_endpoint, is_address, parse_endpoint
 from discovery.errors import BadEndpoint
 from security.announcement import Endpoint
 from security.keyring import Keyring
-from security.keys import ClusterKeys
 
 from .admission import Admission
 from .binding import bind_to
 from .config import MeshConfig
-from .endings import BROKEN_OFF, SERVERS_BYTES, Endings, hung_up_on
-from .errors import ConfigError
+from .dials import Dialled, Dials, secret_of
+from .endings import BROKEN_OFF, CLOSING_S, SERVERS_BYTES, Endings, hung_up_on
 from .forking import inherit
 from .listening import Bind, binds_of
 from .nursery import open_nursery
+from .probing import probe
 from .protocol.dialling import PATIENCE_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
-from .protocol.instructions import Dial, Probed
+from .protocol.instructions import Dial
 from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
@@ -51,9 +50,6 @@ IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
 """Accepted connections of which it is known whose they are, those that have ended among them: 15 MB. One that lives
 and was forgotten says so again with its next frame."""
-PROBE_S = 1.0
-SEEN_S = 0.05
-"""So long a probe stays: until its peer has seen that it came, and can tell that it said nothing."""
 OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
@@ -87,17 +83,13 @@ class ZmqTransport:
     def __init__(self, config: MeshConfig, keyring: Keyring) -> None:
         self._config, self._keyring = config, keyring
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._dialled: dict[int, tuple[ZmqSocket, bytes, str]] = {}
-        self._by_rid: dict[bytes, int] = {}
-        self._by_endpoint: dict[tuple[int, str], int] = {}
+        self._dials = Dials()
         self._cluster_of: OrderedDict[bytes, str] = OrderedDict()
         self._accepted_on: dict[int, deque[bytes]] = {}
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
-        self._descriptors: dict[int, int] = {}
-        self._failed: dict[int, bool] = {}  # Dials whose handshake failed: whether for a key.
         self._endings = Endings(int(config.suspect_s * 500))
-        self._resolving: dict[int, Resolving] = {}
+        self._resolving: dict[Conn, Resolving] = {}
         self._resolver = Resolver()
         self._used: dict[ZmqSocket, int] = {}  # Bytes sent since the last `poke`.
         self._yielder = of_this_run()
@@ -187,7 +179,7 @@ class ZmqTransport:
         self.binds = binds_of(self._config, self._keyring)
         endpoints: list[Endpoint] = []
         for bind in self.binds:
-            raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(bind.keys))
+            raw.setsockopt(zmq.CURVE_SECRETKEY, secret_of(bind.keys))
             bind_to(raw, bind.uri)
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
@@ -214,27 +206,27 @@ class ZmqTransport:
             if inbound:
                 self._on_inbound(kind, value)
                 return
-            if (conn := self._by_endpoint.get((socket.fd, endpoint))) is None:
+            dialled = self._dials.at(socket, endpoint)
+            if dialled is None or dialled.ends:
                 return
-            rid = self._dialled[conn][1]
-            fell_short = self._endings.fell_short(rid, SERVERS_BYTES)
+            fell_short = self._endings.fell_short(dialled.rid, SERVERS_BYTES)
             if kind in DENIED:
-                self._failed[conn] = kind == FAILED_AUTH or fell_short
+                dialled.denied = kind == FAILED_AUTH or fell_short
             elif kind in BEGUN:
-                self._descriptors[conn] = value
-                self._endings.begun(rid, value, socket)
-            elif kind == DISCONNECTED and value != self._descriptors.get(conn):
-                self._failed.pop(conn, None)  # It was the dial before, which we had hung up on.
-            elif kind in ENDED:
+                dialled.descriptor = value
+                self._endings.begun(dialled.rid, value, socket)
+            elif kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
+                self.hang_up(dialled.conn)
+                self._nursery.start_soon(self._take_in)
+                self._lost(dialled)
+            elif value != dialled.descriptor:
+                dialled.denied = None  # It was the dial before, which we had hung up on.
+            else:
                 if fell_short:
-                    self._failed[conn] = True
-                if kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
-                    self.hang_up(conn)
-                    self._nursery.start_soon(self._take_in)
-                if kind == DISCONNECTED and conn not in self._failed:
-                    self._ended(rid, value, (conn,), lambda: self._lost(conn))
-                else:
-                    self._lost(conn)
+                    dialled.denied = True
+                dialled.ends = True
+                kept = self._endings.ended(dialled.rid) if dialled.denied is None else None
+                self._nursery.start_soon(self._end, dialled, kept)
 
         return handle
 
@@ -248,26 +240,30 @@ class ZmqTransport:
             what = self._endings.stranger(value, trio.current_time())
             # Whose it was, or whose it is by now: frames and events come on different ways.
             conns = tuple(self._accepted_on.get(value, ()))
-            if what is None:
-                self._ended(value, value, conns, lambda: self._inbound_lost(conns))
+            kept = self._endings.ended(value) if what is None else None
+            if kept is not None:
+                self._nursery.start_soon(self._end_inbound, kept, value, conns)
                 return
             if what:
                 self._receiver.refused(what, quiet=what == BROKEN_OFF)
             self._inbound_lost(conns)
 
-    def _ended(
-        self, key: int | bytes, descriptor: int, conns: Sequence[Conn], lost: Callable[[], None]
-    ) -> None:
-        """One of `conns`: `lost` says so, and before that, if libzmq hung up for what was sent, that."""
-        kept = self._endings.ended(key)
-        if kept is None:
-            lost()
-        else:
-            self._nursery.start_soon(self._say_why, kept, descriptor, conns, lost)
+    async def _end(self, dialled: Dialled, kept: Socket | None) -> None:
+        """It is lost when libzmq has let go of it: what is dialled there before would end with it."""
+        if kept is not None and dialled.descriptor is not None:
+            await self._say_why(kept, dialled.descriptor, (dialled.conn,))
+        for pause_s in CLOSING_S:
+            await trio.sleep(pause_s)
+            if dialled.let_go():
+                break
+        self._lost(dialled)
 
-    async def _say_why(
-        self, kept: Socket, descriptor: int, conns: Sequence[Conn], lost: Callable[[], None]
-    ) -> None:
+    async def _end_inbound(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
+        await self._say_why(kept, descriptor, conns)
+        self._inbound_lost(conns)
+
+    async def _say_why(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
+        """If it was libzmq that hung up on one of these, for what was sent."""
         who = await hung_up_on(kept, descriptor)
         if who is not None:
             what = (
@@ -275,11 +271,12 @@ class ZmqTransport:
                 f"longer than suspect_s, {self._config.suspect_s:g} s"
             )
             self._receiver.cut_off(conns, what, who)
-        lost()
 
-    def _lost(self, conn: int) -> None:
-        denied = self._failed.get(conn, False)
-        self._forget(conn)
+    def _lost(self, dialled: Dialled) -> None:
+        self._forget(dialled.conn)
+        self._not_there(dialled.conn, denied=bool(dialled.denied))
+
+    def _not_there(self, conn: int, *, denied: bool = False) -> None:
         self._receiver.lost(conn, denied=denied)
         self._receiver.settle()
 
@@ -300,7 +297,8 @@ class ZmqTransport:
     def _take(self, socket: ZmqSocket) -> bool:
         """Receive within a budget, so that no peer keeps the loop for itself. True: there is more."""
         recv, received = socket.raw.recv, self._receiver.received
-        inbound, taken = socket is self._inbound, 0
+        inbound = socket is self._inbound
+        taken = 0
         for _ in range(FRAMES_PER_TURN):
             try:
                 rid = recv(NOBLOCK)
@@ -315,9 +313,9 @@ class ZmqTransport:
                 if cluster is not None:
                     received(rid, cluster, data)
             else:
-                conn = self._by_rid.get(rid)
-                if conn is not None:
-                    received(conn, None, data)
+                dialled = self._dials.of_rid(rid)
+                if dialled is not None:
+                    received(dialled.conn, None, data)
             taken += len(data)
             if not socket.readable():
                 return False
@@ -376,7 +374,7 @@ class ZmqTransport:
         if self._resolving.pop(dial.conn, None) is None:
             return  # It has been hung up.
         if found is None:
-            self._lost(dial.conn)
+            self._not_there(dial.conn)
             return
         self._connect(dial, format_endpoint(found, port))
         for frame in waiting.frames:
@@ -394,39 +392,18 @@ class ZmqTransport:
 
     def _connect(self, dial: Dial, endpoint: str) -> None:
         socket = self._out[dial.lane]
-        if (socket.fd, endpoint) in self._by_endpoint:
-            # Another node is linked at that very address: this one cannot be there.
-            self._fail_soon(dial)
-            return
         self._used.setdefault(socket, 0)
-        raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
-        raw.setsockopt(zmq.CURVE_SERVERKEY, dial.server.public)
-        raw.setsockopt(zmq.CURVE_PUBLICKEY, dial.client.public)
-        raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(dial.client))
-        raw.setsockopt(zmq.CONNECT_ROUTING_ID, rid)
-        raw.setsockopt(zmq.IPV6, int("[" in endpoint))
-        try:
-            raw.connect(endpoint)
-        except zmq.ZMQError:
+        if not self._dials.connect(socket, dial, endpoint):
             self._fail_soon(dial)
-            return
-        self._dialled[dial.conn] = (socket, rid, endpoint)
-        self._by_rid[rid] = dial.conn
-        self._by_endpoint[socket.fd, endpoint] = dial.conn
 
     def _fail_soon(self, dial: Dial) -> None:
-        trio.lowlevel.current_trio_token().run_sync_soon(self._lost, dial.conn)
+        trio.lowlevel.current_trio_token().run_sync_soon(self._not_there, dial.conn)
 
-    def _forget(self, conn: int) -> tuple[ZmqSocket, bytes, str] | None:
-        entry = self._dialled.pop(conn, None)
-        self._failed.pop(conn, None)
-        self._descriptors.pop(conn, None)
-        if entry is not None:
-            socket, rid, endpoint = entry
-            self._by_rid.pop(rid, None)
-            self._endings.forget(rid)
-            self._by_endpoint.pop((socket.fd, endpoint), None)
-        return entry
+    def _forget(self, conn: int) -> Dialled | None:
+        dialled = self._dials.forget(conn)
+        if dialled is not None:
+            self._endings.forget(dialled.rid)
+        return dialled
 
     def hang_up(self, conn: Conn) -> None:
         if isinstance(conn, bytes):
@@ -436,28 +413,28 @@ class ZmqTransport:
             if len(self._ignored) > IGNORED_MAX:
                 self._ignored.popitem(last=False)
             return
-        waiting = self._resolving.pop(conn, None) if isinstance(conn, int) else None
+        waiting = self._resolving.pop(conn, None)
         if waiting is not None:
             waiting.scope.cancel()
-        entry = self._forget(conn) if isinstance(conn, int) else None
-        if entry is not None:
-            socket, _, endpoint = entry
-            self._used.setdefault(socket, 0)
+        dialled = self._dials.of(conn)
+        if dialled is not None and not dialled.ends:
+            self._forget(dialled.conn)
+            self._used.setdefault(dialled.socket, 0)
             with suppress(zmq.ZMQError):  # It may have ended by itself.
-                socket.raw.disconnect(endpoint)
+                dialled.socket.raw.disconnect(dialled.endpoint)
 
     def send(self, conn: Conn, frame: bytes) -> bool:
         """Queue a frame; never blocks. False: the connection is not there any more."""
         if isinstance(conn, bytes):
             socket, rid = self._inbound, conn
         else:
-            entry = self._dialled.get(conn)  # type: ignore[call-overload]
-            if entry is None:
-                waiting = self._resolving.get(conn)  # type: ignore[call-overload]
+            dialled = self._dials.of(conn)
+            if dialled is None:
+                waiting = self._resolving.get(conn)
                 if waiting is not None:
                     waiting.frames.append(frame)
                 return True  # Or it has been hung up, or its loss is on its way here.
-            socket, rid, _ = entry
+            socket, rid = dialled.socket, dialled.rid
         raw = socket.raw
         self._used[socket] = self._used.get(socket, 0) + len(frame)
         try:
@@ -474,27 +451,6 @@ class ZmqTransport:
         self._nursery.start_soon(self._probe, endpoint, node)
 
     async def _probe(self, endpoint: str, node: bytes) -> None:
-        # No proof, nor is a lack of sockets. A peer may say that it is at an address which is none.
-        found = Probed.SILENT
-        with trio.move_on_after(PROBE_S):
-            try:
-                host, port = parse_endpoint(endpoint)
-                address = await self._resolver.look_up(host, port)
-                if address is not None:
-                    family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
-                    with trio.socket.socket(family) as probe:
-                        await probe.connect((address, port))
-                        found = Probed.LISTENS
-                        await trio.sleep(SEEN_S)
-            except ConnectionRefusedError:
-                found = Probed.REFUSED
-            except (OSError, BadEndpoint):
-                pass
+        found = await probe(self._resolver, endpoint)
         self._receiver.probed(node, endpoint, found)
         self._receiver.settle()
-
-
-def _secret(keys: ClusterKeys) -> bytes:
-    if keys.secret is None:
-        raise ConfigError(f"no secret key of cluster {keys.cluster!r}")
-    return keys.secret

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from mesh.admission import Admission
+from mesh.dials import Dialled
 from mesh.protocol.frame import CONTROL
 from mesh.protocol.lane import Conn
 from mesh.zmq_transport import FRAMES_PER_TURN
@@ -28,8 +29,9 @@ class Asked(InMemory):
         super().__init__(self.keyring)
         transport = self.transport
         transport._inbound = self.router("inproc://inbound")
-        transport._out = {CONTROL: self.router(CONTROLS)}
-        transport._by_rid[SEED] = CONN
+        socket = self.router(CONTROLS)
+        transport._out = {CONTROL: socket}
+        transport._dials.add(Dialled(CONN, socket, SEED, CONTROLS))
         self.refused: list[str] = []
         self.answers: list[tuple[bytes, bytes]] = []
         self.frames = 0

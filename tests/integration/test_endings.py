@@ -9,13 +9,16 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 import zmq
 
 import mesh
 from bench.proxy import Proxy
+from mesh.dials import Dialled
 from mesh.endings import (
     BROKEN_OFF,
     CLIENTS_BYTES,
@@ -52,6 +55,7 @@ MONITOR_EVENTS_MAX = 2000
 """What libzmq keeps of a monitor's events unless told otherwise; each connection makes several."""
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 """Of ZMTP: a greeting that has begun."""
+CONN = 2
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -226,7 +230,7 @@ def test_what_was_looked_at_too_late_is_not_believed(pair: Pair) -> None:
         endings.begun("it", ours.fileno(), "it")
         endings.caught_up(told_on)
         assert endings.fell_short("it", CLIENTS_BYTES) is sure
-        assert endings.said_nothing("it") is not sure
+        assert endings._said_nothing("it") is not sure
         kept = endings.ended("it")
         assert (kept is not None) is sure
         if kept is not None:
@@ -323,21 +327,22 @@ async def test_a_loop_that_is_late_takes_no_connection_for_the_one_before() -> N
 class Dialling(InMemory):
     """What is told of a dial, the second one to its address."""
 
-    def __init__(self) -> None:
+    def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__(NetworkKeyring([SECRET_BYTES]))
         self.ended: list[bool] = []
+        self.transport._nursery = nursery
         self.transport._inbound = self.router("inproc://inbound")
         socket = self.router("inproc://control")
         self.transport._out = {CONTROL: socket}
-        self.transport._dialled[2] = (socket, b"second", WHERE)
-        self.transport._by_endpoint[socket.fd, WHERE] = 2
+        self.transport._dials.add(Dialled(CONN, socket, b"second", WHERE))
         self._handle = self.transport._on_event(socket)
 
-    def told(self, kind: int, value: int) -> None:
+    async def told(self, kind: int, value: int) -> None:
         self._handle([MONITORED.pack(kind, value), WHERE.encode()])
+        await trio.testing.wait_all_tasks_blocked()
 
     def lost(self, conn: Conn, *, denied: bool = False) -> None:
-        assert conn == 2
+        assert conn == CONN
         self.ended.append(denied)
 
     def settle(self) -> None:
@@ -348,16 +353,51 @@ class Dialling(InMemory):
 async def test_an_end_of_the_dial_before_to_an_address_is_none_of_the_next(begun: bool) -> None:
     """Found: one that was hung up on, but had something to send yet, ended after the next had been dialled. That counted
     as lost, whether its peer took our key as well, and its node as one that had sent too much."""
-    with connected() as (_, second), Dialling() as one, second:
-        if begun:
-            one.told(CONNECTED, second.fileno())
-        one.told(FAILED_NO_DETAIL, errno.EPIPE)
-        one.told(DISCONNECTED, 1 << 20)
-        assert one.ended == [], "the first one did"
-        if not begun:
-            one.told(CONNECTED, second.fileno())
-        one.told(DISCONNECTED, second.fileno())
-        assert one.ended == [False]
+    async with trio.open_nursery() as nursery:
+        with connected() as (_, second), Dialling(nursery) as one, second:
+            if begun:
+                await one.told(CONNECTED, second.fileno())
+            await one.told(FAILED_NO_DETAIL, errno.EPIPE)
+            await one.told(DISCONNECTED, 1 << 20)
+            assert one.ended == [], "the first one did"
+            if not begun:
+                await one.told(CONNECTED, second.fileno())
+            await one.told(DISCONNECTED, second.fileno())
+            assert one.ended == [False]
+
+
+async def test_a_dial_is_lost_when_libzmq_has_let_go_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: it tells of an end first, and ends all that it has dialled there a moment later. A dial in between ended with
+    that, while its peer lived, which was said to have sent too much."""
+    looks: list[bool] = []
+    async with trio.open_nursery() as nursery:
+        with connected() as (_, second), Dialling(nursery) as one, second:
+
+            def let_go(_: Dialled) -> bool:
+                one.transport.hang_up(CONN)  # Whoever wants to dial again may have.
+                looks.append(one.transport._dials.of(CONN) is not None and not one.ended)
+                return len(looks) == 3
+
+            monkeypatch.setattr(Dialled, "let_go", let_go)
+            await one.told(CONNECTED, second.fileno())
+            await one.told(DISCONNECTED, second.fileno())
+            await until(lambda: one.ended == [False])
+            assert looks == [True] * 3
+            assert one.transport._dials.of(CONN) is None
+
+
+async def test_libzmq_lets_go_of_a_dial_whose_end_it_has_told_of() -> None:
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        dialler = max(db, shop, key=lambda one: one.id)
+        transport: Any = dialler._driver._transport
+        dials = list(transport._dials._of_conn.values())
+        assert [one.let_go() for one in dials] == [False] * 2, "of a lane each"
+        for one in dials:
+            one.socket.raw.disconnect(one.endpoint)
+        await until(lambda: all(one.let_go() for one in dials))
 
 
 async def test_connections_that_flood_a_blocked_loop_stop_no_other() -> None:

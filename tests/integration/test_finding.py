@@ -96,7 +96,7 @@ async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
         kept: list[str] = []
 
         def refused() -> bool:
-            if (socket.fd, seed) in transport._by_endpoint:
+            if transport._dials.at(socket, seed) is not None:
                 return False
             with suppress(zmq.ZMQError):  # ENOENT: no such dial.
                 socket.raw.disconnect(seed)
@@ -287,7 +287,7 @@ async def test_a_dial_given_up_while_its_name_is_looked_up_is_no_connection(
         transport.hang_up(10**9)
         answer.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert (transport._resolving, transport._dialled) == ({}, {})
+        assert (len(transport._resolving), len(transport._dials)) == (0, 0)
 
 
 @pytest.mark.parametrize(
