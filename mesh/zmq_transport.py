@@ -58,6 +58,9 @@ HANG_UP_MS = 50
 """For what was sent before. While libzmq lingers it takes nothing in, and if the other end breaks off then, its
 next heartbeat ends the process: the less of that, the better."""
 HEARTBEAT_MS = 1000
+BACKLOG = 4096
+"""Connections that the kernel holds until libzmq takes them, or as many as it may. Of a thousand nodes that dial at once,
+who finds no room asks again after one second, two, four ... libzmq's own is 100."""
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
 FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
@@ -176,6 +179,7 @@ class ZmqTransport:
     def _bind(self) -> list[Endpoint]:
         raw = self._inbound.raw
         raw.setsockopt(zmq.CURVE_SERVER, 1)
+        raw.setsockopt(zmq.BACKLOG, BACKLOG)
         self.binds = binds_of(self._config, self._keyring)
         endpoints: list[Endpoint] = []
         for bind in self.binds:

@@ -8,7 +8,8 @@ import resource
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from mesh.endings import (
 from mesh.protocol.frame import CONTROL, GREETING_BYTES_MAX
 from mesh.protocol.lane import Conn
 from mesh.zmq_socket import MONITORED
-from mesh.zmq_transport import DISCONNECTED, FAILED_NO_DETAIL, OVERSIZE, ZmqTransport
+from mesh.zmq_transport import BACKLOG, DISCONNECTED, FAILED_NO_DETAIL, OVERSIZE, ZmqTransport
 from security.keyring import NetworkKeyring
 from security.keys import DOOR
 from tests.integration.test_security import (
@@ -53,6 +54,9 @@ TOO_LARGE = "a message of more than"
 Pair = tuple[socket.socket, socket.socket]
 MONITOR_EVENTS_MAX = 2000
 """What libzmq keeps of a monitor's events unless told otherwise; each connection makes several."""
+SOMAXCONN = int(Path("/proc/sys/net/core/somaxconn").read_text())
+LIMIT_AT = 28
+"""In `struct tcp_info` of one that listens."""
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 """Of ZMTP: a greeting that has begun."""
 CONN = 2
@@ -398,6 +402,23 @@ async def test_libzmq_lets_go_of_a_dial_whose_end_it_has_told_of() -> None:
         for one in dials:
             one.socket.raw.disconnect(one.endpoint)
         await until(lambda: all(one.let_go() for one in dials))
+
+
+def backlogs(port: int) -> Iterator[int]:
+    """Of the sockets of this process that listen there: how many may wait to be taken."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.fromfd(int(name), socket.AF_INET, socket.SOCK_STREAM) as one:
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and one.getsockname()[1] == port:
+                told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LIMIT_AT + 4)
+                yield from struct.unpack_from("I", told, LIMIT_AT)
+
+
+async def test_the_kernel_holds_all_who_dial_at_once() -> None:
+    """Found: of two thousand some found no room, and asked again after 1, 2, 4 and 8 s."""
+    async with node(echo_service()) as db:
+        for uri in db.endpoints:
+            assert list(backlogs(int(uri.rpartition(":")[2]))) == [min(BACKLOG, SOMAXCONN)]
 
 
 async def test_connections_that_flood_a_blocked_loop_stop_no_other() -> None:
