@@ -125,6 +125,8 @@ class Driver:
             with trio.CancelScope(deadline=math.inf if due_s is None else due_s) as self._sleep:
                 await trio.sleep_forever()
             self._sleep = None
+            # Where our loop was late, what has come in time is there to be read in this very turn.
+            await trio.lowlevel.checkpoint()
             self.core.tick(trio.current_time())
             self.settle()
 

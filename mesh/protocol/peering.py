@@ -53,6 +53,8 @@ TOLD_BYTES_MAX = SIZE_BYTES_MAX + 8
 PROOF_FAILURES = 3
 """Dials that a refused probe counts as."""
 ANSWER_FIRST_S = 0.005
+IN_FLIGHT_S = 0.1
+"""What comes by then may have been sent before its sender ended, and was refused for that."""
 OVERHEARD_S = 1.0
 """How long the goodbye of one that has left, as others say, may take: twice what a leaver waits for us."""
 
@@ -265,9 +267,13 @@ class Peering:
         if peer.probed:
             return
         if link.connected:
-            peer.refused_after = link.frames_received
+            self._timers.at(now_s + IN_FLIGHT_S, lambda _: self._note_refused(link, peer))
         elif peer.refused_after is None or link.frames_received <= peer.refused_after:
             self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
+
+    def _note_refused(self, link: Link, peer: Peer) -> None:
+        if self.links.get(peer.node) is link and link.connected:
+            peer.refused_after = link.frames_received
 
     def _give_up(self, link: Link, now_s: float) -> None:
         if self.links.get(link.peer) is link:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.protocol.instructions import Probed
-from mesh.protocol.peering import Ending
+from mesh.protocol.peering import IN_FLIGHT_S, Ending
 from tests.machines import LANES, OTHER
 
 from .peering_bench import (
@@ -46,6 +46,7 @@ def test_who_was_refused_while_it_was_there_is_not_gone_when_it_is_refused_again
     accept(bench)
     assert bench.roster.peers[LARGER].probed == {"tcp://127.0.0.1:2"}, "whether it answers there"
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
+    bench.run_to(bench.now_s + IN_FLIGHT_S)
     hear_a_frame(bench)
     for lane in LANES:
         bench.peering.lost(b"%d" % lane, bench.now_s)
@@ -54,6 +55,19 @@ def test_who_was_refused_while_it_was_there_is_not_gone_when_it_is_refused_again
     for lane in LANES:
         assert say(bench, replace(HELLO, lane=lane, resume=True), b"back %d" % lane) == "WELCOME"
     assert bench.told[2:] == [("path back", LARGER)]
+
+
+def test_what_was_on_its_way_when_its_sender_was_refused_is_no_sign_of_life() -> None:
+    """Found: one that was killed as it came was a member until its silence told, for what it had said was read after that."""
+    bench = Bench()
+    accept(bench)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
+    hear_a_frame(bench)
+    bench.peering.lost(b"0", bench.now_s)
+    bench.peering.lost(b"1", bench.now_s)
+    bench.run_to(bench.now_s + IN_FLIGHT_S)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
+    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 
 @pytest.mark.parametrize("listened", [True, False])
