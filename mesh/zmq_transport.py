@@ -141,6 +141,8 @@ class ZmqTransport:
                 for socket in self._out.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)
                     socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, self._handshake_ms_max)
+                    # How long a dial may take the core knows: ended by libzmq it would be denied.
+                    socket.raw.setsockopt(zmq.HANDSHAKE_IVL, 0)
                 endpoints = self._bind()
                 for socket in (self._inbound, *self._out.values()):
                     monitor = socket.monitor(sum(DENIED | ENDED | BEGUN))

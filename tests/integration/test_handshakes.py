@@ -12,12 +12,16 @@ import trio
 import zmq
 
 from bench.proxy import Proxy
-from mesh.admission import Admission
+from mesh.admission import ADDRESS, Admission
+from mesh.protocol.dialling import PATIENCE_MAX
+from mesh.protocol.frame import CONTROL
 from mesh.protocol.instructions import Dial
 from mesh.zmq_transport import ZmqTransport
+from security.keyring import NetworkKeyring
 from security.keys import DOOR, generate
 from tests.integration.test_endings import kept
 from tests.integration.test_security import (
+    SECRET_BYTES,
     Stranger,
     counted,
     echo_service,
@@ -30,6 +34,9 @@ from tests.waiting import PATIENCE_S, until, until_in_thread
 
 HANDSHAKES = 300
 DIALS = 16
+HANDSHAKE_S, CONN = 0.05, 10**9
+LONGER_MS = int(2 * PATIENCE_MAX * HANDSHAKE_S * 1000)
+"""Than libzmq would wait for a dial if it were as patient as the core may be."""
 
 
 @pytest.mark.parametrize("knows_a_key", [False, True])
@@ -136,3 +143,33 @@ async def test_a_loop_that_was_late_does_not_say_that_nobody_takes_its_key(
             assert counted(db, "denied") == counted(shop, "denied") == 0
             assert warnings(caplog) == []
         thread.join()
+
+
+async def test_a_handshake_takes_as_long_as_the_core_waits_for_it() -> None:
+    """Found: libzmq's patience with a peer whose loop is late ended with the core's, and as often before it, and that was
+    taken for an answer: that it does not take our key."""
+    (door,) = NetworkKeyring([SECRET_BYTES]).door()
+    assert door.secret is not None
+    async with node("shop", handshake_s=HANDSHAKE_S) as shop:
+        transport: Any = shop._driver._transport
+        with (
+            zmq.Context() as context,
+            context.socket(zmq.ROUTER) as zap,
+            context.socket(zmq.ROUTER) as peer,
+        ):
+            zap.bind(ADDRESS)  # Nobody ever says whose key it is.
+            zap.linger = peer.linger = 0
+            peer.setsockopt(zmq.CURVE_SERVER, 1)
+            peer.setsockopt(zmq.CURVE_SECRETKEY, door.secret)
+            peer.bind(f"tcp://{HOST}:0")
+            uri = peer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+            transport.dial(Dial(CONN, CONTROL, uri, door, door))
+            with Stranger(uri, door, door) as another, another.context.socket(zmq.PAIR) as heard:
+                another.socket.disconnect(uri)
+                another.socket.setsockopt(zmq.HANDSHAKE_IVL, LONGER_MS)
+                another.socket.monitor("inproc://ends", zmq.EVENT_DISCONNECTED)
+                heard.connect("inproc://ends")
+                another.socket.connect(uri)
+                await until(lambda: heard.poll(0))
+            assert transport._dials.of(CONN) is not None
+            transport.hang_up(CONN)
