@@ -260,7 +260,10 @@ class ZmqTransport:
             await self._say_why(kept, dialled.descriptor, (dialled.conn,))
         for pause_s in CLOSING_S:
             await trio.sleep(pause_s)
-            if dialled.let_go():
+            let_go = dialled.let_go()
+            self._used.setdefault(dialled.socket, 0)
+            await self._take_in()
+            if let_go:
                 break
         self._lost(dialled)
 

@@ -59,7 +59,7 @@ LIMIT_AT = 28
 """In `struct tcp_info` of one that listens."""
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 """Of ZMTP: a greeting that has begun."""
-CONN = 2
+CONN, ANOTHER, DIALS = 2, 3, "inproc://control"
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -334,11 +334,13 @@ class Dialling(InMemory):
     def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__(NetworkKeyring([SECRET_BYTES]))
         self.ended: list[bool] = []
+        self.heard: list[bytes] = []
         self.transport._nursery = nursery
         self.transport._inbound = self.router("inproc://inbound")
-        socket = self.router("inproc://control")
+        socket = self.router(DIALS)
         self.transport._out = {CONTROL: socket}
         self.transport._dials.add(Dialled(CONN, socket, b"second", WHERE))
+        self.transport._dials.add(Dialled(ANOTHER, socket, b"another", DIALS))
         self._handle = self.transport._on_event(socket)
 
     async def told(self, kind: int, value: int) -> None:
@@ -348,6 +350,10 @@ class Dialling(InMemory):
     def lost(self, conn: Conn, *, denied: bool = False) -> None:
         assert conn == CONN
         self.ended.append(denied)
+
+    def received(self, conn: Conn, _user: str | None, data: bytes | memoryview) -> None:
+        assert conn == ANOTHER
+        self.heard.append(bytes(data))
 
     def settle(self) -> None:
         pass
@@ -390,6 +396,17 @@ async def test_a_dial_is_lost_when_libzmq_has_let_go_of_it(
             await until(lambda: one.ended == [False])
             assert looks == [True] * 3
             assert one.transport._dials.of(CONN) is None
+
+
+async def test_what_has_come_of_another_is_taken_in_when_a_dial_ends() -> None:
+    """To ask libzmq whether it has let go uses up the word that something has come."""
+    async with trio.open_nursery() as nursery:
+        with connected() as (_, second), Dialling(nursery) as one, second:
+            await one.told(CONNECTED, second.fileno())
+            one.send(DIALS, b"another", 1, b"a frame")
+            await one.told(DISCONNECTED, second.fileno())
+            assert one.ended == [False]
+            assert one.heard == [b"a frame"]
 
 
 async def test_libzmq_lets_go_of_a_dial_whose_end_it_has_told_of() -> None:
