@@ -86,12 +86,10 @@ class Dials:
         self._of_conn[dialled.conn] = self._of_rid[dialled.rid] = dialled
         self._of_endpoint[dialled.socket, dialled.endpoint] = dialled
 
-    def forget(self, conn: int) -> Dialled | None:
-        """What there was of that name."""
-        dialled = self._of_conn.pop(conn, None)
-        if dialled is not None:
+    def forget(self, dialled: Dialled) -> None:
+        """Again: nothing."""
+        if self._of_conn.pop(dialled.conn, None) is not None:
             del self._of_rid[dialled.rid], self._of_endpoint[dialled.socket, dialled.endpoint]
-        return dialled
 
 
 def secret_of(keys: ClusterKeys) -> bytes:

@@ -90,7 +90,7 @@ class ZmqSocket:
     async def each(
         self,
         handle: Callable[[list[bytes]], None],
-        caught_up: Callable[[], object] = bool,
+        caught_up: Callable[[], object] = lambda: None,
         limit: int = 64,
     ) -> None:
         """Hand every multipart message to `handle`, for ever: for sockets with little traffic.

@@ -282,7 +282,7 @@ class ZmqTransport:
             self._receiver.cut_off(conns, what, who)
 
     def _lost(self, dialled: Dialled) -> None:
-        self._forget(dialled.conn)
+        self._forget(dialled)
         self._not_there(dialled.conn, denied=bool(dialled.denied))
 
     def _not_there(self, conn: int, *, denied: bool = False) -> None:
@@ -408,11 +408,9 @@ class ZmqTransport:
     def _fail_soon(self, dial: Dial) -> None:
         trio.lowlevel.current_trio_token().run_sync_soon(self._not_there, dial.conn)
 
-    def _forget(self, conn: int) -> Dialled | None:
-        dialled = self._dials.forget(conn)
-        if dialled is not None:
-            self._endings.forget(dialled.rid)
-        return dialled
+    def _forget(self, dialled: Dialled) -> None:
+        self._dials.forget(dialled)
+        self._endings.forget(dialled.rid)
 
     def hang_up(self, conn: Conn) -> None:
         if isinstance(conn, bytes):
@@ -427,7 +425,7 @@ class ZmqTransport:
             waiting.scope.cancel()
         dialled = self._dials.of(conn)
         if dialled is not None and not dialled.ends:
-            self._forget(dialled.conn)
+            self._forget(dialled)
             self._used.setdefault(dialled.socket, 0)
             with suppress(zmq.ZMQError):  # It may have ended by itself.
                 dialled.socket.raw.disconnect(dialled.endpoint)

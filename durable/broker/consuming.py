@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
@@ -107,16 +108,15 @@ async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Con
     """
     for _ in range(OWN_END_LOOKS):
         with trio.move_on_after(OWN_END_S):
-            while consumer.id in {one.id for one in look_up().consumers}:
-                try:
-                    return _subscribed(look_up(), consumer)
-                except QueueInUse:
-                    await hosted.left.wait()
+            queue = look_up()
+            while any(one.id == consumer.id for one in queue.consumers):
+                with suppress(QueueInUse):
+                    queue.subscribe(consumer)
+                    return queue
+                await hosted.left.wait()
+                queue = look_up()
             break
-    return _subscribed(look_up(), consumer)
-
-
-def _subscribed(queue: Queue, consumer: Consumer) -> Queue:
+    queue = look_up()
     queue.subscribe(consumer)
     return queue
 

@@ -203,25 +203,29 @@ class Deliveries(Feed):
         session, timeout_s = self._session, self._channel.timeout_s
         if session is not None and session.unsettled:
             session.hurry()
-        late = False
         while session is not None and session.unsettled and not self._lost:
             try:
-                with self._alone(), trio.move_on_after(0 if late else timeout_s) as scope:
-                    await self._receive()
+                received = await self._receive_within(timeout_s)
             except DurableError:
                 raise
             except MeshError:
                 session.end()
                 break
-            if scope.cancelled_caught and late:
+            if not received:
                 why = f"{UNKNOWN}, {self._channel.silence(timeout_s)}"
                 raise BrokerLost(self._channel.cluster, why, session.unsettled)
-            late = scope.cancelled_caught
-            if late:  # Where our loop was, too, it may be there, and read in this very turn.
-                await trio.lowlevel.checkpoint()
         if self._lost:
             lost, self._lost = self._lost, 0
             raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
+
+    async def _receive_within(self, timeout_s: float) -> bool:
+        """Whether something came; where our loop was late, that is there to be read when the time is over counts."""
+        for limit_s in (timeout_s, 0):
+            with self._alone(), trio.move_on_after(limit_s):
+                await self._receive()
+                return True
+            await trio.lowlevel.checkpoint()
+        return False
 
     def _lose(self, messages: int) -> None:
         self._lost += messages
