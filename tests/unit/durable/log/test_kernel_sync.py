@@ -28,8 +28,15 @@ from tests.eventfds import Eventfds
 
 @pytest.fixture
 def kernel() -> Iterator[KernelSync]:
-    kernel = kernel_sync()
-    assert kernel is not None, "this machine's kernel has it"
+    call = _caller(os.uname().machine)
+    if call is None:
+        pytest.skip(f"not known how to ask for it on {os.uname().machine}")
+    try:
+        kernel = KernelSync(call)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        pytest.skip("this machine's kernel is built without AIO")
     yield kernel
     kernel.close()
 
