@@ -28,7 +28,6 @@ from .forking import end_child
 from .listening import binds_of
 from .node import Node
 from .nursery import open_nursery
-from .protocol.balancer import Choose, choose_of_two
 from .protocol.core import Core, Identity
 from .protocol.dispatch import Dispatcher
 from .protocol.hello import NAMES_MAX
@@ -57,8 +56,8 @@ class Joining(Life[Node]):
 
 
 def join(
-    clusters: Joins, *, keyring: Keyring | None = None, choose: Choose = choose_of_two,
-    transport: Transport | None = None, **settings: Any,
+    clusters: Joins, *, keyring: Keyring | None = None, transport: Transport | None = None,
+    **settings: Any,
 ) -> Joining:  # fmt: skip
     """Be a member of one or more clusters for the length of the `async with` block.
 
@@ -68,7 +67,6 @@ def join(
     Args:
         clusters: a cluster's name, a Service, or several of them.
         keyring: instead of the settings about keys.
-        choose: balancing policy; for measurements.
         transport: instead of ZeroMQ; for tests.
         settings: fields of MeshConfig; others come from `MESH_*` variables, then from mesh.toml.
     Raises:
@@ -76,12 +74,12 @@ def join(
         CannotBind: an address cannot be had; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
-    return Joining(_life(clusters, keyring, choose, transport, settings))
+    return Joining(_life(clusters, keyring, transport, settings))
 
 
 @asynccontextmanager
 async def _life(
-    clusters: Joins, keyring: Keyring | None, choose: Choose, transport: Transport | None,
+    clusters: Joins, keyring: Keyring | None, transport: Transport | None,
     settings: Mapping[str, Any],
 ) -> AsyncGenerator[Node]:  # fmt: skip
     check_in_trio()
@@ -89,7 +87,7 @@ async def _life(
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
     config, keyring = _checked(names, keyring, settings)
-    driver = _make_driver(config, keyring, services, choose, transport)
+    driver = _make_driver(config, keyring, services, transport)
     node = Node(driver, config)
     crash: BaseException | None = None
     beside = trio.CancelScope()
@@ -173,7 +171,7 @@ def check_in_trio() -> None:
 
 
 def _make_driver(
-    config: MeshConfig, keyring: Keyring, services: Sequence[Service], choose: Choose,
+    config: MeshConfig, keyring: Keyring, services: Sequence[Service],
     transport: Transport | None,
 ) -> Driver:  # fmt: skip
     """With its core, and the finders that the settings ask for."""
@@ -188,7 +186,7 @@ def _make_driver(
     driver = Driver(transport or ZmqTransport(config, keyring))
     driver.finders = finders
     driver.core = Core(
-        identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
+        identity, config, keyring, driver, Random(token_bytes(16)), _wall_us,
         idempotent=idempotent,
     )  # fmt: skip
     return driver

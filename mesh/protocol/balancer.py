@@ -68,8 +68,3 @@ def choose_of_two(candidates: Sequence[Candidate], rng: Random) -> Candidate:
     a, b = candidates[one], candidates[other + (other >= one)]
     typical_s = max(a.service_s, b.service_s)
     return a if a.score(typical_s) <= b.score(typical_s) else b
-
-
-def choose_at_random(candidates: Sequence[Candidate], rng: Random) -> Candidate:
-    """What most systems do; here to be measured against."""
-    return candidates[int(rng.random() * len(candidates))]

@@ -21,7 +21,7 @@ from security.keyring import Keyring
 
 from ..config import MeshConfig
 from ..errors import LimitReached, NodeClosed, RemoteProtocolError
-from .balancer import Candidate, Choose, choose_of_two
+from .balancer import Candidate, choose_of_two
 from .dialling import PeeringSettings
 from .frame import Buffer, Frame, Kind, largest_frame, pack_record
 from .hello import decode_announcements, encode_announcements
@@ -80,16 +80,13 @@ class Core:
     def __init__(
         self, identity: Identity, config: MeshConfig, keyring: Keyring, shell: Shell, rng: Random,
         wall_us: Callable[[], int], *, idempotent: tuple[str, ...] = (),
-        choose: Choose = choose_of_two,
     ) -> None:  # fmt: skip
         """
         Args:
             idempotent: targets of this node's services that are safe to ask twice.
-            choose: picks one of several members; replaced by the bench to compare.
         """
         self.identity, self.config, self.keyring = identity, config, keyring
-        self._shell, self._wall_us = shell, wall_us
-        self._choose, self._rng = choose, rng
+        self._shell, self._wall_us, self._rng = shell, wall_us, rng
         self.out: list[Instruction] = []
         self._frame_bytes_max = largest_frame(config.frame_bytes_max)
         self.timers = Timers()
@@ -126,8 +123,7 @@ class Core:
         self.rotation = Rotation(self.membership, self.peering.links)
         self.patterns = Patterns(
             identity.node, identity.incarnation, config, self.rotation, self.timers, rng,
-            choose=choose, opened=shell.opened, subscribed=shell.grew, touched=self.touch,
-            wall_us=wall_us,
+            opened=shell.opened, subscribed=shell.grew, touched=self.touch, wall_us=wall_us,
         )  # fmt: skip
 
     # Life
@@ -461,7 +457,7 @@ class Core:
         """A member that may take a tunnel and was not tried, None when there is none."""
         candidates = self.rotation.of_cluster(cluster)
         fresh = [one for one in candidates if one.node not in tried]
-        return self._choose(fresh, self._rng) if fresh else None
+        return choose_of_two(fresh, self._rng) if fresh else None
 
     def request(
         self, target: str, payload: bytes, *, now_s: float, deadline_s: float,

@@ -17,7 +17,7 @@ from random import Random
 from ..config import MeshConfig
 from ..errors import InvalidName, RemoteProtocolError
 from ..names import check_pattern, read_pattern, read_topic
-from .balancer import Choose
+from .balancer import choose_of_two
 from .batch import NUMBERS_END, Batch
 from .dispatch import RETRY_MS_MAX, Dispatcher, Job
 from .frame import Kind
@@ -56,14 +56,14 @@ class Patterns:
 
     def __init__(
         self, me: bytes, incarnation: int, config: MeshConfig, rotation: Rotation, timers: Timers,
-        rng: Random, *, choose: Choose, opened: Opened, subscribed: Callable[[], object],
+        rng: Random, *, opened: Opened, subscribed: Callable[[], object],
         touched: Callable[[Link], None], wall_us: Callable[[], int],
     ) -> None:  # fmt: skip
         self._config, self._rotation, self._touched = config, rotation, touched
         self._timers, self._subscribed = timers, subscribed
         self._idempotent: dict[bytes, frozenset[str]] = {}
         self.requests = RequestTable(
-            rotation.of_cluster, choose, timers, rng, settle_s=config.settle_s,
+            rotation.of_cluster, choose_of_two, timers, rng, settle_s=config.settle_s,
             requests_max=config.requests_max, touched=touched, present=rotation.present,
             idempotent=lambda node, target: target in self._idempotent.get(node, ()),
         )  # fmt: skip

@@ -9,7 +9,6 @@ import pytest
 
 from mesh.config import MeshConfig
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.balancer import choose_of_two
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import DROP_OLDEST
@@ -38,7 +37,7 @@ class Bench:
         membership.linked(OTHER, ("shop",), (), NOW_S)
         self.patterns = Patterns(
             ME, 100, MeshConfig(clusters=("depot",), **settings),
-            Rotation(membership, {OTHER: self.link}), self.timers, Random(1), choose=choose_of_two,
+            Rotation(membership, {OTHER: self.link}), self.timers, Random(1),
             opened=lambda end, cluster, endpoint: None, touched=self.touched.append,
             subscribed=lambda: None, wall_us=lambda: 7,
         )  # fmt: skip

@@ -5,13 +5,7 @@ from random import Random
 
 import pytest
 
-from mesh.protocol.balancer import (
-    SERVICE_S_MIN,
-    SMOOTHING,
-    Candidate,
-    choose_at_random,
-    choose_of_two,
-)
+from mesh.protocol.balancer import SERVICE_S_MIN, SMOOTHING, Candidate, choose_of_two
 from tests.machines import make_link
 
 
@@ -96,9 +90,3 @@ def test_one_nobody_has_asked_yet_counts_as_the_other() -> None:
     assert choose_of_two([new, known], Dice([0.9, 0.0])) is known, "equal: the first one thrown"
     new.outstanding = 1
     assert choose_of_two([known, new], Dice([0.9, 0.0])) is known
-
-
-def test_at_random() -> None:
-    members = [member(n, outstanding=n) for n in range(4)]
-    chosen = [choose_at_random(members, Dice([throw])) for throw in (0.0, 0.3, 0.99)]
-    assert chosen == [members[0], members[1], members[3]]
