@@ -408,7 +408,7 @@ class Node:
         self, candidate: Candidate, cluster: str, endpoint: str, window_bytes: int
     ) -> Tunnel:
         tunnels = self._core.patterns.tunnels
-        end = tunnels.open(candidate.link, cluster, endpoint, lambda: None, window_bytes)
+        end = tunnels.open(candidate.link, cluster, endpoint, window_bytes)
         tunnel = Tunnel(self._driver, end)
         self._driver.settle()
         try:

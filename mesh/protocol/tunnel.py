@@ -43,21 +43,23 @@ class TunnelStatistics:
 
 
 class TunnelEnd:
-    """State of one end. `wake` is called whenever somebody who waits should look again; `arrived`,
-    if it is set, in its place when it is for a part that came."""
+    """State of one end, which whoever holds it gives a `wake` and maybe an `arrived`."""
 
     def __init__(
-        self, link: Link, ident: int, target: str, *, opener: bool, window_bytes: int,
-        wake: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self, link: Link, ident: int, target: str, *, opener: bool, window_bytes: int
+    ) -> None:
         """
         Args:
-            ident: unique per link and opener; `opener` tells the two ends' numbers apart.
+            ident: unique per link and opener.
             window_bytes: what this end grants the other one.
         """
-        self.link, self.ident, self.target, self.opener = link, ident, target, opener
-        self.wake = wake
+        self.link, self.ident, self.target = link, ident, target
+        self.wire_id = ident << 1 | opener
+        """Of what it sends, and its flow in the link's outbox; the other end's differs in the last bit."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called whenever somebody who waits should look again."""
         self.arrived: Callable[[], None] | None = None
+        """Called in its place when it is for a part that came."""
         self.state = OPENING if opener else OPEN
         self.reason = ""
         self.refusal = ""
@@ -77,10 +79,6 @@ class TunnelEnd:
         """What came behind them, if that is more; they are not empty then."""
         self._unread_bytes = self._owed_bytes = 0
         self._sent_parts = self.sent_bytes = self._received_parts = self.received_bytes = 0
-
-    @property
-    def key(self) -> tuple[bool, int]:
-        return self.opener, self.ident
 
     # The other end's words
 

@@ -24,7 +24,7 @@ Opened = Callable[[TunnelEnd, str, str], object]
 
 
 class TunnelTable:
-    """Ends by link, opener and number."""
+    """Ends by link and wire id."""
 
     def __init__(
         self, *, tunnels_max: int, window_bytes: int, opened: Opened,
@@ -37,7 +37,7 @@ class TunnelTable:
         self.draining = False
         self.handlers = 0
         """That run, of tunnels opened to here; kept by the shell. One may outlive its tunnel."""
-        self._ends: dict[tuple[Link, bool, int], TunnelEnd] = {}
+        self._ends: dict[tuple[Link, int], TunnelEnd] = {}
         self.opened = self.accepted = self.refused = self.broken = self.closed = self.late = 0
 
     def __iter__(self) -> Iterator[TunnelEnd]:
@@ -46,17 +46,14 @@ class TunnelTable:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def open(
-        self, link: Link, cluster: str, endpoint: str, wake: Callable[[], None], window_bytes: int
-    ) -> TunnelEnd:
+    def open(self, link: Link, cluster: str, endpoint: str, window_bytes: int) -> TunnelEnd:
         """Ask the peer for a tunnel. Raises LimitReached."""
         if len(self._ends) >= self._tunnels_max:
             raise LimitReached("tunnels_max", self._tunnels_max)
         end = TunnelEnd(
-            link, link.new_id(), f"{cluster}/{endpoint}", opener=True,
-            window_bytes=window_bytes or self._window_bytes, wake=wake,
-        )  # fmt: skip
-        self._ends[link, True, end.ident] = end
+            link, link.new_id(), f"{cluster}/{endpoint}", opener=True, window_bytes=window_bytes
+        )
+        self._ends[link, end.wire_id] = end
         self.opened += 1
         self._push(end, Kind.TUNNEL_OPEN, encode_values(cluster, endpoint, end.window_bytes))
         return end
@@ -114,24 +111,21 @@ class TunnelTable:
             end.state, end.reason = BROKEN, why
 
     def _discard(self, end: TunnelEnd) -> None:
-        end.link.outbox.discard_all(("tunnel", end.key))
-
-    def _wire_id(self, end: TunnelEnd) -> int:
-        return end.ident << 1 | end.opener
+        end.link.outbox.discard_all(end.wire_id)
 
     def _push(self, end: TunnelEnd, kind: int, body: bytes) -> None:
-        end.link.outbox.push_joined(("tunnel", end.key), kind, self._wire_id(end), body)
+        end.link.outbox.push_joined(end.wire_id, kind, end.wire_id, body)
         self._touched(end.link)
 
     def _control(self, end: TunnelEnd, kind: int, body: bytes) -> None:
         if end.link.up:
-            end.link.send_control(kind, self._wire_id(end), body)
+            end.link.send_control(kind, end.wire_id, body)
             self._touched(end.link)
 
     def _settle(self, end: TunnelEnd) -> None:
         """Forget an end that has nothing to do any more."""
         done = end.state in (CLOSED, BROKEN)
-        if done and self._ends.pop((end.link, end.opener, end.ident), None) is not None:
+        if done and self._ends.pop((end.link, end.wire_id), None) is not None:
             self.broken += end.state == BROKEN
             self.closed += end.state == CLOSED
 
@@ -146,13 +140,14 @@ class TunnelTable:
         if kind == Kind.TUNNEL_OPEN:
             self._incoming(link, ident, body)
             return
-        end = self._ends.get((link, not ident & 1, ident >> 1))
+        end = self._ends.get((link, ident ^ 1))
         if end is None:
             self.late += 1  # It broke or was reset here while this was on its way.
             if kind == Kind.TUNNEL_ACCEPT:  # And our RESET overtook the OPEN on the other lane.
                 link.send_control(Kind.TUNNEL_RESET, ident | 1, encode_values("late", "given up"))
                 self._touched(link)
-        elif kind == Kind.TUNNEL_DATA:
+            return
+        if kind == Kind.TUNNEL_DATA:
             end.received(body)
         elif kind == Kind.TUNNEL_EOF:
             end.ended()
@@ -172,17 +167,15 @@ class TunnelTable:
                 end.refusal, end.full_of = code, full_of
             self._discard(end)
             end.broke(f"given up at the other end: {text}")
-        if end is not None:
-            self._settle(end)
+        self._settle(end)
 
     def _incoming(self, link: Link, ident: int, body: bytes) -> None:
         cluster, endpoint, window = decode_values(body, "TUNNEL_OPEN", (str, str, int))
-        key = (link, False, ident >> 1)
-        if not ident & 1 or key in self._ends or window < 1:
+        if not ident & 1 or (link, ident ^ 1) in self._ends or window < 1:
             raise RemoteProtocolError(f"TUNNEL_OPEN with id {ident}, window {window}")
         end = TunnelEnd(
             link, ident >> 1, f"{cluster}/{endpoint}", opener=False,
-            window_bytes=self._window_bytes, wake=lambda: None,
+            window_bytes=self._window_bytes,
         )  # fmt: skip
         end.accepted(window)
         refusal, setting, limit = self._refusal(link, cluster, endpoint)
@@ -190,7 +183,7 @@ class TunnelTable:
             self.refused += 1
             self._control(end, Kind.TUNNEL_RESET, encode_values(refusal, refusal, setting, limit))
             return
-        self._ends[key] = end
+        self._ends[link, end.wire_id] = end
         self.accepted += 1
         self._control(end, Kind.TUNNEL_ACCEPT, encode_values(end.window_bytes))
         self._opened(end, cluster, endpoint)

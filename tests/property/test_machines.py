@@ -193,8 +193,8 @@ class TunnelPair(RuleBasedStateMachine):
         """The writer uses `window` of what the reader grants: what may wait for one link is bounded."""
         self.window = window
         link = make_link(outbox_bytes=window)
-        self.writer = TunnelEnd(link, 1, "x/y", opener=True, window_bytes=10, wake=lambda: None)
-        self.reader = TunnelEnd(make_link(), 1, "x/y", opener=False, window_bytes=window * granted, wake=lambda: None)  # fmt: skip
+        self.writer = TunnelEnd(link, 1, "x/y", opener=True, window_bytes=10)
+        self.reader = TunnelEnd(make_link(), 1, "x/y", opener=False, window_bytes=window * granted)
         self.writer.accepted(window * granted)
         self.flight: deque[bytes] = deque()
         self.credits: deque[int] = deque()

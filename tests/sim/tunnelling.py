@@ -52,17 +52,16 @@ class TunnelBook:
         self.pairs: list[Pair] = []
         self._by_link: dict[tuple[bytes, bytes, int], Pair] = {}
 
-    def open(
-        self, node: SimNode, cluster: str = "x", *, plain: bool = False, window_bytes: int = 0
-    ) -> Pair | None:
+    def open(self, node: SimNode, cluster: str = "x", *, plain: bool = False) -> Pair | None:
         """Open a tunnel to some member. `plain`: nobody aborts or stops early."""
         candidate = node.core.choose(cluster, [])
         if candidate is None or node.core.closing:
             return None
         try:
             end = node.core.patterns.tunnels.open(
-                candidate.link, cluster, "plain" if plain else "any", lambda: None, window_bytes
-            )
+                candidate.link, cluster, "plain" if plain else "any",
+                node.core.config.tunnel_window_bytes,
+            )  # fmt: skip
         except LimitReached:
             return None
         half = self._half(node, end, plain=plain)

@@ -18,9 +18,7 @@ WINDOW = 256 << 10
 
 
 def reader(window_bytes: int = WINDOW) -> TunnelEnd:
-    return TunnelEnd(
-        make_link(), 7, "x/y", opener=False, window_bytes=window_bytes, wake=lambda: None
-    )  # fmt: skip
+    return TunnelEnd(make_link(), 7, "x/y", opener=False, window_bytes=window_bytes)
 
 
 def held_bytes(what: object) -> int:

@@ -54,7 +54,7 @@ def test_records_of_a_tunnel() -> None:
     """One of each kind, in the order of their numbers, as they come in the life of one tunnel."""
     said: list[Record] = []
     opener, acceptor = Side(said), Side(said)
-    end = opener.table.open(opener.link, "archive", "store", lambda: None, 2 * WINDOW)
+    end = opener.table.open(opener.link, "archive", "store", 2 * WINDOW)
     opener.tell(acceptor)
     acceptor.tell(opener)
     (other,) = acceptor.ends

@@ -24,7 +24,9 @@ class Bench:
         def wake() -> None:
             self.woken[name] += 1
 
-        return TunnelEnd(make_link(), 7, "x/y", opener=opener, window_bytes=WINDOW, wake=wake)
+        end = TunnelEnd(make_link(), 7, "x/y", opener=opener, window_bytes=WINDOW)
+        end.wake = wake
+        return end
 
     def send(self, *sizes: int) -> None:
         for size in sizes:
@@ -49,7 +51,7 @@ def test_an_opener_waits_for_its_window_and_an_acceptor_is_open() -> None:
     bench = Bench()
     fresh, acceptor = bench.make("writer", opener=True), bench.make("reader", opener=False)
     assert (fresh.state, fresh.may_send(0)) == (OPENING, False)
-    assert (acceptor.state, acceptor.key) == (OPEN, (False, 7))
+    assert (acceptor.state, acceptor.wire_id) == (OPEN, 7 << 1)
     fresh.accepted(10)
     assert (fresh.state, fresh.credit_bytes, fresh.peer_window_bytes) == (OPEN, 10, 10)
     assert bench.woken["writer"] == 1

@@ -23,7 +23,7 @@ class Bench:
         self.links = (make_link(up=False), make_link(up=False))
         self.cable = Cable(*self.links)
         self.incoming: list[tuple[TunnelEnd, str, str]] = []
-        self.woken = 0
+        self.woken, self.window_bytes = 0, window_bytes
         self.tables = tuple(
             TunnelTable(
                 tunnels_max=TUNNELS_MAX, window_bytes=window_bytes, opened=self.opened,
@@ -43,8 +43,13 @@ class Bench:
     def wake(self) -> None:
         self.woken += 1
 
-    def open(self, window_bytes: int = 0) -> TunnelEnd:
-        return self.tables[0].open(self.links[0], "archive", "store", self.wake, window_bytes)
+    def open(
+        self, cluster: str = "archive", endpoint: str = "store", *, window_bytes: int = 0
+    ) -> TunnelEnd:
+        window_bytes = window_bytes or self.window_bytes
+        end = self.tables[0].open(self.links[0], cluster, endpoint, window_bytes)
+        end.wake = self.wake
+        return end
 
     def pair(self) -> tuple[TunnelEnd, TunnelEnd]:
         end = self.open()
@@ -163,7 +168,7 @@ def test_a_generous_peer_fills_no_outbox() -> None:
 def test_both_ends_may_open_under_the_same_number() -> None:
     bench = Bench()
     one, accepted = bench.pair()
-    other = bench.tables[1].open(bench.links[1], "shop", "till", lambda: None, 0)
+    other = bench.tables[1].open(bench.links[1], "shop", "till", WINDOW)
     bench.settle()
     assert (one.ident, other.ident, bench.sizes()) == (1, 1, (2, 2))
     bench.tables[0].send(one, b"for the acceptor")
@@ -257,7 +262,7 @@ def test_any_reason_can_be_told(text: str) -> None:
 def test_a_lost_link_breaks_its_tunnels_and_no_others() -> None:
     bench = Bench()
     end, _ = bench.pair()
-    elsewhere = bench.tables[0].open(make_link(), "archive", "store", lambda: None, 0)
+    elsewhere = bench.tables[0].open(make_link(), "archive", "store", WINDOW)
     bench.tables[0].lost(bench.links[0], "link lost")
     assert (end.state, end.reason, elsewhere.state) == (BROKEN, "link lost", OPENING)
     assert (list(bench.tables[0]), bench.tables[0].broken) == ([elsewhere], 1)
@@ -306,7 +311,7 @@ def test_who_has_read_all_there_is_need_not_say_that_it_stops() -> None:
 )  # fmt: skip
 def test_a_refused_tunnel_says_why(cluster: str, endpoint: str, refusal: str) -> None:
     bench = Bench()
-    end = bench.tables[0].open(bench.links[0], cluster, endpoint, bench.wake, 0)
+    end = bench.open(cluster, endpoint)
     bench.settle()
     assert (end.state, end.refusal, bench.sizes()) == (BROKEN, refusal, (0, 0))
     assert (bench.tables[1].accepted, bench.tables[1].refused) == (0, 1)
@@ -326,7 +331,7 @@ def test_a_node_that_leaves_takes_no_tunnels() -> None:
 def test_those_who_may_open_it_do() -> None:
     bench = Bench()
     bench.links[1].cluster = "bank"
-    end = bench.tables[0].open(bench.links[0], "archive", "vault", bench.wake, 0)
+    end = bench.open("archive", "vault")
     bench.settle()
     assert end.state == OPEN
 
@@ -334,13 +339,13 @@ def test_those_who_may_open_it_do() -> None:
 def test_full_here_is_an_error_and_full_there_busy() -> None:
     bench = Bench()
     for _ in range(TUNNELS_MAX):
-        bench.tables[1].open(make_link(), "x", "y", lambda: None, 0)
+        bench.tables[1].open(make_link(), "x", "y", WINDOW)
     end = bench.open()
     bench.settle()
     assert (end.state, end.refusal, bench.incoming) == (BROKEN, "busy", [])
     assert [*end.full_of] == ["tunnels_max", TUNNELS_MAX]
     with pytest.raises(LimitReached, match="tunnels_max"):
-        bench.tables[1].open(make_link(), "x", "y", lambda: None, 0)
+        bench.tables[1].open(make_link(), "x", "y", WINDOW)
 
 
 def test_a_tunnel_that_broke_was_not_refused() -> None:
