@@ -259,7 +259,7 @@ def _serve(
     for service in services:
         workers = Workers(
             nursery, service.requests.functions, service.broadcasts.functions,
-            payload_bytes_max=config.payload_bytes_max, answered=driver.answered,
+            answered=driver.answered,
         )  # fmt: skip
         workers.dispatcher = core.patterns.dispatchers[service.cluster] = Dispatcher(
             service.cluster, service.requests.endpoints, service.broadcasts.endpoints,

@@ -19,7 +19,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .complaints import Complaints
-from .errors import REFUSALS, ServiceError, TooLarge
+from .errors import REFUSALS, ServiceError
 from .protocol.dispatch import Dispatcher, Job
 from .service import Handler, Request
 from .waker import Waker
@@ -50,11 +50,10 @@ class Workers:
 
     def __init__(
         self, nursery: trio.Nursery, requests: dict[str, Handler], broadcasts: dict[str, Handler],
-        *, payload_bytes_max: int, answered: Callable[..., None],
+        *, answered: Callable[..., None],
     ) -> None:  # fmt: skip
         self._nursery = nursery
-        self._requests, self._broadcasts = requests, broadcasts
-        self._payload_bytes_max, self._answered = payload_bytes_max, answered
+        self._requests, self._broadcasts, self._answered = requests, broadcasts, answered
         self._ready: deque[Job] = deque()
         self._coming = 0
         self._idle: list[Worker] = []
@@ -146,20 +145,13 @@ class Workers:
             dispatcher.raised(job, refusal.code, refusal.message, now_s)
         elif not job.reply:
             dispatcher.finished(job, now_s)
+        elif isinstance(reply, bytes):
+            dispatcher.replied(job, reply, now_s)
         else:
-            self._reply(job, reply, now_s)
+            kind = type(reply).__name__
+            dispatcher.raised(job, "failed", f"handler returned {kind}, not bytes", now_s)
         self._answered(alone=not dispatcher.running)
         return now_s
-
-    def _reply(self, job: Job, reply: object, now_s: float) -> None:
-        if not isinstance(reply, bytes):
-            kind = type(reply).__name__
-            self.dispatcher.raised(job, "failed", f"handler returned {kind}, not bytes", now_s)
-        elif len(reply) > self._payload_bytes_max:
-            error = TooLarge("reply", len(reply), self._payload_bytes_max)
-            self.dispatcher.raised(job, "failed", str(error), now_s)
-        else:
-            self.dispatcher.replied(job, reply, now_s)
 
 
 @types.coroutine

@@ -35,9 +35,7 @@ class Bench:
     ) -> None:
         self.link = make_link()
         self.jobs: list[Job] = []
-        self.workers = Workers(
-            nursery, {"": handler}, {}, payload_bytes_max=1000, answered=lambda *, alone: None
-        )
+        self.workers = Workers(nursery, {"": handler}, {}, answered=lambda *, alone: None)
         self.workers.dispatcher = self.dispatcher = Dispatcher(
             "shop", {"": Endpoint()}, {}, concurrency=concurrency, queue_max=1000,
             queue_bytes_max=1000, start=self.workers.start, touched=lambda link: None,
