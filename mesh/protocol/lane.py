@@ -45,23 +45,24 @@ class Lane:
         self.unacked_bytes += len(frame)
         self.next_sequence += 1
 
-    def acknowledge(self, through: int) -> bool:
-        """The peer has everything up to `through`. True when that freed credit."""
+    def acknowledge(self, through: int) -> None:
+        """The peer has everything up to `through`."""
         if through >= self.next_sequence:
             raise RemoteProtocolError(
                 f"acknowledges frame {through}, {self.next_sequence - 1} were sent"
             )
         unacked = self.unacked
-        if not unacked or through < unacked[0][0]:
-            return False
         while unacked and unacked[0][0] <= through:
             self.unacked_bytes -= len(unacked.popleft()[1])
-        return True
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence that is not acknowledged, or not sent."""
+        return self.unacked[0][0] if self.unacked else self.next_sequence
 
     def is_acked(self, sequence: int) -> bool:
         """Whether the frame of this sequence was sent and has been acknowledged; 0 is that of none."""
-        oldest = self.unacked[0][0] if self.unacked else self.next_sequence
-        return 0 < sequence < oldest
+        return 0 < sequence < self.oldest
 
     def accept(self, sequence: int, size_bytes: int) -> bool:
         """True: deliver it. False: seen before, drop it. Raises RemoteProtocolError on a gap."""
@@ -75,10 +76,9 @@ class Lane:
 
     def check_resume(self, peer_expects: int) -> None:
         """Raises RemoteProtocolError when the peer cannot be expecting that frame next."""
-        oldest = self.unacked[0][0] if self.unacked else self.next_sequence
-        if not oldest <= peer_expects <= self.next_sequence:
+        if not self.oldest <= peer_expects <= self.next_sequence:
             raise RemoteProtocolError(
-                f"expects frame {peer_expects}, kept are {oldest} to {self.next_sequence - 1}"
+                f"expects frame {peer_expects}, kept are {self.oldest} to {self.next_sequence - 1}"
             )
 
     def resume(self, peer_expects: int) -> list[bytes]:
