@@ -201,10 +201,9 @@ class Dispatcher:
             following = self._queue.popleft()
             self._queue_bytes -= len(following.payload)
             if following.deadline_s is not None and now_s >= following.deadline_s:
-                self.expired += 1
-                self._jobs.pop((following.link, following.ident), None)
-                if following.reply:
-                    self._error(following, EXPIRED, "the deadline passed in the queue")
+                self.expired += 1  # A request: broadcasts have no deadline.
+                del self._jobs[following.link, following.ident]
+                self._error(following, EXPIRED, "the deadline passed in the queue")
                 continue
             self._run(following, now_s)
 

@@ -163,7 +163,8 @@ class Patterns:
             return
         if link.outbox.takes(REQUESTS, 0):
             body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
-            link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=bytes(6))
+            prefix = bytes(REPLY_PREFIX.size)
+            link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=prefix)
         else:  # Who takes no answers gets no more of them.
             most = link.outbox.limit_bytes
             body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)
@@ -201,9 +202,8 @@ class Patterns:
         if dispatcher is None:
             self.broadcasts.unwanted += 1
             return
-        dispatcher.offer_broadcast(
-            Job(link, ident, endpoint, bytes(data[at:end]), None, False), now_s
-        )
+        job = Job(link, ident, endpoint, bytes(data[at:end]), deadline_s=None, reply=False)
+        dispatcher.offer_broadcast(job, now_s)
 
     # Topics
 
