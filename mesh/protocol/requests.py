@@ -194,9 +194,7 @@ class RequestTable:
         if pending.full:
             self._finish(pending, _overloaded(pending, len(pending.full)))
         elif now_s >= settled_s:
-            self._finish(
-                pending, NoMembers(pending.cluster, now_s - pending.started_s, self._present())
-            )
+            self._finish(pending, self._no_members(pending, now_s))
         else:
             self._wait(pending)
             if settled_s < pending.deadline_s:
@@ -204,16 +202,18 @@ class RequestTable:
                     settled_s, lambda now: self._settled(pending, now)
                 )
 
+    def _no_members(self, pending: Pending, now_s: float) -> NoMembers:
+        return NoMembers(pending.cluster, now_s - pending.started_s, self._present())
+
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""
         pending.state, pending.candidate = WAITING, None
         self._waiting.setdefault(pending.cluster, Line()).add(pending)
 
     def _settled(self, pending: Pending, now_s: float) -> None:
-        if pending.state == WAITING and not self._rotation(pending.cluster):
-            self._finish(
-                pending, NoMembers(pending.cluster, now_s - pending.started_s, self._present())
-            )
+        """It waits as yet: who stops waiting cancels this."""
+        if not self._rotation(pending.cluster):
+            self._finish(pending, self._no_members(pending, now_s))
 
     def room_came(self, now_s: float) -> None:
         """Frames have left: whoever waits for room goes, first come first."""
@@ -227,16 +227,14 @@ class RequestTable:
             candidates = _open_to(pending, members)
             size = len(pending.payload)
             goes = any(self._takes(one.link, size) for one in candidates)
-            goes = goes or (bool(pending.full) and not candidates)
-            if goes or self._gone(pending, members, now_s):
+            refused = bool(pending.full) and not candidates
+            # Its members have all gone while it waited for room, and none came instead.
+            alone = not members and now_s >= pending.started_s + self._settle_s
+            if goes or refused or alone:
                 self._stop_waiting(pending)
                 self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
             elif len(candidates) == len(members):
                 return  # Nobody has room for it, and those behind it do not overtake.
-
-    def _gone(self, pending: Pending, members: Sequence[Candidate], now_s: float) -> bool:
-        """Whether its members have all gone while it waited for room, and none came instead."""
-        return not members and now_s >= pending.started_s + self._settle_s
 
     def _stop_waiting(self, pending: Pending) -> None:
         pending.settled.cancel()  # Or it would keep the request, however soon that has ended.
@@ -393,7 +391,7 @@ class RequestTable:
         executed = pending.state == SENT
         error: MeshError = RequestTimeout(pending.target, waited_s, maybe_executed=executed)
         if pending.state == WAITING and not self._rotation(pending.cluster):
-            error = NoMembers(pending.cluster, waited_s, self._present())
+            error = self._no_members(pending, now_s)
         self._withdraw(pending)
         self._finish(pending, error)
 
