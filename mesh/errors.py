@@ -17,9 +17,7 @@ MeshError
 ├── WrongThread (RuntimeError)    a thread that is not the node's called it; says how to
 ├── NodeClosed                    the node has left, or is leaving; `maybe_executed`
 ├── NodeCrashed                   a background task of ours failed: a bug, please report it
-└── ProtocolError                 abstract; never reaches a user, costs one link
-    ├── LocalProtocolError        our fault
-    └── RemoteProtocolError       the peer's fault
+└── RemoteProtocolError           the peer's fault; never reaches a user, costs one link
 """
 
 from __future__ import annotations
@@ -182,13 +180,5 @@ class NodeCrashed(MeshError):
     """A background task of this node failed; the cause is chained. Please report it."""
 
 
-class ProtocolError(MeshError):
-    """Abstract: bytes that should not exist."""
-
-
-class LocalProtocolError(ProtocolError):
-    """This node was about to break the protocol: a bug of ours."""
-
-
-class RemoteProtocolError(ProtocolError):
+class RemoteProtocolError(MeshError):
     """The peer broke the protocol. It costs that link and nothing else."""
