@@ -42,7 +42,7 @@ class DnsFinder(LookingOnly):
         task_status.started()
         while True:
             for address in await self._addresses():
-                sink(Found(endpoint=format_endpoint(address, self._port), source=self.source))
+                sink(Found(endpoint=format_endpoint(address, self._port)))
             await trio.sleep(self._retry_s if self._problem else self._repeat_s)
 
     def problem(self) -> str | None:

@@ -98,7 +98,7 @@ class FileFinder(LookingOnly):
                         self._path, await self._files.read(self._path)
                     )
                     for endpoint in endpoints:
-                        sink(Found(endpoint=endpoint, source=self.source))
+                        sink(Found(endpoint=endpoint))
                     seen, due_s = stamp, trio.current_time() + self._repeat_s
             except OSError as error:
                 seen, self._problem = None, f"{self._path}: {error.strerror or error}"

@@ -25,8 +25,6 @@ class Found:
     """`tcp://host:port`, when nothing else is known."""
     announcement: bytes = b""
     """The bytes some node gave to its own `Finder.announce`, unchecked."""
-    source: str = ""
-    """`Finder.source` of whoever found it."""
 
     def __post_init__(self) -> None:
         assert bool(self.endpoint) != bool(self.announcement), "one of endpoint and announcement"
@@ -40,6 +38,7 @@ class Finder(Protocol):
     """Implemented by `SeedFinder`, `DnsFinder`, `FileFinder` and `MdnsFinder`."""
 
     source: str
+    """What it is called, for people."""
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

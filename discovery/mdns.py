@@ -246,7 +246,7 @@ class MdnsFinder:
             self._unreadable += 1
             return True
         self._reported += 1
-        sink(Found(announcement=announcement, source=self.source))
+        sink(Found(announcement=announcement))
         return True
 
     def _ask(self, instance: str, responder: Responder) -> None:

@@ -41,7 +41,7 @@ class SeedFinder(LookingOnly):
         task_status.started()
         while True:
             for seed in self._seeds:
-                sink(Found(endpoint=seed, source=self.source))
+                sink(Found(endpoint=seed))
             await trio.sleep(self._repeat_s)
 
     def problem(self) -> str | None:

@@ -24,7 +24,7 @@ async def test_each_seed_at_once_and_every_repeat_s(
     await virtual_sleep(11)
     nursery.cancel_scope.cancel()
 
-    a, b = Found("tcp://a:1", source="seeds"), Found("tcp://b:2", source="seeds")
+    a, b = Found("tcp://a:1"), Found("tcp://b:2")
     assert [f for _, f in found] == [a, b] * 3
     assert [round(at_s) for at_s, _ in found] == [0, 0, 5, 5, 10, 10]
 
