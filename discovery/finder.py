@@ -5,7 +5,7 @@
 
 A finder only finds. What it reports is an unverified claim: checking signatures, membership and
 dialling are the caller's. Reports repeat, and nothing is ever taken back: who is alive is decided
-by heartbeats, because zeroconf keeps a killed node for 1125 s (research/libs.md 4).
+by heartbeats, because zeroconf keeps a killed node for 1125 s.
 """
 
 from __future__ import annotations

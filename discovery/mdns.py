@@ -115,7 +115,7 @@ class MdnsFinder:
         return self._cannot_open or self._deaf
 
     def statistics(self) -> MdnsStatistics:
-        """Plain numbers for `mesh doctor`."""
+        """Plain numbers, which its `repr` shows."""
         dropped = self._dropped + (self._handover.dropped if self._handover else 0)
         return MdnsStatistics(len(self._seen), self._reported, self._unreadable, dropped)
 
