@@ -7,6 +7,7 @@ import json
 
 import trio
 
+from ..names import short
 from ..protocol.membership import Member
 from .options import Commands, add_joining, joined, seconds
 from .reaching import tell_why_nobody
@@ -56,4 +57,4 @@ def show(member: Member, state: str, *, as_json: bool) -> None:
         print(json.dumps(row), flush=True)
     else:
         clusters, where = ",".join(member.clusters), " ".join(member.endpoints)
-        print(f"{member.node.hex()[:8]}  {clusters:20} {state:8} {where}", flush=True)
+        print(f"{short(member.node)}  {clusters:20} {state:8} {where}", flush=True)

@@ -20,6 +20,7 @@ from security.errors import BadAnnouncement
 from security.keys import ClusterKeys
 
 from ..errors import RemoteProtocolError
+from ..names import short
 from .frame import CONTROL, DATA, Kind, pack_frame, pack_record
 from .hello import (
     CLOCK,
@@ -212,8 +213,7 @@ class Dialler:
 
     def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
         """Try again then, and not when it was planned before: or plans and dials would multiply."""
-        if peer.retry is not None:
-            peer.retry.cancel()
+        peer.retry.cancel()
         peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
 
     def hurry(self, now_s: float) -> None:
@@ -358,7 +358,7 @@ class Dialler:
             owner.denials += 1
         if denied and owner.denials >= DENIALS_WORTH_A_WORD:
             self._roster.refusals.count(
-                "denied", f"node {owner.node.hex()[:8]} does not take our key, or has another one"
+                "denied", f"node {short(owner.node)} does not take our key, or has another one"
             )
         if link is not None and call.resume:
             self._exchange.probe(owner)

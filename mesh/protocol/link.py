@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import RemoteProtocolError
+from ..names import short
 from .frame import (
     CONTROL,
     DATA,
@@ -140,7 +141,7 @@ class Link:
 
     def __repr__(self) -> str:
         lanes = f"{self.control.conn!r}/{self.data.conn!r}"
-        return f"<Link to {self.peer.hex()[:8]} ({self.cluster}) {lanes} up={self.up}>"
+        return f"<Link to {short(self.peer)} ({self.cluster}) {lanes} up={self.up}>"
 
     @property
     def connected(self) -> bool:

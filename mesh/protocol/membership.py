@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..names import short
+
 
 class State(StrEnum):
     ALIVE = "alive"
@@ -68,7 +70,7 @@ class Member:
         return self.clusters[0]
 
     def __repr__(self) -> str:
-        return f"<Member {self.node.hex()[:8]} of {','.join(self.clusters)} {self.state.value}>"
+        return f"<Member {short(self.node)} of {','.join(self.clusters)} {self.state.value}>"
 
 
 @dataclass(frozen=True, slots=True)

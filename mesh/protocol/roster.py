@@ -18,7 +18,7 @@ from security.keys import DOOR, ClusterKeys
 
 from ..names import short
 from .link import Link
-from .timers import Timer
+from .timers import NO_TIMER, Timer
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class Peer:
     """Times in a row that somebody else answered at an address of its."""
     probed: set[str] = field(default_factory=set)
     """Addresses that a probe has yet to find refused: when none is left, the process is gone."""
-    retry: Timer | None = None
+    retry: Timer = NO_TIMER
     hurried: bool = False
     """Something has changed since the attempt under way began: if it fails, try again soon."""
 
@@ -210,8 +210,7 @@ class Roster:
         if not idle:
             return False
         worst = max(idle, key=lambda peer: peer.failures)
-        if worst.retry is not None:
-            worst.retry.cancel()
+        worst.retry.cancel()
         del self.peers[worst.node], self._by_raw[worst.raw]
         self.lost.discard(worst.node)
         return True
