@@ -173,7 +173,7 @@ class Gathering:
         count = self._ended_count = self.count
         self._ended = len(self._groups)
         self._open.clear()
-        if self._groups and self._groups[-1] is self.last:  # It goes on.
+        if self._groups[-1] is self.last:  # It goes on.
             self._ended -= 1
             self._ended_count -= len(self.last.payloads)
         else:

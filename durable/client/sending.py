@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
-from math import inf
 from secrets import token_bytes
 from types import TracebackType
 from typing import Any, Self
@@ -105,10 +104,8 @@ class Sender(AsyncBlock, ABC):
         self._name, self._token = name, token_bytes(16) if name is None else _named(name)
         self.id = b""
         """What the broker makes of that for our cluster: it says so before anything is packed."""
-        self.epoch = epoch or 0
-        """0: none was given, and the broker has not told one yet."""
-        self._given_epoch = epoch
-        """None: the broker is still to say which. What it says is ours for good."""
+        self._epoch = epoch
+        """None: none was given, and the broker is still to say which. What it says is ours for good."""
         self._outbox = Outbox()
         self._work, self._room = Waker(), Bell()
         self._failure: DurableError | None = None
@@ -122,6 +119,11 @@ class Sender(AsyncBlock, ABC):
         self._properties: dict[Properties, bytes] = {}
         self._key = ""
         """The last one that was checked. This one is right."""
+
+    @property
+    def epoch(self) -> int:
+        """0: none was given, and the broker has not told one yet."""
+        return self._epoch or 0
 
     @abstractmethod
     def _gathered(self) -> int:
@@ -303,7 +305,7 @@ class Sender(AsyncBlock, ABC):
     def _room_bytes(self) -> int:
         return self._window_bytes - self._gathered() - self._outbox.size_bytes
 
-    async def _wait_room(self, patience_s: float = inf) -> None:
+    async def _wait_room(self, patience_s: float) -> None:
         """Raises BrokerLost: the broker says nothing for that long."""
         self._check()
         while self._full():
@@ -369,10 +371,10 @@ class Sender(AsyncBlock, ABC):
     async def _connected(self) -> None:
         """One tunnel: first what is unconfirmed again, then what comes."""
         async with self._channel.open(
-            PUBLISH, publisher=self._token, epoch=self._given_epoch, **self._hello()
+            PUBLISH, publisher=self._token, epoch=self._epoch, **self._hello()
         ) as (tunnel, greeting):
             self._identify(greeted(greeting, "publisher", bytes))
-            self.epoch = self._given_epoch = greeted(greeting, "epoch", int)
+            self._epoch = greeted(greeting, "epoch", int)
             self._greeted(greeting)
             self._outbox.again()
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)

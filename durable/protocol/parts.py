@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.batch import HEADER_BYTES, NUMBERS_END, Batch
+from mesh.protocol.batch import HEADER_BYTES, MESSAGES, NUMBERS_END, Batch
 from mesh.protocol.frame import Buffer
 
 from ..errors import Malformed
@@ -101,7 +101,7 @@ def decode_batches(part: bytes) -> list[Batch]:
                 raise Malformed("a batch that is cut off")
             (size,) = BATCH_LENGTH.unpack_from(part, at + BATCH_LENGTH_AT)
             batch = Batch(part, at, at + size) if size <= len(part) - at else None
-            if batch is None or not batch.count or batch.kind:
+            if batch is None or batch.kind != MESSAGES:
                 raise Malformed("a batch that is damaged")
             batch.check()
             if batch.next_sequence > NUMBERS_END:
