@@ -15,6 +15,9 @@ from .names import check_cluster
 
 KIB, MIB = 1 << 10, 1 << 20
 
+KEY_SOURCES = ("network_secret", "network_secret_file", "keys_dir")
+"""Settings of which one says where the keys are."""
+
 HEADERS_BYTES_MAX = 60 * KIB
 """What every peer takes beside its largest payload: a record has 64 KiB for all that is none."""
 
@@ -229,10 +232,6 @@ class MeshConfig:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        given = [
-            name
-            for name in ("network_secret", "network_secret_file", "keys_dir")
-            if getattr(self, name) is not None
-        ]
+        given = [name for name in KEY_SOURCES if getattr(self, name) is not None]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)}: give one source of keys, not several")

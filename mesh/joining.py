@@ -19,7 +19,7 @@ from security.files import load_keyring
 from security.keyring import Keyring
 
 from .complaints import Complaints
-from .config import MeshConfig
+from .config import KEY_SOURCES, MeshConfig
 from .driver import Driver
 from .entering import Life
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
@@ -33,7 +33,7 @@ from .protocol.dispatch import Dispatcher
 from .protocol.hello import NAMES_MAX
 from .protocol.tunnel import TunnelEnd
 from .service import Service
-from .settings import KEY_SOURCES, key_source, load_config
+from .settings import key_source, load_config
 from .transport import Transport
 from .tunnel import Tunnel
 from .workers import Workers
@@ -238,7 +238,7 @@ def _checked(
 
 def _load(source: Mapping[str, Any]) -> Keyring:
     try:
-        return load_keyring(**{**dict.fromkeys(KEY_SOURCES), **source})
+        return load_keyring(**source)
     except SecurityError as error:
         raise KeyMissing(str(error)) from error
 

@@ -24,13 +24,12 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .config import MeshConfig
+from .config import KEY_SOURCES, MeshConfig
 from .errors import ConfigError
 
 PREFIX = "MESH_"
 KEYWORD = "keyword"
 FILE_VARIABLE, FILE_NAME = "MESH_CONFIG", "mesh.toml"
-KEY_SOURCES = ("network_secret", "network_secret_file", "keys_dir")
 SECRETS = ("network_secret",)
 JOINED = ("cluster", "clusters", "service", "services")
 SECTION = "; it begins a section, and there are none: one setting a line"
@@ -169,9 +168,7 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
     merged: dict[str, tuple[Any, str]] = {}
     for level in levels:
         if any(level.values.get(name) for name in KEY_SOURCES):
-            for (
-                name
-            ) in KEY_SOURCES:  # A higher source of keys replaces a lower one of another kind.
+            for name in KEY_SOURCES:  # A higher source replaces a lower one of another kind.
                 merged.pop(name, None)
         for name, value in level.values.items():
             merged[name] = (value, level.origin)

@@ -42,8 +42,9 @@ class KeyRow:
 
 
 def load_keyring(
-    *, network_secret: str | None, network_secret_file: Path | None, keys_dir: Path | None
-) -> Keyring:
+    *, network_secret: str | None = None, network_secret_file: Path | None = None,
+    keys_dir: Path | None = None,
+) -> Keyring:  # fmt: skip
     """The keyring from the one source that is given.
 
     Raises:

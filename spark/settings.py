@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mesh.config import KEY_SOURCES
 from mesh.errors import ConfigError
-from mesh.settings import KEY_SOURCES, SECRETS, TYPES, convert
+from mesh.settings import SECRETS, TYPES, convert
 
 from .errors import InvalidOption, UnknownOption
 

@@ -17,14 +17,13 @@ from typing import Any
 import trio
 
 from mesh.binding import check_free
-from mesh.config import MeshConfig
+from mesh.config import KEY_SOURCES, MeshConfig
 from mesh.entering import Life
 from mesh.errors import CannotBind
 from mesh.joining import check_in_trio, check_settings, join
 from mesh.listening import binds_of
 from mesh.node import Node
 from mesh.service import Service
-from mesh.settings import KEY_SOURCES
 from mesh.watching import Watch
 from security.keyring import Keyring
 

@@ -182,7 +182,7 @@ def body_opener(log: str | Path, keyring: Keyring | str | None) -> Callable[[Rec
         SecurityError: that is no network secret.
     """
     if isinstance(keyring, str):
-        keyring = load_keyring(network_secret=keyring, network_secret_file=None, keys_dir=None)
+        keyring = load_keyring(network_secret=keyring)
     cipher = cipher_of(log, keyring)
 
     def body(record: Record) -> bytes:

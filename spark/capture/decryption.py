@@ -16,7 +16,7 @@ from durable.log.cipher import Cipher
 from durable.log.encryption import cipher_of, is_encrypted
 from durable.log.record import Record
 from mesh.errors import ConfigError
-from mesh.settings import KEY_SOURCES, key_source
+from mesh.settings import key_source
 from security.errors import SecurityError
 from security.files import load_keyring
 from security.keyring import Keyring
@@ -77,6 +77,6 @@ class Decryption:
         """None: nobody has set any keys."""
         try:
             source, _ = key_source(asdict(self._files))
-            return load_keyring(**{**dict.fromkeys(KEY_SOURCES), **source}) if source else None
+            return load_keyring(**source) if source else None
         except (ConfigError, SecurityError, OSError) as error:
             raise KeysUnusable(str(self._log), str(error)) from None
