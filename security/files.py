@@ -17,6 +17,7 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from secrets import token_bytes, token_hex
 
@@ -209,15 +210,13 @@ def describe(
     """
     if network_secret_file is not None:
         keyring = _network_keyring(network_secret_file)
-        keys = keyring.own(cluster) if cluster is not None else keyring.door()
-        pairs = [(pair, place) for place, pair in enumerate(keys)]
+        pairs = [*(keyring.own(cluster) if cluster is not None else keyring.door())]
     else:
-        every = _read_matching(keys_dir) if keys_dir is not None else []
-        places = [sum(one.cluster == pair.cluster for one in every[:at]) for at, pair in enumerate(every)]  # fmt: skip
-        pairs = list(zip(every, places, strict=True))
+        pairs = _read_matching(keys_dir) if keys_dir is not None else []
     return [
-        KeyRow(pair.cluster, pair.key_id.hex(), "old" if place else "new", pair.secret is not None)
-        for pair, place in pairs
+        KeyRow(pair.cluster, pair.key_id.hex(), generation, pair.secret is not None)
+        for _, of_cluster in groupby(pairs, key=lambda pair: pair.cluster)
+        for generation, pair in zip(("new", "old"), of_cluster, strict=False)
         if cluster in (None, pair.cluster)
     ]
 

@@ -69,22 +69,18 @@ def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
     name = cluster.encode()
     secret = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-curve-1").digest()
     seed = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-sign-1").digest()
-    return _pair(cluster, secret, seed)
+    return from_secrets(cluster, secret, seed)
 
 
 def generate(cluster: str, randomness: bytes) -> ClusterKeys:
     """A pair of its own, from 64 random bytes. Raises ValueError for another number of them."""
     if len(randomness) != GENERATE_BYTES:
         raise ValueError(f"randomness: want {GENERATE_BYTES} bytes, got {len(randomness)}")
-    return _pair(cluster, randomness[:32], randomness[32:])
+    return from_secrets(cluster, randomness[:32], randomness[32:])
 
 
 def from_secrets(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
     """The pair with these secret halves. Raises ValueError when they are not 32 bytes each."""
-    return _pair(cluster, secret, seed)
-
-
-def _pair(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
     _check_lengths(secret, seed)  # Nothing else does: libsodium reads 32 bytes of whatever it gets.
     public = crypto_scalarmult_base(secret)
     return ClusterKeys(cluster, public, bytes(SigningKey(seed).verify_key), secret, seed)
