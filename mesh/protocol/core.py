@@ -91,12 +91,11 @@ class Core:
         self._frame_bytes_max = largest_frame(config.frame_bytes_max)
         self.timers = Timers()
         self.refusals = Refusals(shell.log)
-        self.closing = self.left = False
+        self.left = False
         self._left_why = "the node has left"
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
-        self._tick_due_s: float | None = None
-        self._heartbeat_due_s = self._announce_due_s = 0.0
+        self._tick_due_s = self._heartbeat_due_s = self._announce_due_s = 0.0
         self._endpoints: tuple[Endpoint, ...] = ()
         self._issued_us = 0
         roster = Roster(
@@ -128,6 +127,11 @@ class Core:
 
     # Life
 
+    @property
+    def closing(self) -> bool:
+        """No work is taken any more."""
+        return self.peering.closing
+
     def announce(self, endpoints: Sequence[Endpoint], now_s: float) -> None:
         """The node can be reached there from now on."""
         self._endpoints = tuple(endpoints)
@@ -153,7 +157,7 @@ class Core:
 
     def drain(self) -> None:
         """Stop taking work; what runs goes on."""
-        self.closing = self.peering.closing = True
+        self.peering.closing = True
         for dispatcher in self.patterns.dispatchers.values():
             dispatcher.draining = True
         self.patterns.tunnels.draining = True
@@ -191,12 +195,12 @@ class Core:
 
     def close(self) -> None:
         """The node has left, or crashed: nobody waits for anything of it any longer."""
-        self.closing = self.left = True
+        self.peering.closing = self.left = True
         self.patterns.close(self._left_why)
 
     def let_go(self, why: str) -> None:
         """Nobody is to use this one any longer, and nobody is told."""
-        self.closing = self.left = True
+        self.peering.closing = self.left = True
         self._left_why = why
         self.patterns.tunnels.let_go(why)
         self.patterns.publisher.streams.clear()  # A message of a topic that is there asks nobody.
@@ -308,7 +312,6 @@ class Core:
         self.timers.run(now_s)
 
     def _tick(self, now_s: float) -> None:
-        assert self._tick_due_s is not None
         lag_s = now_s - self._tick_due_s
         if lag_s > 2 * TICK_S:  # We were not running: silence meanwhile says nothing about others.
             self.membership.shift(lag_s, now_s)
@@ -395,7 +398,6 @@ class Core:
         self.patterns.link_up(link, idempotent)
         self.peering.tell(link)
         self.touch(link)
-        self.rotation.changed()
         self.membership.linked(link.peer, announcement.clusters, uris, self._now_s)
         self._rotation_grew(announcement.clusters)
         early, link.early = link.early, []
@@ -409,7 +411,6 @@ class Core:
         self.rotation.changed()
 
     def path_back(self, link: Link) -> None:
-        self.rotation.changed()
         self.membership.path_back(link.peer, self._now_s)
         self.touch(link)
         member = self.membership.members.get(link.peer)
