@@ -23,6 +23,7 @@ from .spinning import spinner_of_this_run
 NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
 VIEW_BYTES_MIN = 16 * 1024
+MESSAGES_PER_TURN = 64
 MONITORED = struct.Struct("=HI")
 """zmq_socket_monitor(3): the event and its value; what follows is the endpoint."""
 
@@ -88,10 +89,7 @@ class ZmqSocket:
 
     @enable_ki_protection
     async def each(
-        self,
-        handle: Callable[[list[bytes]], None],
-        caught_up: Callable[[], object] = lambda: None,
-        limit: int = 64,
+        self, handle: Callable[[list[bytes]], None], caught_up: Callable[[], object] = lambda: None
     ) -> None:
         """Hand every multipart message to `handle`, for ever: for sockets with little traffic.
 
@@ -99,7 +97,7 @@ class ZmqSocket:
         """
         while not self.closed:
             await self.wait_readable()
-            for _ in range(limit):
+            for _ in range(MESSAGES_PER_TURN):
                 try:
                     parts = self.raw.recv_multipart(NOBLOCK)
                 except zmq.Again:

@@ -136,8 +136,8 @@ class ZmqTransport:
                     refused=partial(self._receiver.refused, "a connection"),
                 )  # fmt: skip
                 nursery.start_soon(zap.each, admission.asked)
-                self._inbound = self._router(sockets)
-                self._out = {CONTROL: self._router(sockets), DATA: self._router(sockets)}
+                self._inbound = self._router()
+                self._out = {CONTROL: self._router(), DATA: self._router()}
                 for socket in self._out.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)
                     socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, self._handshake_ms_max)
@@ -160,7 +160,7 @@ class ZmqTransport:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._context.term)
 
-    def _router(self, sockets: list[ZmqSocket]) -> ZmqSocket:
+    def _router(self) -> ZmqSocket:
         raw = self._context.socket(zmq.ROUTER)
         for option, value in (
             (zmq.ROUTER_MANDATORY, 1),
@@ -175,7 +175,7 @@ class ZmqTransport:
             raw.setsockopt(option, value)
         raw.setsockopt(zmq.ZAP_DOMAIN, b"mesh")
         socket = ZmqSocket(raw)
-        sockets.append(socket)
+        self._sockets.append(socket)
         return socket
 
     def _bind(self) -> list[Endpoint]:

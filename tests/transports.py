@@ -20,11 +20,11 @@ class InMemory:
         config = MeshConfig(clusters=("databases",), zeroconf=False)
         self.transport = ZmqTransport(config, keyring)
         self.transport._receiver = self  # type: ignore[assignment]
-        self._sockets: list[ZmqSocket] = []
+        self._sockets = self.transport._sockets
 
     def router(self, address: str) -> ZmqSocket:
         """One of its sockets, there."""
-        socket = self.transport._router(self._sockets)
+        socket = self.transport._router()
         socket.raw.bind(address)
         return socket
 
