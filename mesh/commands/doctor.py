@@ -10,7 +10,7 @@ import argparse
 import json
 import platform
 import time
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from importlib.metadata import version
 from secrets import token_hex
 
@@ -151,7 +151,7 @@ async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
     """Every address `join` would bind, bound, and what it would tell of it."""
     try:
         binds = binds_of(config, keyring)
-        async with AsyncExitStack() as stack:
+        with ExitStack() as stack:
             for bind in binds:
                 host, _, port = bind.uri.removeprefix("tcp://").rpartition(":")
                 family = trio.socket.AF_INET6 if "[" in host else trio.socket.AF_INET

@@ -123,13 +123,10 @@ def _run(parser: Parser, argv: Sequence[str] | None) -> int:
             flush_out()
             return status
     except WrongUsage as error:
-        return _misused(args.parser, error)
+        command: Parser = args.parser
+        command.error(str(error))
     except BaseException as error:
         return _explain(error)
-
-
-def _misused(command: argparse.ArgumentParser, error: WrongUsage) -> NoReturn:
-    command.error(str(error))
 
 
 def _explain(error: BaseException) -> int:
