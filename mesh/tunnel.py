@@ -31,6 +31,7 @@ class Tunnel:
 
     def __init__(self, driver: Driver, end: TunnelEnd) -> None:
         self._driver, self._end = driver, end
+        self._tunnels = driver.core.patterns.tunnels
         self._bell = Bell()
         self._gathered_bytes = 0
         self._iterating = 0
@@ -100,16 +101,15 @@ class Tunnel:
             TooLarge: the part is larger than the window, or than the other end's payloads may be.
             TunnelBroken: the other end is gone, or has stopped reading.
         """
-        tunnels = self._driver.core.patterns.tunnels
         if self._gathered_bytes >= GATHER_BYTES:  # Before this part: cancelled, it was not sent.
             await trio.lowlevel.checkpoint()
             self._gathered_bytes = 0
         while not self._may_send(part):
-            tunnels.wait_credit(self._end, len(part))
+            self._tunnels.wait_credit(self._end, len(part))
             if self._driver.core.touched:
                 self._driver.wake_pump()
             await self._bell.wait()
-        tunnels.send(self._end, part)
+        self._tunnels.send(self._end, part)
         self._driver.wake_pump()
         self._gathered_bytes += len(part) + PART_COST_BYTES
 
@@ -120,7 +120,7 @@ class Tunnel:
         """
         if not self._may_send(part):
             raise trio.WouldBlock
-        self._driver.core.patterns.tunnels.send(self._end, part)
+        self._tunnels.send(self._end, part)
         self._driver.settle()
 
     def _may_send(self, part: bytes) -> bool:
@@ -140,7 +140,7 @@ class Tunnel:
 
     async def send_eof(self) -> None:
         """This end sends no more; the other end's iteration ends. Reading goes on."""
-        self._driver.core.patterns.tunnels.send_eof(self._end)
+        self._tunnels.send_eof(self._end)
         self._driver.settle()
         await trio.lowlevel.checkpoint()
 
@@ -159,9 +159,8 @@ class Tunnel:
                 await self._bell.wait()  # Once per burst: others run, and nothing is in our hands.
             finally:
                 self._iterating -= 1
-        core = self._driver.core
-        part = core.patterns.tunnels.read(end)
-        if core.touched:  # Credit to return.
+        part = self._tunnels.read(end)
+        if self._driver.core.touched:  # Credit to return.
             self._driver.wake_pump()
         return part
 
@@ -201,7 +200,7 @@ class Tunnel:
             nonlocal refused, error
             if not end.readable or refused is not None or error is not None:
                 return
-            read = driver.core.patterns.tunnels.read
+            read = self._tunnels.read
             try:
                 while end.readable and refused is None:
                     part = read(end)
@@ -241,9 +240,8 @@ class Tunnel:
 
     async def aclose(self) -> None:
         """End cleanly: the other end can still read all that was sent."""
-        tunnels = self._driver.core.patterns.tunnels
-        tunnels.send_eof(self._end)
-        tunnels.stop_reading(self._end)
+        self._tunnels.send_eof(self._end)
+        self._tunnels.stop_reading(self._end)
         self._driver.settle()
         await trio.lowlevel.checkpoint()
 
@@ -251,7 +249,7 @@ class Tunnel:
         """Break both ends; `reason` is told to whoever uses them. Raises TypeError: it is no text."""
         if not isinstance(reason, str):
             raise TypeError(f"reason: want text, got {type(reason).__name__}")
-        self._driver.core.patterns.tunnels.reset(self._end, "aborted", reason)
+        self._tunnels.reset(self._end, "aborted", reason)
         self._driver.settle()
 
     def _counts(self) -> dict[str, int]:
