@@ -11,7 +11,6 @@ gathered meanwhile. All protocol is in the core; there is no decision about it i
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from threading import get_ident
 from weakref import WeakSet
@@ -121,8 +120,7 @@ class Driver:
     async def _keep_time(self) -> None:
         timers = self.core.timers
         while True:
-            due_s = timers.due_s()
-            with trio.CancelScope(deadline=math.inf if due_s is None else due_s) as self._sleep:
+            with trio.CancelScope(deadline=timers.due_s()) as self._sleep:
                 await trio.sleep_forever()
             self._sleep = None
             # Where our loop was late, what has come in time is there to be read in this very turn.
@@ -132,8 +130,7 @@ class Driver:
 
     def _sooner(self) -> None:
         if self._sleep is not None:
-            due_s = self.core.timers.due_s()
-            self._sleep.deadline = math.inf if due_s is None else due_s
+            self._sleep.deadline = self.core.timers.due_s()
 
     def _found(self, found: Found) -> None:
         self.core.found(found.endpoint, found.announcement, trio.current_time())

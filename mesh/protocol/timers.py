@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from math import inf
 
 
 class Timer:
@@ -54,15 +55,16 @@ class Timers:
         heapq.heapify(self._heap)
         self._cancelled_limit = max(1024, 2 * len(self._heap))
 
-    def due_s(self) -> float | None:
+    def due_s(self) -> float:
+        """When the earliest one is; inf: there is none."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0][0] if heap else inf
 
     def run(self, now_s: float) -> None:
         """Call back everything due; callbacks may set new timers."""
-        while (due := self.due_s()) is not None and due <= now_s:
+        while self.due_s() <= now_s:
             timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None
             if callback is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import cast
 
@@ -78,7 +79,7 @@ class SimNode:
         self.paused_s: list[tuple[float, float]] = []
         """When it did not run, in network time; the last may have no end yet."""
         self._waiting: dict[Hashable, list[Callable[[], None]]] = {}
-        self._tick_at_s: float | None = None
+        self._tick_at_s = inf
         self._pump_due = False
         self.changes: list[tuple[float, Change]] = []
         self.rng = Random(network.rng.getrandbits(64))
@@ -145,7 +146,7 @@ class SimNode:
 
     def _schedule_tick(self) -> None:
         due_s = self.core.timers.due_s()
-        if due_s is not None and (self._tick_at_s is None or due_s < self._tick_at_s):
+        if due_s < self._tick_at_s:
             self._tick_at_s = due_s
             self.network.at(due_s - self._offset_s, lambda: self._wake(due_s))
 
@@ -154,7 +155,7 @@ class SimNode:
             self.hear("clock", lambda: self._tick(due_s))
 
     def _tick(self, due_s: float) -> None:
-        self._tick_at_s = None
+        self._tick_at_s = inf
         self.core.tick(max(self.now_s, due_s))  # A rounding error must not make it early.
         self._schedule_tick()
 

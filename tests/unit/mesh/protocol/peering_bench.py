@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from random import Random
 
 from mesh.protocol.dialling import PeeringSettings, greeting
@@ -108,7 +109,7 @@ class Bench:
 
     def run_to(self, to_s: float) -> None:
         """Let time pass, deadline by deadline."""
-        while (due_s := self.timers.due_s()) is not None and due_s <= to_s:
+        while (due_s := self.timers.due_s()) <= to_s:
             self.now_s = max(self.now_s, due_s)
             self.timers.run(self.now_s)
         self.now_s = to_s
@@ -118,7 +119,7 @@ class Bench:
         start_s = self.now_s
         while not any(isinstance(item, Dial) for item in self.out):
             due_s = self.timers.due_s()
-            assert due_s is not None, "never dials again"
+            assert due_s < inf, "never dials again"
             self.run_to(due_s)
         return self.now_s - start_s
 
