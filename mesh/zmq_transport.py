@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -148,7 +148,7 @@ class ZmqTransport:
                     monitor = socket.monitor(sum(DENIED | ENDED | BEGUN))
                     sockets.append(monitor)
                     caught_up = partial(self._endings.caught_up, socket)
-                    nursery.start_soon(monitor.each, self._on_event(socket), caught_up)
+                    nursery.start_soon(monitor.each, partial(self._on_event, socket), caught_up)
                     nursery.start_soon(self._read, socket)
                 task_status.started(endpoints)
         finally:
@@ -204,40 +204,37 @@ class ZmqTransport:
 
     # Events
 
-    def _on_event(self, socket: ZmqSocket) -> Callable[[list[bytes]], None]:
-        inbound = socket is self._inbound
+    def _on_event(self, socket: ZmqSocket, parts: list[bytes]) -> None:
+        """What comes with it is a descriptor, or of handshakes that failed why."""
+        kind, value, endpoint = monitored(parts)
+        if socket is self._inbound:
+            self._on_inbound(kind, value)
+            return
+        dialled = self._dials.at(socket, endpoint)
+        if dialled is not None and not dialled.ends:
+            self._on_dialled(dialled, kind, value)
 
-        def handle(parts: list[bytes]) -> None:
-            kind, value, endpoint = monitored(parts)
-            if inbound:
-                self._on_inbound(kind, value)
-                return
-            dialled = self._dials.at(socket, endpoint)
-            if dialled is None or dialled.ends:
-                return
-            fell_short = self._endings.fell_short(dialled.rid, SERVERS_BYTES)
-            if kind in DENIED:
-                dialled.denied = kind == FAILED_AUTH or fell_short
-            elif kind in BEGUN:
-                dialled.descriptor = value
-                self._endings.begun(dialled.rid, value, socket)
-            elif kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
-                self.hang_up(dialled.conn)
-                self._nursery.start_soon(self._take_in)
-                self._lost(dialled)
-            elif value != dialled.descriptor:
-                dialled.denied = None  # It was the dial before, which we had hung up on.
-            else:
-                if fell_short:
-                    dialled.denied = True
-                dialled.ends = True
-                kept = self._endings.ended(dialled.rid) if dialled.denied is None else None
-                self._nursery.start_soon(self._end, dialled, kept)
-
-        return handle
+    def _on_dialled(self, dialled: Dialled, kind: int, value: int) -> None:
+        fell_short = self._endings.fell_short(dialled.rid, SERVERS_BYTES)
+        if kind in DENIED:
+            dialled.denied = kind == FAILED_AUTH or fell_short
+        elif kind in BEGUN:
+            dialled.descriptor = value
+            self._endings.begun(dialled.rid, value, dialled.socket)
+        elif kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
+            self.hang_up(dialled.conn)
+            self._nursery.start_soon(self._take_in)
+            self._lost(dialled)
+        elif value != dialled.descriptor:
+            dialled.denied = None  # It was the dial before, which we had hung up on.
+        else:
+            if fell_short:
+                dialled.denied = True
+            dialled.ends = True
+            kept = self._endings.ended(dialled.rid) if dialled.denied is None else None
+            self._nursery.start_soon(self._end, dialled, kept)
 
     def _on_inbound(self, kind: int, value: int) -> None:
-        """`value` is a descriptor, or of handshakes that failed why."""
         if kind in BEGUN:
             self._endings.begun(value, value, self._inbound)
         elif kind == FAILED_NO_DETAIL:  # Of FAILED_AUTH ZAP has said so, and it ends nothing yet.

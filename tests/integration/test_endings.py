@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -341,7 +342,7 @@ class Dialling(InMemory):
         self.transport._out = {CONTROL: socket}
         self.transport._dials.add(Dialled(CONN, socket, b"second", WHERE))
         self.transport._dials.add(Dialled(ANOTHER, socket, b"another", DIALS))
-        self._handle = self.transport._on_event(socket)
+        self._handle = partial(self.transport._on_event, socket)
 
     async def told(self, kind: int, value: int) -> None:
         self._handle([MONITORED.pack(kind, value), WHERE.encode()])
