@@ -26,9 +26,8 @@ class Waker:
         if task is None:
             self._woken = True
         else:
-            reschedule(
-                task
-            )  # First: from a thread that is not trio's it raises, and changes nothing.
+            # First: from a thread that is not trio's it raises, and changes nothing.
+            reschedule(task)
             self._task = None
 
     def wait(self) -> Awaitable[object]:

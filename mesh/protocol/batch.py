@@ -176,10 +176,8 @@ class Batch:
         buffer, lengths = memoryview(self.buffer), self._lengths
         column_at = self._lengths_at + 4 * self.count
         sizes = self._column(column_at) if self.flags & FLAG_HEADERS else ()
-        addressed, topic_bytes = (
-            buffer[self.start + HEADER_BYTES : self._lengths_at],
-            len(self.topic.encode()),
-        )
+        addressed = buffer[self.start + HEADER_BYTES : self._lengths_at]
+        topic_bytes = len(addressed) - len(self.shared_headers)
         done, header_at, at = 0, column_at + 4 * self.count, self._bodies_at
         for first, end in ranges:
             at += sum(lengths[done:first])

@@ -356,10 +356,10 @@ class Dialler:
             owner.generation += 1
             owner.knows_us = False
             owner.denials += 1
-        if denied and owner.denials >= DENIALS_WORTH_A_WORD:
-            self._roster.refusals.count(
-                "denied", f"node {short(owner.node)} does not take our key, or has another one"
-            )
+            if owner.denials >= DENIALS_WORTH_A_WORD:
+                self._roster.refusals.count(
+                    "denied", f"node {short(owner.node)} does not take our key, or has another one"
+                )
         if link is not None and call.resume:
             self._exchange.probe(owner)
             self._redial_later(call, link, now_s)

@@ -113,9 +113,7 @@ class RequestTable:
         if len(self._pending) >= self._requests_max:
             raise LimitReached("requests_max", self._requests_max)
         self._next_id += 1
-        pending = Pending(
-            self._next_id, target, payload, now_s, deadline_s, expires_s, wake, only
-        )  # fmt: skip
+        pending = Pending(self._next_id, target, payload, now_s, deadline_s, expires_s, wake, only)
         self._pending[pending.ident] = pending
         if expires_s <= now_s:  # Sent, it would be executed by whoever is quick: for nobody.
             self._expire(pending, now_s)
