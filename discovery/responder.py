@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 SERVICE = "_mesh._tcp.local."
 ASK_MS_MAX = 3000
 """How long zeroconf repeats a question for one instance."""
@@ -69,14 +70,10 @@ async def open_zeroconf(
     instance: str, interfaces: Sequence[str] | None, on_change: OnChange
 ) -> Responder:
     """Open sockets on `interfaces` (their IPv4 addresses; None: all) and start to browse."""
-    opened: list[ZeroconfResponder] = []
-
-    def open_() -> None:
-        opened.append(ZeroconfResponder(instance, interfaces, on_change))
-
     # Never abandoned: who else would close what it opens?
-    await trio.to_thread.run_sync(_translated, open_)
-    return opened[0]
+    return await trio.to_thread.run_sync(
+        _translated, partial(ZeroconfResponder, instance, interfaces, on_change)
+    )
 
 
 class ZeroconfResponder:
@@ -240,11 +237,11 @@ def _worth_telling(candidates: list[str]) -> list[str]:
     return (routable or candidates)[:ADDRESSES_MAX]
 
 
-def _translated(function: Callable[[], None]) -> None:
-    """Call `function`; what it raises about this machine or zeroconf is a ResponderError."""
+def _translated(function: Callable[[], T]) -> T:
+    """What `function` returns; what it raises about this machine or zeroconf is a ResponderError."""
     from zeroconf import Error
 
     try:
-        function()
+        return function()
     except (OSError, RuntimeError, Error) as error:
         raise ResponderError(str(error) or type(error).__name__) from error

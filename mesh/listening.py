@@ -33,14 +33,15 @@ class PortRange:
     first: int
     last: int
 
-    def port(self, number: int, setting: str) -> int:
+    def port(self, number: int) -> int:
+        """To listen on with key `number`. Raises ConfigError."""
         if self.first == 0:
             return 0
         if self.first == self.last and number > 0:
             return 0  # One port was given: it is the door, the others need no fixed one.
         if self.first + number > self.last:
             raise ConfigError(
-                f"{setting}: ports {self.first} to {self.last} are too few, "
+                f"listen: ports {self.first} to {self.last} are too few, "
                 f"this node binds more than {number}"
             )
         return self.first + number
@@ -110,7 +111,7 @@ def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -
     told = parse_ports(advertise, "advertise") if advertise is not None else None
     plan = []
     for number, one in enumerate(keys):
-        port = ports.port(number, "listen")
+        port = ports.port(number)
         uri = f"tcp://{ports.host or '*'}:{port or '*'}"
         told_uri = None
         if told is not None:
