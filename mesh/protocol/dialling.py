@@ -148,15 +148,16 @@ class Dialler:
         ours = now_s - seed.ours_s < OURS_S
         if seed.busy or ours or seed.node in self._exchange.links or self._exchange.closing:
             return
-        keys = self._roster.keyring.introduction_keys()
-        if not keys:
-            return
-        clients = self._clients()
-        server = keys[seed.tries % len(keys)]
-        client = clients[seed.tries // len(keys) % len(clients)]
+        ways = self._ways()
+        server, client = ways[seed.tries % len(ways)]
         seed.tries += 1
         seed.busy = True
         self._introduce(seed, seed.endpoint, server, client, now_s)
+
+    def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
+        """A key that may answer at a seed, and one of ours: all that can be tried there."""
+        servers = self._roster.keyring.introduction_keys()
+        return [(server, client) for client in self._clients() for server in servers]
 
     def silent(self) -> list[str]:
         """Addresses at which nobody answered when they were last asked, or who had is gone."""
@@ -346,9 +347,8 @@ class Dialler:
         owner, link = call.owner, call.link
         if isinstance(owner, Seed):
             owner.busy = False
-            keys = self._roster.keyring.introduction_keys()
-            if owner.tries % max(1, len(keys) * len(self._clients())):
-                self._ask(owner, now_s)  # Another of the keys there, or of ours.
+            if owner.tries % len(self._ways()):
+                self._ask(owner, now_s)
             else:
                 self._seek(owner, now_s)
             return
