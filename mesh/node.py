@@ -120,10 +120,7 @@ class Node:
         wake: Callable[[], object], only: Candidate | None, now_s: float, scope_s: float,
     ) -> Pending:  # fmt: skip
         self._check_payload(payload)
-        if timeout is None:
-            limit_s = now_s + self.config.request_timeout_s
-        else:
-            limit_s = now_s + _seconds("timeout", timeout)
+        limit_s = now_s + (self.config.request_timeout_s if timeout is None else _seconds(timeout))
         # Where the scope's deadline comes first, it is the scope that ends the wait, unless it is over.
         expires_s = limit_s if limit_s <= scope_s else scope_s + (1.0 if scope_s > now_s else 0.0)
         return self._core.request(
@@ -374,8 +371,7 @@ class Node:
         split_target(target)
         window = self.config.tunnel_window_bytes if window_bytes is None else window_bytes
         _check_bytes("window_bytes", window, 1)
-        limit_s = self.config.request_timeout_s if timeout is None else timeout
-        timeout_s = _seconds("timeout", limit_s)
+        timeout_s = self.config.request_timeout_s if timeout is None else _seconds(timeout)
         return Opening(functools.partial(self._open_tunnel, target, window, timeout_s))
 
     async def _open_tunnel(self, target: str, window_bytes: int, timeout_s: float) -> Tunnel:
@@ -485,12 +481,12 @@ def _if_trio_runs(soon: Callable[..., object], call: Callable[..., object], what
         soon(call, what)
 
 
-def _seconds(name: str, value: float) -> float:
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"{name}: want seconds, got {type(value).__name__}")
-    if not value >= 0:  # Nor is NaN.
-        raise ValueError(f"{name}: want seconds, at least 0, got {value!r}")
-    return min(value, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
+def _seconds(timeout: float) -> float:
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout: want seconds, got {type(timeout).__name__}")
+    if not timeout >= 0:  # Nor is NaN.
+        raise ValueError(f"timeout: want seconds, at least 0, got {timeout!r}")
+    return min(timeout, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
 
 
 def _check_bytes(name: str, size_bytes: int, least: int) -> None:
