@@ -25,10 +25,11 @@ from .errors import (
 from .message import check_packed, encode_headers
 from .names import check_cluster, check_topic, short, split_target
 from .protocol.balancer import Candidate
+from .protocol.batch import PER_MESSAGE_BYTES
 from .protocol.interest import POLICIES
 from .protocol.membership import Change, Member
 from .protocol.request import DONE, Pending
-from .protocol.topics import PER_MESSAGE_BYTES, TopicStream
+from .protocol.topics import TopicStream
 from .statistics import NodeStatistics, node_statistics
 from .subscription import Subscription
 from .tunnel import Opening, Tunnel

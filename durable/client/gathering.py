@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
-from mesh.protocol.batch import HEADER_BYTES, batch_pieces
-
-PER_MESSAGE_BYTES = 8
-"""What a message takes beside its body, at most, in the columns of a batch."""
+from mesh.protocol.batch import HEADER_BYTES, PER_MESSAGE_BYTES, batch_pieces
 
 LEAVE_BYTES = 256 * 1024
 

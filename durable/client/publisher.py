@@ -14,12 +14,13 @@ from typing import Any
 import trio
 
 from mesh.message import encode_headers
+from mesh.protocol.batch import PER_MESSAGE_BYTES
 
 from ..errors import InvalidDefinition
 from ..protocol.calls import greeted
 from ..protocol.properties import Properties, together
 from .channel import Channel
-from .gathering import PER_MESSAGE_BYTES, Gathering, ends_of
+from .gathering import Gathering, ends_of
 from .outbox import Part
 from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
 

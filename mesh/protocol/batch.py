@@ -44,6 +44,8 @@ HEADER_BYTES = HEADER.size
 U32_MAX = (1 << 32) - 1
 NUMBERS_END = 1 << 63
 """Sequences and epochs are before it: the one after the last fits 64 bits, too, signed or not."""
+PER_MESSAGE_BYTES = 8
+"""What a message takes beside its body, at most: in the column of lengths, and in that of headers."""
 COUNT_MAX = 1 << 20
 """Messages in one batch; bounds what a peer can make us allocate per frame byte."""
 

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 
 from ..errors import LimitReached, NodeClosed
 from ..names import TOPIC_BYTES_MAX, check_topic
-from .batch import COUNT_MAX, HEADER_BYTES, Batch, batch_pieces, encode_lost
+from .batch import (
+    COUNT_MAX,
+    HEADER_BYTES,
+    PER_MESSAGE_BYTES,
+    Batch,
+    batch_pieces,
+    encode_lost,
+)
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind
 from .inbox import Inbox
 from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
@@ -28,8 +35,8 @@ LOSSES_MAX = 1000
 """Streams of which one link is yet to be told that messages were dropped. It sees a gap in what it
 knows without being told; this is for streams of which it has seen nothing yet."""
 
-PER_MESSAGE_BYTES, BATCH_EXTRA_BYTES = 8, HEADER_BYTES + TOPIC_BYTES_MAX
-"""Length columns, with headers; what a batch takes beside its messages."""
+BATCH_EXTRA_BYTES = HEADER_BYTES + TOPIC_BYTES_MAX
+"""What a batch takes beside its messages."""
 
 Wanted = RemoteSubscription | Inbox
 Blocker = RemoteSubscription | Inbox | Link

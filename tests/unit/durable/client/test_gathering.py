@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.gathering import LEAVE_BYTES, PER_MESSAGE_BYTES, Gathering, ends_of
+from durable.client.gathering import LEAVE_BYTES, Gathering, ends_of
 from durable.protocol.parts import decode_batches
+from mesh.protocol.batch import PER_MESSAGE_BYTES
 
 PUBLISHER = bytes(16)
 

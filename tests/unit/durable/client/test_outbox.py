@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.gathering import PER_MESSAGE_BYTES, Gathering
+from durable.client.gathering import Gathering
 from durable.client.outbox import Outbox, Part, Waiter
 from durable.errors import QueueFull, Unconfirmed
 from durable.protocol.failures import take_apart
 from durable.protocol.parts import Refusal, decode_batches
+from mesh.protocol.batch import PER_MESSAGE_BYTES
 
 messages = st.lists(
     st.tuples(

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from mesh.protocol.batch import LOST, Batch
+from mesh.protocol.batch import LOST, PER_MESSAGE_BYTES, Batch
 from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import DROP_OLDEST, Interest, RemoteSubscription
 from mesh.protocol.link import Link
-from mesh.protocol.topics import (
-    PER_MESSAGE_BYTES,
-    Blocker,
-    Publisher,
-    PublisherStatistics,
-    TopicStream,
-    Wanted,
-)
+from mesh.protocol.topics import Blocker, Publisher, PublisherStatistics, TopicStream, Wanted
 from tests.machines import ME, make_link, take_records
 
 BODY = bytes(150)
