@@ -24,7 +24,7 @@ class Waiter:
     wake: Callable[[], None]
     done: bool = False
     error: DurableError | None = None
-    """Why not all of them are stored: the first refusal, or why nobody will ever know."""
+    """Why nobody will ever know what became of some of them."""
     refusal: DurableError | None = None
     """The first one."""
     refusals: list[tuple[int, int, str]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Outbox:
             low, high = max(refusal.first, waiter.first), min(end, waiter.end)
             waiter.refusals.append((low, high, refusal.code))
             if waiter.refusal is None:
-                waiter.error = waiter.refusal = put_together(refusal.code, refusal.details)
+                waiter.refusal = put_together(refusal.code, refusal.details)
             untold = [piece for one in untold for piece in _without(one, waiter)]
         count = sum(high - low for low, high in untold)
         if not count:

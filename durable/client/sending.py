@@ -80,7 +80,7 @@ class Handed:
     def error(self) -> DurableError | None:
         """What is unknown comes before what is refused, which is told with it."""
         for run in self.runs:
-            if run.error is not run.refusal:
+            if run.error is not None:
                 return run.error
         return self.refusal
 
