@@ -215,6 +215,7 @@ class Core:
 
     def found(self, endpoint: str, announcement: bytes, now_s: float) -> None:
         """A finder found an address, or an announcement."""
+        self._now_s = now_s
         try:
             if announcement:
                 self.peering.heard_of(announcement, now_s)

@@ -30,7 +30,7 @@ from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
 from mesh.protocol.peering import OVERHEARD_S
-from mesh.protocol.request import PREFIX, SENT, Pending
+from mesh.protocol.request import SENT, Pending
 from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
 from mesh.protocol.values import encode_values, load_values
@@ -189,26 +189,6 @@ def test_a_larger_one_takes_the_dial_of_a_smaller_one_it_has_not_heard_of() -> N
     core = make_core(Shell())
     link(core, SMALLER)
     assert not core.peering.links[SMALLER].dialled
-
-
-def test_what_waited_for_room_is_told_the_time_it_has_left_when_it_leaves() -> None:
-    """Found: as of the last event, so that a member began what nobody would wait for to its end."""
-    core = make_core(Shell())
-    link(core, SMALLER)
-    outbox = core.peering.links[SMALLER].outbox
-    outbox.push(REQUESTS, Kind.REPLY, 1, bytes(core.config.outbox_bytes))
-    core.request("x/get", b"", now_s=1.0, deadline_s=3.0, expires_s=3.0, wake=bool)
-    assert core.patterns.requests.waiting
-    outbox.take(1 << 30)
-    core.out.clear()
-    core.flush(2.0)
-    frames = [Frame(item[1]) for item in core.out if isinstance(item, tuple)]
-    (head,) = [
-        frame.data[start:end]
-        for frame in frames for kind, _, _, start, end in frame.records if kind == Kind.REQUEST
-    ]  # fmt: skip
-    left_ms, _, _, _ = PREFIX.unpack_from(head)
-    assert left_ms == 1000
 
 
 def leaving(core: Core) -> list[Frame]:
