@@ -357,7 +357,7 @@ class Core:
             publisher.flush_gathered()
         if self._touched:
             self._flush_links()
-        if freed := publisher.retry():
+        if publisher.may_retry and (freed := publisher.retry()):
             self._shell.freed(freed)
         if self.patterns.requests.waiting:
             self.patterns.requests.room_came(self._now_s)

@@ -223,7 +223,7 @@ class Link:
             self._flush_control(out)
         data, limits = self.data, self.limits
         outbox = self.outbox
-        if data.conn is None or not outbox:
+        if data.conn is None:
             return
         while outbox and data.credit_bytes() >= limits.frame_bytes_max:
             parts, count = outbox.take(limits.frame_bytes_max - FRAME_BYTES)

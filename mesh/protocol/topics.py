@@ -413,8 +413,6 @@ class Publisher:
     def retry(self) -> list[TopicStream]:
         """Flush the streams that wait for what was freed; those that may go on, or wait for others now."""
         may_go_on: list[TopicStream] = []
-        if not self._freed:
-            return may_go_on
         freed, self._freed = self._freed, {}
         for blocker in freed:
             waiting = self._blocked.pop(blocker, deque())
