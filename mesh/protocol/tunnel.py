@@ -53,7 +53,7 @@ class TunnelEnd:
             ident: unique per link and opener.
             window_bytes: what this end grants the other one.
         """
-        self.link, self.ident, self.target = link, ident, target
+        self.link, self.target = link, target
         self.wire_id = ident << 1 | opener
         """Of what it sends, and its flow in the link's outbox; the other end's differs in the last bit."""
         self.wake: Callable[[], None] = lambda: None

@@ -67,14 +67,14 @@ class TunnelBook:
         half = self._half(node, end, plain=plain)
         pair = Pair(len(self.pairs), half, opened_s=self._network.now_s)
         self.pairs.append(pair)
-        self._by_link[node.id, candidate.link.link_id, end.ident] = pair
+        self._by_link[node.id, candidate.link.link_id, end.wire_id] = pair
         end.wake = self._waker(half)
         node.settle()
         return pair
 
     def opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> None:
         """A tunnel came in."""
-        pair = self._by_link[end.link.peer, end.link.link_id, end.ident]
+        pair = self._by_link[end.link.peer, end.link.link_id, end.wire_id ^ 1]
         half = self._half(node, end, plain=endpoint == "plain")
         assert pair.acceptor is None, "opened twice"
         pair.acceptor = half

@@ -170,7 +170,7 @@ def test_both_ends_may_open_under_the_same_number() -> None:
     one, accepted = bench.pair()
     other = bench.tables[1].open(bench.links[1], "shop", "till", WINDOW)
     bench.settle()
-    assert (one.ident, other.ident, bench.sizes()) == (1, 1, (2, 2))
+    assert (one.wire_id, other.wire_id, bench.sizes()) == (1 << 1 | 1, 1 << 1 | 1, (2, 2))
     bench.tables[0].send(one, b"for the acceptor")
     bench.settle()
     assert (accepted.readable, other.readable) == (True, False)
@@ -285,7 +285,7 @@ def test_who_stops_reading_says_so_once() -> None:
     bench.tables[1].stop_reading(other)
     bench.cable.flush(1)
     assert sum(len(bench.cable.carry(1, CONTROL)) for _ in range(3)) == 1
-    bench.tables[0].record(bench.links[0], Kind.TUNNEL_STOP, other.ident << 1, b"")
+    bench.tables[0].record(bench.links[0], Kind.TUNNEL_STOP, other.wire_id, b"")
     assert end.peer_stopped
 
 
