@@ -34,7 +34,6 @@ from .compaction import AGAIN, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
-from .follower import Follower
 from .hanging import report_hanging
 from .making import make_ahead
 from .opening import Opening
@@ -269,40 +268,18 @@ class Log:
         if position >= committer.durable_end:
             committer.check()
 
-    async def record(self, position: int) -> Record:
-        """The durable record at this log position. Raises NotInLog, RecordDamaged, StoreFailed."""
-        return await self._reading(partial(self._store.reader.record, position, self.durable_end))
-
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
         """Durable records from this log position on, about so many bytes; gaps are left out. Raises StoreFailed."""
-        return await self._reading(
-            partial(self._store.reader.some, position, self.durable_end, limit_bytes)
-        )
-
-    async def _reading(self, read: Callable[[], T]) -> T:
-        """What cannot be read today, or without its key, is no damage, which would be settled and freed."""
+        some = self._store.reader.some
+        call = partial(self.calls.call, "reading", some, position, self.durable_end, limit_bytes)
         try:
-            found: T = await self._scarcity.outlast(partial(self.calls.call, "reading", read))
+            records: list[Record] = await self._scarcity.outlast(call)
+        # What cannot be read today, or without its key, is no damage, which would be settled and freed.
         except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
             self._tell()
             raise StoreFailed(str(self._committer.failure)) from error
-        return found
-
-    def follow(self, position: int) -> Follower:
-        """Records from this log position on, as they become durable."""
-        return Follower(self, position)
-
-    async def wait_durable(self, position: int) -> bool:
-        """Wait until there may be a durable record at this log position or later. False: the log has been
-        closed, nothing more will come. Raises StoreFailed: the same, because the disk failed."""
-        committer = self._committer
-        while committer.durable_end <= position:
-            if committer.closed:
-                return False
-            committer.check()
-            await self._changed.wait()
-        return True
+        return records
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         """So many more things need the durable record at this log position, or what it did.

@@ -15,14 +15,23 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
 from durable.log.committing import COMMIT_RECORDS_MAX, WAITING_BYTES
 from durable.log.faulty_disk import FaultyDisk
-from durable.log.log import open_log
+from durable.log.log import Log, open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
+from mesh.waker import Waker
 from tests.logs import LARGE, SMALL, Gate, acks, inline, publish
 from tests.waiting import until, virtual_sleep
 
 TWO = 2 * WAITING_BYTES + 400
 """So much memory that two records wait, and a third does not."""
+
+
+async def committed(log: Log, position: int) -> None:
+    """Wait for that as the broker does: `Log.durable` would hurry it."""
+    woken = Waker()
+    log.on_commit = woken.wake
+    while log.durable_end <= position:
+        await woken.wait()
 
 
 async def test_durable_returns_when_it_is_on_the_platter() -> None:
@@ -121,7 +130,7 @@ async def test_what_nobody_waits_for_is_committed_after_a_while(
         for number in range(2):
             began_s = trio.current_time()
             (position,) = log.append_nowait([acks(7, number, number + 1)], hurry=False)
-            assert await log.wait_durable(position)
+            await committed(log, position)
             assert trio.current_time() - began_s == pytest.approx(5.0)
 
 
@@ -133,7 +142,7 @@ async def test_what_nobody_waited_for_is_committed_when_somebody_does(
         await log.durable(first)
         (second,) = log.append_nowait([acks(7, 1, 2)], hurry=False)
         log.hurry()
-        assert await log.wait_durable(second)
+        await committed(log, second)
         assert trio.current_time() == 0
 
 
@@ -197,7 +206,7 @@ async def test_what_waits_for_room_decides_anew_what_it_appends() -> None:
             gate.open.set()
         await log.durable(3)
         assert got == [range(3, 4)]
-        assert (await log.record(3)).kind == Kind.ACKS
+        assert [(one.position, one.kind) for one in await log.read(3, 1)] == [(3, Kind.ACKS)]
 
 
 async def test_what_waits_for_room_does_not_try_while_there_is_none() -> None:
@@ -232,26 +241,25 @@ async def test_many_segments_and_reading_across_them() -> None:
         assert [one.position for one in await log.read(1, 1 << 20)] == list(range(1, 51))
         assert len(await log.read(10, 1000)) == 2, "about so many bytes"
         assert len(await log.read(10, 1)) == 1, "at least one"
-        assert (await log.record(33)).targets[0].first == 32
+        assert [one.targets[0].first for one in await log.read(33, 1)] == [32]
+        assert await log.read(51, 1) == []
         with pytest.raises(NotInLog, match=r"\[1, 51\)"):
-            await log.record(51)
-        with pytest.raises(NotInLog):
             await log.durable(51)
 
 
-async def test_follow_reads_while_the_log_is_written() -> None:
+async def test_what_becomes_durable_can_be_read_while_more_is_written() -> None:
     async with open_log(MemoryDisk(), SMALL, in_thread=inline) as log:
         seen: list[int] = []
 
-        async def follow() -> None:
-            async for record in log.follow(1):
-                assert record.position < log.durable_end
-                seen.append(record.position)
-                if record.position == 40:
-                    return
+        async def read_on() -> None:
+            while len(seen) < 40:
+                await committed(log, len(seen) + 1)
+                for record in await log.read(len(seen) + 1, 1 << 20):
+                    assert record.position < log.durable_end
+                    seen.append(record.position)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow)
+            nursery.start_soon(read_on)
             for number in range(40):
                 await log.append([publish(number, 300)])
         assert seen == list(range(1, 41))
@@ -308,7 +316,7 @@ async def test_every_waiter_hears_of_a_failed_sync(caplog: pytest.LogCaptureFixt
         with pytest.raises(StoreFailed):
             await log.durable(first + 1)
         await log.durable(first)
-        assert (await log.record(first)).position == first, "reading goes on"
+        assert [one.position for one in await log.read(first, 1)] == [first], "reading goes on"
         assert log.statistics().failure == heard[0]
         assert log.durable_end == first + 1
     assert disk.faults.syncs == syncs, "never tried again"

@@ -53,7 +53,7 @@ async def test_readers_wait_and_one_says_so(
     async with open_log(disk, SMALL, in_thread=inline) as log:
 
         async def read_at(position: int) -> None:
-            read.append((await log.record(position)).position)
+            read.extend(one.position for one in await log.read(position, 1))
 
         async with trio.open_nursery() as nursery:
             disk.error = error
@@ -76,7 +76,7 @@ async def test_nobody_waits_for_ever(written: Volume, autojump_clock: MockClock)
     async with open_log(disk, SMALL, in_thread=inline) as log:
         disk.error = errno.EMFILE
         with pytest.raises(StoreFailed, match="Too many open files"):
-            await log.record(1)
+            await log.read(1, 1)
         assert SCARCE_S_MAX <= trio.current_time() <= SCARCE_S_MAX + 2 * SMALL.retry_s
 
 
@@ -85,7 +85,7 @@ async def test_what_the_disk_says_is_not_waited_for(written: Volume) -> None:
     async with open_log(disk, SMALL, in_thread=inline) as log:
         disk.error = errno.EIO
         with pytest.raises(StoreFailed):
-            await log.record(1)
+            await log.read(1, 1)
 
 
 async def test_a_segment_is_made_when_it_can_be(autojump_clock: MockClock) -> None:
