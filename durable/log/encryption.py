@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from security.at_rest import DATA_KEY_BYTES, WRAP_NONCE_BYTES, unwrap, wrap
-from security.files import load_keyring
 from security.keyring import Keyring
 from security.keys import ClusterKeys
 
-from ..errors import ForeignStore, RecordDamaged, StoreKeyMissing, StoreKeyWrong
+from ..errors import ForeignStore, StoreKeyMissing, StoreKeyWrong
 from .cipher import Cipher, RandomBytes
 from .disk import NO_SPACE, Directory
 from .read_only_disk import ReadOnlyDirectory
@@ -164,38 +162,6 @@ def key_gone(record: Record) -> Record | None:
     would be settled; it is read when the file `keys` is there again."""
     what = f"the record at log position {record.position} is encrypted"
     raise StoreKeyMissing(f"{what}, and the file {KEYS_NAME} is gone")
-
-
-def body_opener(log: str | Path, keyring: Keyring | str | None) -> Callable[[Record], bytes]:
-    """From a record, as `scan(..., decrypt=as_written)` finds it, to its body as it was appended.
-
-    Reads one small file, and nothing later: for processes that read segments by themselves.
-
-    Args:
-        log: the directory of a log; it may be in use.
-        keyring: or the text of a network secret; None will do for a log that is not encrypted.
-    Returns:
-        A function that raises RecordDamaged when a body does not decrypt, and StoreKeyMissing when it
-        is encrypted although the log had no data key.
-    Raises:
-        StoreKeyMissing, StoreKeyWrong, NewerFormat: as `read_cipher`.
-        SecurityError: that is no network secret.
-    """
-    if isinstance(keyring, str):
-        keyring = load_keyring(network_secret=keyring)
-    cipher = cipher_of(log, keyring)
-
-    def body(record: Record) -> bytes:
-        if record.header.encrypted:
-            if cipher is None:
-                raise StoreKeyMissing(f"the record at log position {record.position} of {log}")
-            decrypted = cipher.decrypt(record)
-            if decrypted is None:
-                raise RecordDamaged("encrypted body", record.position)
-            record = decrypted
-        return bytes(record.body)
-
-    return body
 
 
 def _decoded(disk: Directory, data: bytes) -> StoreKeys:

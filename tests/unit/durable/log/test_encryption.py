@@ -21,7 +21,7 @@ from durable.log.bodies import decode_moved, move
 from durable.log.checkpoint import Unusable
 from durable.log.checkpoints import Checkpoint, Checkpoints, Root
 from durable.log.cipher import as_written
-from durable.log.encryption import Encryption, body_opener
+from durable.log.encryption import Encryption, cipher_of
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
 from durable.log.header import segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
@@ -30,7 +30,6 @@ from durable.log.record import Draft, Kind, Target, store_seed
 from durable.log.scan import Found, scan
 from durable.log.store_keys import COPY_BYTES, decode_store_keys
 from mesh.errors import TooLarge
-from security.files import format_network_secret
 from security.keyring import FileKeyring
 from security.keys import derive
 from tests.logs import (
@@ -417,27 +416,23 @@ def test_encrypted_checkpoints_cannot_be_exchanged() -> None:
 # For other processes
 
 
-def test_bodies_can_be_opened_with_the_directory_and_a_secret(tmp_path: Path) -> None:
-    directory = str(tmp_path)
-    log = PlainLog(RealDisk(directory), encryption=encryption())
+def test_bodies_can_be_read_with_the_directory_and_a_keyring(tmp_path: Path) -> None:
+    log = PlainLog(RealDisk(tmp_path), encryption=encryption())
     log.write(*DRAFTS[:2])
     log.close()
-    log = PlainLog(RealDisk(directory), encryption=encryption(encrypt=False))
+    log = PlainLog(RealDisk(tmp_path), encryption=encryption(encrypt=False))
     log.write(*DRAFTS[2:])
     log.close()
+    cipher = cipher_of(str(tmp_path), encryption().keyring)
+    assert cipher is not None
     data = (tmp_path / segment_name(1)).read_bytes()
-    records = [
-        one.record
-        for one in scan(
-            lambda size, at: data[at : at + size], 64, len(data), seed=store_seed(STORE_ID),
-            decrypt=as_written,
-        )
-        if isinstance(one, Found)
-    ]  # fmt: skip
-    for keyring in (format_network_secret(NEW_SECRET), encryption().keyring):
-        body = body_opener(directory, keyring)
-        assert [body(one) for one in records] == [draft.body for draft in DRAFTS]
+    found = scan(
+        lambda size, at: data[at : at + size], 64, len(data), seed=store_seed(STORE_ID),
+        decrypt=cipher.decrypt,
+    )  # fmt: skip
+    bodies = [one.record.body for one in found if isinstance(one, Found)]
+    assert bodies == [draft.body for draft in DRAFTS]
     with pytest.raises(StoreKeyMissing):
-        body_opener(directory, None)
+        cipher_of(tmp_path, None)
     with pytest.raises(StoreKeyWrong):
-        body_opener(directory, encryption(OLD_SECRET).keyring)
+        cipher_of(tmp_path, encryption(OLD_SECRET).keyring)
