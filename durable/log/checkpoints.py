@@ -106,10 +106,6 @@ class Checkpoints:
         self._strange: set[str] = set()
         """What stays for not being ours, or for what else is in it: said once."""
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """One of `write_all`."""
-        self.write_all([checkpoint])
-
     def write_all(
         self, checkpoints: Iterable[Checkpoint], between: Callable[[], object] = go_on
     ) -> None:
@@ -253,12 +249,9 @@ class Checkpoints:
                         folder.unlink(name)
                 folder.sync_directory()
 
-    def remove(self, name: str) -> None:
-        """Durable when it returns. None was there: nothing happens."""
-        self._remove(directory_name(name))
-
     def remove_others(self, names: Iterable[str], between: Callable[[], object] = go_on) -> int:
-        """Remove what belongs to none of these queues; how many there were. `between` is called as by `write_all`."""
+        """Remove what belongs to none of these queues, durable when it returns; how many there were. `between` is called
+        as by `write_all`."""
         kept = {directory_name(name) for name in names}
         others = [digest for digest in self.digests() if digest not in kept]
         for digest in others:

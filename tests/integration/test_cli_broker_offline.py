@@ -133,7 +133,7 @@ def checkpoint(directory: Offline, position: int, *, twice: bool = False) -> Non
     packed = msgpack.packb([(LANE, enq)]), msgpack.packb((0, [(LANE, ack)]))
     disk = RealDisk(directory.log)
     files = Checkpoints(disk, STORE_ID, lambda: position)
-    files.write(Checkpoint(QUEUE, LANE, position, *packed, twice))
+    files.write_all([Checkpoint(QUEUE, LANE, position, *packed, twice)])
     disk.close()
 
 

@@ -65,7 +65,7 @@ def test_without_its_ack_a_pair_is_as_it_was(
         disk = MemoryDisk(volume)
         return Checkpoints(disk, STORE_ID, lambda: 1000, cipher if encrypted else None)
 
-    files().write(checkpoint("jobs", 9))
+    files().write_all([checkpoint("jobs", 9)])
     assert files().read("jobs", 7) == checkpoint("jobs", 9)
     damage(folder_of(volume, "jobs").seen, "ack")
     found = files()
@@ -74,7 +74,7 @@ def test_without_its_ack_a_pair_is_as_it_was(
     assert list(found.acks()) == [checkpoint("jobs", 9).ack]
     assert "/ack: " in caplog.text
     assert "the copy of it in enq is read" in caplog.text
-    found.write(checkpoint("jobs", 10))
+    found.write_all([checkpoint("jobs", 10)])
     damage(folder_of(volume, "jobs").seen, "enq")
     assert files().read("jobs", 7) is None
     assert list(files().acks()) == [checkpoint("jobs", 10).ack]
@@ -83,9 +83,9 @@ def test_without_its_ack_a_pair_is_as_it_was(
 def test_of_two_times_the_copy_counts() -> None:
     """As a power cut leaves them that kept one of two renames; the records since the earlier one are there still."""
     volume = Volume()
-    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 5))
+    open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 5)])
     old = folder_of(volume, "jobs").seen["ack"]
-    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 10))
+    open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 10)])
     folder_of(volume, "jobs").seen["ack"] = old
     found = open_in(MemoryDisk(volume))
     assert found.read("jobs", 7) == checkpoint("jobs", 10)
@@ -97,9 +97,9 @@ def test_nothing_that_is_ahead_of_the_log_is_left() -> None:
     before stays so, whichever file says it."""
     for ahead in ("enq", "ack"):
         volume = Volume()
-        open_in(MemoryDisk(volume)).write(checkpoint("jobs", 5))
+        open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 5)])
         old = dict(folder_of(volume, "jobs").seen)
-        open_in(MemoryDisk(volume)).write(checkpoint("jobs", 10))
+        open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 10)])
         files = folder_of(volume, "jobs").seen
         (other,) = {"enq", "ack"} - {ahead}
         files[other] = old[other]
@@ -114,7 +114,7 @@ def test_nothing_that_is_ahead_of_the_log_is_left() -> None:
 def test_an_ack_that_cannot_be_read_now_is_not_replaced(gone: bool) -> None:
     """Nor an `enq`, where the `ack` is gone: what nothing else says may stand in it."""
     volume, faults = Volume(), Faults()
-    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 9))
+    open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 9)])
     if gone:
         del folder_of(volume, "jobs").seen["ack"]
     found = open_in(FaultyDisk(volume, faults))
@@ -128,7 +128,7 @@ def test_an_ack_that_cannot_be_read_now_is_not_replaced(gone: bool) -> None:
 
 def test_no_bit_of_either_file_can_change() -> None:
     volume, whole = Volume(), Checkpoint("jobs", 7, 9, b"enq", b"ack", twice=True)
-    open_in(MemoryDisk(volume)).write(whole)
+    open_in(MemoryDisk(volume)).write_all([whole])
     for name, left in (("enq", None), ("ack", whole)):
         data = folder_of(volume, "jobs").seen[name].seen
         for bit in range(8 * len(data)):
@@ -149,7 +149,7 @@ def test_what_was_joined_is_parted_and_nothing_else_is_an_error() -> None:
 def test_only_an_enq_has_a_copy() -> None:
     """The same version of another file is one that only later software knows."""
     volume = Volume()
-    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 9))
+    open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 9)])
     files = folder_of(volume, "jobs").seen
     assert [files[name].seen[4] for name in ("enq", "ack")] == [3, 1]
     found = decode_checkpoint(bytes(files["enq"].seen))

@@ -373,7 +373,7 @@ def test_checkpoints_are_encrypted_as_well() -> None:
     write(volume, *DRAFTS, use=encryption())
     written = Checkpoint("jobs", 7, 3, b"enq of jobs", b"ack of jobs")
     files = checkpoints(volume, encryption())
-    files.write(written)
+    files.write_all([written])
     files.write_root(Root(2, 1, b"root with jobs"))
     assert b"jobs" not in every_byte(volume)
     for use in (encryption(), encryption(encrypt=False)):
@@ -401,7 +401,7 @@ def test_encrypted_checkpoints_cannot_be_exchanged() -> None:
     volume = Volume()
     write(volume, *DRAFTS, use=encryption())
     files = checkpoints(volume, encryption())
-    files.write(Checkpoint("jobs", 7, 3, b"enq", b"ack"))
+    files.write_all([Checkpoint("jobs", 7, 3, b"enq", b"ack")])
     assert files.read("jobs", 7) is not None
     folder = again(volume).directory("queues").directory(files.digests()[0])
     file = folder.open("ack")
