@@ -275,17 +275,16 @@ class Committer:
 
     def wanted_segment(self) -> int | None:
         """The number of a segment to be made now; answer with `segment_made` or `segment_refused`."""
-        if self.stopped or self.placer.ahead not in (Ahead.WANTED, Ahead.REFUSED):
+        placer = self.placer
+        if self.stopped or placer.trying or placer.ahead is Ahead.READY:
             return None
-        if self.placer.ahead is Ahead.WANTED:
-            self.placer.ahead = Ahead.MAKING
-        self.placer.trying = True
-        return self.placer.cursor.number + 1
+        placer.trying = True
+        return placer.cursor.number + 1
 
     @property
     def segment_pending(self) -> bool:
         """Whether it is still open if there is space for the segment ahead."""
-        return not self.stopped and self.placer.ahead in (Ahead.WANTED, Ahead.MAKING)
+        return not self.stopped and self.placer.ahead is Ahead.WANTED
 
     def segment_made(self) -> None:
         self.placer.ahead, self.placer.trying = Ahead.READY, False

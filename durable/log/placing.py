@@ -85,7 +85,7 @@ class Ahead(Enum):
     """The segment after the one being written."""
 
     WANTED = auto()
-    MAKING = auto()
+    """In a moment it is known whether there is space for it."""
     READY = auto()
     REFUSED = auto()
     """There is no space for it at the moment."""
@@ -339,19 +339,14 @@ class Placer:
         limit = cursor.capacity_bytes - SEAL_BYTES
         if not essential(draft):
             limit = self._ordinary_end(cursor) - kept
-        elif ahead is Ahead.READY or (draft.snapshot and self._undecided):
-            limit = self._ordinary_end(cursor)
+        elif ahead is Ahead.READY or (draft.snapshot and self.ahead is Ahead.WANTED):
+            limit = self._ordinary_end(cursor)  # A snapshot can wait for what is wanted.
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
             if was_small(self._config, cursor.capacity_bytes) and not self.spares.small:
                 # The next snapshot gives the other one back, and may be larger than the last.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
-
-    @property
-    def _undecided(self) -> bool:
-        """Whether there may be a segment ahead in a moment: a snapshot can wait for it."""
-        return self.ahead in (Ahead.WANTED, Ahead.MAKING)
 
     def _declared(self, drafts: Sequence[Draft]) -> None:
         """The next snapshot says it, too, or is as large as this one."""

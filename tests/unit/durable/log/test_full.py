@@ -189,7 +189,7 @@ def test_a_snapshot_waits_until_it_is_known_whether_it_has_to_take_what_is_kept(
     with pytest.raises(StoreFull):
         for number in range(100):
             log.write(carried(number))
-    placer.ahead = Ahead.MAKING
+    placer.ahead = Ahead.WANTED
     with pytest.raises(StoreBusy):
         placer.place([snapshot])
     placer.ahead = Ahead.REFUSED
