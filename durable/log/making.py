@@ -32,20 +32,20 @@ async def make_ahead(
     """
     committer = store.committer
     while not committer.stopped:
-        number, refused = None, False
         try:
             await _make_spares(store, call, tell)
             number = committer.wanted_segment()
-            if number is not None:
-                refused = not await _make_segment(store, call, number)
-                tell()
+            made = number is not None and await _make_segment(store, call, number)
         except Exception as error:
             fail("making a segment failed", error)
             tell()
-        if refused:
-            await space()
-        elif number is None:
+            return
+        if number is None:
             await wanted.wait()
+        else:
+            tell()
+            if not made:
+                await space()
 
 
 async def _make_segment(store: Store, call: Call, number: int) -> bool:
