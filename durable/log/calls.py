@@ -88,10 +88,10 @@ class Calls:
             if one.left:
                 self._tell(one)
 
-    def write(self, call: Callable[[Any], object], commit: Any) -> None:
+    def write(self, call: Callable[..., object], *arguments: Any) -> None:
         """In the thread of commits; `writing` has been set."""
         try:
-            call(commit)
+            call(*arguments)
         finally:
             self.written()
 

@@ -60,7 +60,7 @@ class Commits:
         syncer = self._syncer if self._is_quick(commit) else None
         self._calls.writing = True
         if syncer is None or not self._start_here(commit, syncer):
-            self._writer.start(partial(self._calls.write, self._store.carry_out), commit)
+            self._writer.start(partial(self._calls.write, self._store.carry_out, commit))
 
     def _is_quick(self, commit: Commit) -> bool:
         """Whether it is little, and the disk does nothing else and was quick a moment ago."""
@@ -75,7 +75,7 @@ class Commits:
         try:
             file = self._store.write_at_once(commit)
         except Exception as error:
-            self._writer.start(partial(self._calls.write, _fail), error)
+            self._writer.start(partial(self._calls.write, _fail, error))
             return True
         if file is None:
             return False
@@ -105,12 +105,8 @@ class Commits:
         """Returns at once; to be called once, when nobody waits any more."""
         if self._syncing is not None:
             self._looking.close()
-            self._writer.start(partial(self._calls.write, _outlast), self._syncing)
+            self._writer.start(partial(self._calls.write, self._syncing.outlast))
         self._writer.close()
-
-
-def _outlast(syncer: Syncer) -> None:
-    syncer.outlast()  # Its own: what `Syncer.outlast` says of all of them does nothing.
 
 
 def _fail(error: Exception) -> None:

@@ -1,9 +1,9 @@
 """A thread that is kept for commits, because the way there and back is most of a short one.
 
     thread = writer_of(None)
-    thread.start(store.carry_out, commit)      # in place of trio.to_thread.run_sync: at once,
-    await thread.finish()                      # and who waits for it may come later
-    thread.close()                             # it ends when its call has come back
+    thread.start(partial(store.carry_out, commit))  # in place of trio.to_thread.run_sync: at once,
+    await thread.finish()                           # and who waits for it may come later
+    thread.close()                                  # it ends when its call has come back
 
 `trio.to_thread.run_sync` costs a limiter, a copy of the context and two turns of the scheduler each
 time; here a call goes out by a queue and comes back by an eventfd that trio polls anyway.
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
 import trio
 
@@ -30,8 +30,8 @@ from .disk import Syncer
 class Writer(Protocol):
     """Where commits are carried out."""
 
-    def start(self, call: Callable[[Any], object], argument: Any) -> None:
-        """Begin `call(argument)`; the one before is finished."""
+    def start(self, call: Callable[[], object]) -> None:
+        """Begin it; the one before is finished."""
 
     async def finish(self) -> None:
         """Return when a call has ended, or raise what it raised; may be waited for before it begins.
@@ -48,19 +48,19 @@ class BorrowedThreads:
 
     def __init__(self, in_thread: Callable[..., Awaitable[object]]) -> None:
         self._in_thread = in_thread
-        self._task: tuple[Callable[[Any], object], Any] | None = None
+        self._call: Callable[[], object] | None = None
         self._started = Waker()
 
-    def start(self, call: Callable[[Any], object], argument: Any) -> None:
-        assert self._task is None, "one call at a time"
-        self._task = call, argument
+    def start(self, call: Callable[[], object]) -> None:
+        assert self._call is None, "one call at a time"
+        self._call = call
         self._started.wake()
 
     async def finish(self) -> None:
-        while self._task is None:
+        while self._call is None:
             await self._started.wait()
-        task, self._task = self._task, None
-        await self._in_thread(*task, abandon_on_cancel=True)
+        call, self._call = self._call, None
+        await self._in_thread(call, abandon_on_cancel=True)
 
     def close(self) -> None:
         pass
@@ -74,7 +74,7 @@ class WriterThread:
         Args:
             syncer: ends what `finish` waits for, too. It is closed here.
         """
-        self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         if syncer is None:
             self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._let_go: Callable[[], object] = partial(os.close, self._done)
@@ -92,10 +92,10 @@ class WriterThread:
             raise
         spinner.watch(self._done)
 
-    def start(self, call: Callable[[Any], object], argument: Any) -> None:
+    def start(self, call: Callable[[], object]) -> None:
         assert not self._busy, "one call at a time"
         self._busy = True
-        self._calls.put((call, argument))
+        self._calls.put(call)
         self._yielder.yield_processor()
 
     async def finish(self) -> None:
@@ -111,10 +111,9 @@ class WriterThread:
         self._calls.put(None)
 
     def _run(self) -> None:
-        while (task := self._calls.get()) is not None:
-            call, argument = task
+        while (call := self._calls.get()) is not None:
             try:
-                call(argument)
+                call()
             except BaseException as error:
                 self._error = error
             os.eventfd_write(self._done, 1)

@@ -6,7 +6,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import pytest
 import trio
@@ -27,8 +27,11 @@ def writer() -> Iterator[WriterThread]:
     writer.close()
 
 
-async def run(writer: WriterThread, call: Callable[[Any], object], argument: Any) -> None:
-    writer.start(call, argument)
+def nothing() -> None: ...
+
+
+async def run(writer: WriterThread, call: Callable[[], object]) -> None:
+    writer.start(call)
     await writer.finish()
 
 
@@ -36,10 +39,10 @@ async def test_calls_run_over_there_and_their_errors_come_back(writer: WriterThr
     idents: set[int] = set()
     numbers: list[int] = []
     for number in range(50):
-        await run(writer, numbers.append, number)
-        await run(writer, lambda _: idents.add(threading.get_ident()), None)
+        await run(writer, partial(numbers.append, number))
+        await run(writer, lambda: idents.add(threading.get_ident()))
         with pytest.raises(ZeroDivisionError):
-            await run(writer, lambda n: n / 0, number)
+            await run(writer, partial(divmod, number, 0))
     assert numbers == [*range(50)]
     assert len(idents) == 1
     assert threading.get_ident() not in idents
@@ -47,7 +50,7 @@ async def test_calls_run_over_there_and_their_errors_come_back(writer: WriterThr
 
 async def test_a_call_that_ended_before_anybody_waits_for_it(writer: WriterThread) -> None:
     ended = threading.Event()
-    writer.start(lambda _: ended.set(), None)
+    writer.start(ended.set)
     assert await trio.to_thread.run_sync(ended.wait, 10)
     await writer.finish()
 
@@ -68,16 +71,16 @@ async def test_who_waits_may_come_before_the_call(writer: WriterThread, borrowed
             for count in range(3):
                 await trio.testing.wait_all_tasks_blocked()
                 assert got == ["finished"] * count
-                used.start(lambda _: None, None)
+                used.start(nothing)
                 with pytest.raises(AssertionError, match="one call"):
-                    used.start(lambda _: None, None)
+                    used.start(nothing)
                 await until(lambda: len(got) != count)
 
 
 async def test_others_run_meanwhile(writer: WriterThread) -> None:
     let_go = threading.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, writer, lambda _: let_go.wait(), None)
+        nursery.start_soon(run, writer, let_go.wait)
         await trio.testing.wait_all_tasks_blocked()
         let_go.set()
 
@@ -86,7 +89,7 @@ async def test_who_looks_at_sockets_sees_that_a_call_is_done() -> None:
     """Found: a program with a broker of its own looked for a confirm and not for the commit."""
     sockets = select.poll()
     writer = WriterThread(Yielder(), Spinner(sockets))
-    writer.start(lambda _: None, None)
+    writer.start(nothing)
     assert await trio.to_thread.run_sync(sockets.poll, 10_000) == [(writer._done, select.POLLIN)]
     await writer.finish()
     assert sockets.poll(0) == []
@@ -98,13 +101,13 @@ async def test_who_looks_at_sockets_sees_that_a_call_is_done() -> None:
 async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -> None:
     let_go, ended = threading.Event(), threading.Event()
 
-    def hang(_: object) -> None:
+    def hang() -> None:
         let_go.wait()
         ended.set()
 
     writer = WriterThread(Yielder(), Spinner(select.poll()))
     with trio.move_on_after(0.01) as scope:
-        await run(writer, hang, None)
+        await run(writer, hang)
     assert scope.cancelled_caught
     writer.close()
     done = writer._done
