@@ -17,7 +17,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from .checkpoint import (
@@ -33,15 +33,13 @@ from .checkpoint import (
 )
 from .checksum import crc32
 from .cipher import Cipher
-from .disk import Directory
+from .disk import NEW, Directory
 from .record import Buffer
 
 logger = logging.getLogger("durable.log")
 FOLDER_NAME, ROOT_NAME = "queues", "checkpoint"
 NOWHERE = 1 << 64
 """Where a log ends that has not been read yet: nothing is ahead of it."""
-NEW = ".new"
-"""Ending of files that are not complete yet."""
 DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
 HALF_RENAMED = (("enq", "ack" + NEW), ("enq" + NEW, "ack"))
@@ -359,11 +357,8 @@ class Checkpoints:
     ) -> CheckpointFile | Unusable:
         """Raises OSError: it cannot be read. What is no file is not ours, and none."""
         try:
-            opened = folder.open(name)
-            try:
+            with closing(folder.open(name)) as opened:
                 file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
-            finally:
-                opened.close()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return Unusable.MISSING
         except OSError as error:
@@ -414,12 +409,10 @@ def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
         except IsADirectoryError:
             _put_aside(folder, name)
             opened = folder.create(name)
-    try:
+    with closing(opened):
         if opened.size_bytes > size_bytes:
             opened.truncate(size_bytes)
         opened.pwritev(pieces, 0)
-    finally:
-        opened.close()
 
 
 def _replace(folder: Directory, name: str) -> None:
@@ -438,8 +431,5 @@ def _put_aside(folder: Directory, name: str) -> None:
 
 
 def _sync(folder: Directory, name: str) -> None:
-    opened = folder.open(name)
-    try:
+    with closing(folder.open(name)) as opened:
         opened.fdatasync()
-    finally:
-        opened.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import Protocol
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -18,6 +19,8 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 ZEROS_BYTES = 1 << 20
 """Written at a time."""
+NEW = ".new"
+"""Ending of files that are not complete yet."""
 Buffer = bytes | memoryview
 
 
@@ -89,6 +92,23 @@ class Directory(Protocol):
     def make_directory(self, name: str) -> None: ...
     def remove_directory(self, name: str) -> None:
         """An empty one."""
+
+
+def read_front(directory: Directory, name: str, size_bytes: int) -> bytes:
+    """So many of the first bytes of this file, or all there are."""
+    with closing(directory.open(name)) as file:
+        return file.pread(size_bytes, 0)
+
+
+def replace_file(directory: Directory, name: str, data: bytes) -> None:
+    """Durable when it returns: the file of this name holds these bytes, or what it held before."""
+    with suppress(FileNotFoundError):
+        directory.unlink(name + NEW)
+    with closing(directory.create(name + NEW)) as file:
+        file.pwritev([data], 0)
+        file.fdatasync()
+    directory.rename(name + NEW, name)
+    directory.sync_directory()
 
 
 class Syncer(Protocol):

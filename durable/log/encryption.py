@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from security.keys import ClusterKeys
 
 from ..errors import ForeignStore, StoreKeyMissing, StoreKeyWrong
 from .cipher import Cipher, RandomBytes
-from .disk import NO_SPACE, Directory
+from .disk import NO_SPACE, Directory, read_front, replace_file
 from .read_only_disk import ReadOnlyDirectory
 from .record import Record
 from .store_keys import (
@@ -35,7 +34,6 @@ from .store_keys import (
     encode_store_keys,
 )
 
-NEW_NAME = KEYS_NAME + ".new"
 logger = logging.getLogger("durable.log")
 
 
@@ -70,7 +68,7 @@ def alike(log: Path, keyring: Keyring | None) -> Encryption:
         StoreKeyMissing, NewerFormat: as `read_cipher`.
     """
     disk = ReadOnlyDirectory(log)
-    return Encryption(keyring, _decoded(disk, _read(disk)).cluster, encrypt=True)
+    return Encryption(keyring, _decoded(disk).cluster, encrypt=True)
 
 
 def damaged_copies(log: Path) -> int:
@@ -90,7 +88,7 @@ def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None)
     encryption = encryption or Encryption(None)
     if encryption.as_written or KEYS_NAME not in disk.names():
         return None
-    keys = _decoded(disk, _read(disk))
+    keys = _decoded(disk)
     if keys.store_id != store_id:
         raise ForeignStore(disk.path, f"its file {KEYS_NAME} is of store {keys.store_id.hex()}")
     data_key = _unwrapped(disk.path, keys, encryption.keyring)
@@ -130,7 +128,8 @@ def keep_cipher(
         for pair in pairs
     }
     try:
-        _write(disk, encode_store_keys(StoreKeys(store_id, encryption.cluster, wrapped)))
+        keys = StoreKeys(store_id, encryption.cluster, wrapped)
+        replace_file(disk, KEYS_NAME, encode_store_keys(keys))
     except OSError as error:
         if made or error.errno not in NO_SPACE:
             raise
@@ -153,7 +152,7 @@ def cipher_of(
     if KEYS_NAME not in disk.names():
         return None
     if store_id is None:
-        store_id = _decoded(disk, _read(disk)).store_id
+        store_id = _decoded(disk).store_id
     return read_cipher(disk, store_id, Encryption(keyring))
 
 
@@ -164,8 +163,12 @@ def key_gone(record: Record) -> Record | None:
     raise StoreKeyMissing(f"{what}, and the file {KEYS_NAME} is gone")
 
 
-def _decoded(disk: Directory, data: bytes) -> StoreKeys:
-    keys = decode_store_keys(data)
+def _read(disk: Directory) -> bytes:
+    return read_front(disk, KEYS_NAME, FILE_BYTES)
+
+
+def _decoded(disk: Directory) -> StoreKeys:
+    keys = decode_store_keys(_read(disk))
     if keys is None:
         raise StoreKeyMissing(
             f"the file {KEYS_NAME} in {disk.path} is damaged; restore it from a backup, all that is "
@@ -206,24 +209,3 @@ def _fits(data: bytes, cluster: str, pairs: list[ClusterKeys]) -> bool:
         and (keys.cluster, list(keys.wrapped)) == (cluster, [pair.key_id for pair in pairs])
         and not count_damaged(data)
     )
-
-
-def _read(disk: Directory) -> bytes:
-    file = disk.open(KEYS_NAME)
-    try:
-        return file.pread(FILE_BYTES, 0)
-    finally:
-        file.close()
-
-
-def _write(disk: Directory, data: bytes) -> None:
-    with suppress(FileNotFoundError):
-        disk.unlink(NEW_NAME)
-    file = disk.create(NEW_NAME)
-    try:
-        file.pwritev([data], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.rename(NEW_NAME, KEYS_NAME)
-    disk.sync_directory()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import ForeignStore
-from .disk import NO_SPACE, Disk
+from .disk import NEW, NO_SPACE, Disk, read_front, replace_file
 from .header import (
     SEGMENT_HEADER_BYTES,
     STORE_BYTES,
@@ -24,8 +23,7 @@ from .header import (
 from .store_keys import KEYS_NAME
 
 logger = logging.getLogger("durable.log")
-NEW_NAME = "store.new"
-NOT_STRANGE = frozenset({"lock", NEW_NAME, "lost+found"})
+NOT_STRANGE = frozenset({"lock", STORE_NAME + NEW, "lost+found"})
 """Names an otherwise empty directory may have in it."""
 
 
@@ -56,7 +54,7 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
         number: _read_segment_header(disk, number)
         for number in sorted(filter(None, map(segment_number, names)))
     }
-    kept = decode_store(_front(disk, STORE_NAME, STORE_BYTES)) if STORE_NAME in names else None
+    kept = decode_store(read_front(disk, STORE_NAME, STORE_BYTES)) if STORE_NAME in names else None
     ids = {header.store_id for header in headers.values() if header is not None}
     ids |= {kept} - {None}  # type: ignore[arg-type]
     if len(ids) > 1:
@@ -67,7 +65,7 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
     store_id = new_store_id if formatted else ids.pop()
     if kept is None:
         try:
-            _write_store(disk, store_id, now_us)
+            replace_file(disk, STORE_NAME, encode_store(store_id, now_us))
         except OSError as error:
             if formatted or error.errno not in NO_SPACE:
                 raise
@@ -80,21 +78,13 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
 
 def _read_segment_header(disk: Disk, number: int) -> SegmentHeader | None:
     name = segment_name(number)
-    header = decode_segment_header(_front(disk, name, SEGMENT_HEADER_BYTES), name)
+    header = decode_segment_header(read_front(disk, name, SEGMENT_HEADER_BYTES), name)
     return header if header is not None and header.number == number else None
-
-
-def _front(disk: Disk, name: str, size_bytes: int) -> bytes:
-    file = disk.open(name)
-    try:
-        return file.pread(size_bytes, 0)
-    finally:
-        file.close()
 
 
 def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, SegmentHeader | None]:
     """No store id is left, or there never was one. Returns the segments that stay."""
-    used = [number for number in numbers if any(_front(disk, segment_name(number), 1 << 16))]
+    used = [number for number in numbers if any(read_front(disk, segment_name(number), 1 << 16))]
     if STORE_NAME not in names:
         strange = [name for name in names if name not in NOT_STRANGE and not segment_number(name)]
         if strange or used:
@@ -113,16 +103,3 @@ def _set_aside(disk: Disk, name: str, aside: str) -> None:
     """What is there from an earlier time stays: it is the only copy."""
     names = disk.names()
     disk.rename(name, next(one for one in names_after(aside) if one not in names))
-
-
-def _write_store(disk: Disk, store_id: bytes, now_us: int) -> None:
-    with suppress(FileNotFoundError):
-        disk.unlink(NEW_NAME)
-    file = disk.create(NEW_NAME)
-    try:
-        file.pwritev([encode_store(store_id, now_us)], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.rename(NEW_NAME, STORE_NAME)
-    disk.sync_directory()

@@ -13,7 +13,7 @@ stand there as if it had been written, so the end of it is written again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -204,12 +204,11 @@ class _Recovery:
         for (number, header), (_, after) in pairwise(headers):
             if header is None or after is None or after.first > self._start:
                 break
-            file = self._disk.open(segment_name(number))
-            segment = Segment(number, header.first, file.size_bytes)
+            with closing(self._disk.open(segment_name(number))) as file:
+                segment = Segment(number, header.first, file.size_bytes)
+                self._check_first(file)
             segment.end = after.first
-            segment.seal(file.size_bytes)
-            self._check_first(file)
-            file.close()
+            segment.seal(segment.capacity_bytes)
             self._segments.add(segment)
             skipped += 1
         return [number for number, _ in headers[skipped:]]
@@ -389,15 +388,12 @@ class _Recovery:
 
     def _is_copy(self, name: str, file: File, at: int, end: int) -> bool:
         """Whether the file `name` keeps bytes [at, end) of `file`; zeros at its end may be missing."""
-        copy = self._disk.open(name)
-        try:
+        with closing(self._disk.open(name)) as copy:
             return copy.size_bytes <= end - at and all(
                 copy.pread(size, start - at).ljust(size, b"\0") == file.pread(size, start)
                 for start in range(at, end, WINDOW_BYTES)
                 for size in [min(WINDOW_BYTES, end - start)]
             )
-        finally:
-            copy.close()
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
         """Whether this unused segment can be the next one; if not, it is removed, or a spare.
