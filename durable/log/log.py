@@ -190,7 +190,7 @@ class Log:
         """
         try:
             return self._committer.append(drafts)
-        finally:
+        finally:  # Also where there was no room: there is, once what waits is committed.
             if hurry:
                 self.hurry()
             elif self._committer.commit is None:

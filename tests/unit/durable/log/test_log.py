@@ -146,6 +146,16 @@ async def test_what_nobody_waited_for_is_committed_when_somebody_does(
         assert trio.current_time() == 0
 
 
+async def test_what_nobody_waited_for_is_committed_when_somebody_needs_its_room(
+    autojump_clock: MockClock,
+) -> None:
+    config = replace(SMALL, pending_bytes_max=TWO, company_s=5.0)
+    async with open_log(MemoryDisk(), config, in_thread=inline) as log:
+        log.append_nowait([publish(0), publish(1)], hurry=False)
+        assert await log.append([publish(2)]) == range(3, 4)
+        assert trio.current_time() == 0
+
+
 async def test_what_nobody_waits_for_does_not_follow_a_commit_at_once() -> None:
     gate = Gate()
     disk = FaultyDisk(Volume())
