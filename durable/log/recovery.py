@@ -94,7 +94,6 @@ class _Scanned:
     header: SegmentHeader | None
     damaged: list[Damaged]
     records: int = 0
-    sealed: bool = False
 
     @property
     def used(self) -> bool:
@@ -173,7 +172,10 @@ class _Recovery:
             ahead.append(scanned.pop())
         for one in scanned:
             self._segments.add(one.segment)
-            one.segment.sealed = True
+        for one in scanned[:-1]:
+            one.segment.sealed = (
+                True  # Also without a seal, which may be damaged: nothing more is written to it.
+            )
         course = self._course
         found_end = course.expected or FIRST_POSITION
         course.end(self._kept, self._segments.start or None)
@@ -287,7 +289,6 @@ class _Recovery:
             course.record(header)
             one.records += 1
             if header.kind == SEAL_KIND:
-                one.sealed = True
                 segment.seal(found.end)
                 continue
             segment.note(position, at, at + header.total_bytes)
@@ -317,8 +318,7 @@ class _Recovery:
             return Cursor(last.number if last else 0, position, 0, 0, position, sealed=True), None
         one = scanned[-1]
         segment, file, torn = one.segment, one.file, None
-        segment.sealed = one.sealed
-        if not one.sealed:
+        if not segment.sealed:
             tail = one.take_tail() or Damaged(segment.end_at, segment.end_at)
             missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
             dirty = tail.end - tail.at
@@ -333,7 +333,7 @@ class _Recovery:
             torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
         return Cursor(
             segment.number, segment.first, segment.end_at, file.size_bytes, position,
-            sealed=one.sealed,
+            sealed=segment.sealed,
         ), torn  # fmt: skip
 
     def _clear(self, file: File, part: Damaged) -> bool:
