@@ -56,7 +56,8 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
     }
     kept = decode_store(read_front(disk, STORE_NAME, STORE_BYTES)) if STORE_NAME in names else None
     ids = {header.store_id for header in headers.values() if header is not None}
-    ids |= {kept} - {None}  # type: ignore[arg-type]
+    if kept is not None:
+        ids.add(kept)
     if len(ids) > 1:
         raise ForeignStore(disk.path, f"files of stores {', '.join(sorted(i.hex() for i in ids))}")
     if not ids:

@@ -262,8 +262,10 @@ class _Recovery:
     ) -> int:
         """The byte to read from: the last mark before `start`, if the record that should stand there does."""
         marks, front = self._marks, Mark(segment.first, SEGMENT_HEADER_BYTES)
+        if marks.near(segment.first) != front:  # They are of another segment, or there are none.
+            return SEGMENT_HEADER_BYTES
         mark = marks.near(self._start)
-        if mark is None or mark == front or marks.near(segment.first) != front:
+        if mark is None or mark == front:
             return SEGMENT_HEADER_BYTES
         there = next(findings(mark.at, window_bytes=MARK_WINDOW_BYTES), None)
         if there is None or isinstance(there, Damaged) or (there.position, there.at) != mark:
@@ -316,25 +318,32 @@ class _Recovery:
         if not scanned:
             last = self._segments.last
             return Cursor(last.number if last else 0, position, 0, 0, position, sealed=True), None
-        one = scanned[-1]
-        segment, file, torn = one.segment, one.file, None
-        if not segment.sealed:
-            tail = one.take_tail() or Damaged(segment.end_at, segment.end_at)
-            missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
-            dirty = tail.end - tail.at
-            if dirty or missing:
-                kept_as = self._keep(segment.number, file, tail.at, tail.end)
-                torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
-            if not self._clear(file, tail):
-                file.truncate(tail.at)
-            self._grow(one)
-            segment.capacity_bytes = file.size_bytes
-        else:  # A seal is followed by a record at once: if there is none, a commit was cut off.
-            torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
+        segment = scanned[-1].segment
+        if (
+            segment.sealed
+        ):  # A record follows a seal at once: if there is none, a commit was cut off.
+            torn: TornTail | None = TornTail(segment.number + 1, 0, 0, 0, position, None)
+        else:
+            torn = self._cut_tail(scanned[-1], position)
         return Cursor(
-            segment.number, segment.first, segment.end_at, file.size_bytes, position,
+            segment.number, segment.first, segment.end_at, segment.capacity_bytes, position,
             sealed=segment.sealed,
         ), torn  # fmt: skip
+
+    def _cut_tail(self, one: _Scanned, position: int) -> TornTail | None:
+        """Make room behind its last record, as much as there was. Returns what of a torn commit stood there."""
+        segment, file, torn = one.segment, one.file, None
+        tail = one.take_tail() or Damaged(segment.end_at, segment.end_at)
+        missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
+        dirty = tail.end - tail.at
+        if dirty or missing:
+            kept_as = self._keep(segment.number, file, tail.at, tail.end)
+            torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
+        if not self._clear(file, tail):
+            file.truncate(tail.at)
+        self._grow(one)
+        segment.capacity_bytes = file.size_bytes
+        return torn
 
     def _clear(self, file: File, part: Damaged) -> bool:
         """Zeros in place, if that can be written: on a full disk others would take what a cut gives back."""
