@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 import threading
 from dataclasses import replace
 from typing import Any
@@ -361,73 +359,6 @@ async def test_freed_segments_end_a_full_disk_at_once(mock_clock: MockClock) -> 
         assert len(await log.free()) == 1
         await wait_all_tasks_blocked()
         await log.append([publish(number, 300)])
-
-
-async def test_a_sync_that_hangs_is_reported_and_others_go_on(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.ERROR)
-    gate = Gate()
-    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
-        await wait_all_tasks_blocked()
-        (position,) = log.append_nowait([publish(1)])
-        await log.durable(position)
-        gate.open = trio.Event()
-        (hanging,) = log.append_nowait([publish(2)])
-        await wait_all_tasks_blocked()
-        assert log.statistics().overdue_s == 0
-        mock_clock.jump(SMALL.commit_s_max + 1)
-        await wait_all_tasks_blocked()
-        assert log.statistics().overdue_s == 1
-        assert "has been under way for 5.0 s" in caplog.text
-        assert log.durable_end == hanging
-        log.append_nowait([publish(3)])
-        gate.open.set()
-        await log.durable(hanging + 1)
-        assert log.statistics().overdue_s == 0
-        assert caplog.text.count("under way") == 1
-
-
-async def test_a_commit_that_ends_while_the_loop_is_late_is_no_disk_that_hangs(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Found: a program whose handler took more than `commit_s_max` was told, every other time, that its disk hangs."""
-    caplog.set_level(logging.ERROR)
-    gate = Gate()
-    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
-        await wait_all_tasks_blocked()
-        for number in range(20):  # Who is first in such a turn is left to chance.
-            gate.open = trio.Event()
-            (position,) = log.append_nowait([publish(number)])
-            await wait_all_tasks_blocked()
-            mock_clock.jump(SMALL.commit_s_max + 1)
-            gate.open.set()
-            await log.durable(position)
-            await wait_all_tasks_blocked()
-    assert not caplog.text
-
-
-async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Found: `status` said of a full disk that it hangs, and named no end to it."""
-    caplog.set_level(logging.ERROR)
-    gate, disk = Gate(), FaultyDisk(Volume())
-    async with open_log(disk, SMALL, in_thread=gate) as log:
-        disk.faults.write_error = errno.ENOSPC
-        (position,) = log.append_nowait([publish(1)])
-        await virtual_sleep(2 * SMALL.commit_s_max)
-        assert log.statistics().full
-        assert log.statistics().overdue_s == 0
-        assert not caplog.text
-        disk.faults.write_error = None
-        gate.open = trio.Event()
-        await virtual_sleep(SMALL.retry_s + SMALL.commit_s_max + 1)
-        assert 0 < log.statistics().overdue_s <= 1 + SMALL.retry_s, "counted from the last attempt"
-        assert caplog.text.count("the disk hangs") == 1
-        gate.open.set()
-        await log.durable(position)
-        assert log.statistics().overdue_s == 0
 
 
 async def test_a_log_whose_disk_hangs_can_be_left_and_keeps_others_out(
