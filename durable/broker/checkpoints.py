@@ -143,7 +143,7 @@ class Checkpointer:
         """Whether a snapshot that knows what there was before this log position is worth its room: on a full
         disk it takes what is kept for the one that gives space back."""
         log = self._hosted.log
-        if not log.statistics().full or log.spent or log.would_free(start):
+        if not log.full or log.spent or log.would_free(start):
             return True
         # It says, too, what the log has no room for.
         return self._hosted.vhost.settling.refused_would(partial(log.would_free, start))
@@ -154,7 +154,7 @@ class Checkpointer:
         while True:
             await trio.sleep(pause_s)
             pause_s, before = look_s, pause_s
-            if log.statistics().full:
+            if log.full:
                 await log.free()  # What could not be removed may be now.
             if self.due:
                 fits = False
@@ -215,7 +215,7 @@ class Checkpointer:
     async def _write(self, start: int) -> None:
         """Of what there was before this log position. Raises TooLarge: the snapshot is more than a segment takes."""
         log = self._hosted.log
-        if log.statistics().full and log.would_free(self._known):
+        if log.full and log.would_free(self._known):
             await log.in_thread(self._files.drop_root, self._known)
             await self._free()
             return
@@ -246,7 +246,7 @@ class Checkpointer:
         except StoreFull:
             return None
         except OSError as error:
-            if error.errno in NO_SPACE and log.statistics().full:
+            if error.errno in NO_SPACE and log.full:
                 return None
             raise
         self._checkpointing.written(taking)
@@ -285,7 +285,7 @@ class Checkpointer:
             hosted.turn()
             if not self._worth_it(start):
                 return range(0)
-            now_us, full = hosted.clock.now_us(), log.statistics().full
+            now_us, full = hosted.clock.now_us(), log.full
             drafts = hosted.vhost.drafts(snapshot, now_us, full=full)
             try:
                 positions = append_twice(log, drafts)

@@ -192,7 +192,7 @@ async def _until_failed(broker: Broker, args: argparse.Namespace) -> None:
     failed: set[str] = set()
     while True:
         for hosted in broker.all_hosted():
-            reason, name = hosted.log.statistics().failure, hosted.vhost.name
+            reason, name = hosted.log.failure, hosted.vhost.name
             if reason is not None and name not in failed:
                 failed.add(name)
                 _event(args, "failed", vhost=name, reason=reason)

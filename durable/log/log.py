@@ -314,11 +314,11 @@ class Log:
 
     def to_compact(self, besides: Tally | None = None) -> Chosen | None:
         """The segment to be compacted next, if there is one: see compaction.py. `besides` is cut out on the way."""
-        committer, full = self._committer, self._committer.full
+        full, carried_bytes_max = self.full, self._committer.placer.carried_bytes_max
         known_end = self.durable_end if full else self._snapshot  # There will be one that knows it.
         return choose(
             self._store.segments.candidates(known_end, trio.current_time(), besides),
-            self._config.compaction_share_max, committer.placer.carried_bytes_max, full=full,
+            self._config.compaction_share_max, carried_bytes_max, full=full,
         )  # fmt: skip
 
     def leave(self, position: int) -> None:
@@ -341,6 +341,11 @@ class Log:
     def would_free(self, position: int, besides: Tally | None = None) -> bool:
         """Whether `snapshot_at` this log position would let segments go, were what is in the tally released."""
         return bool(self._store.segments.unused(position, besides))
+
+    @property
+    def full(self) -> bool:
+        """See Committer."""
+        return self._committer.full
 
     @property
     def spent(self) -> bool:
