@@ -104,14 +104,10 @@ def parted(payload: Buffer) -> tuple[Buffer, Buffer]:
     return view[:copy_at], view[copy_at : max(0, end)]
 
 
-def name_digest(name: str) -> bytes:
-    """Of a queue or vhost; nothing secret depends on it."""
-    return sha1(name.encode(), usedforsecurity=False).digest()
-
-
 def directory_name(name: str) -> str:
-    """What its directory is called: any name becomes 40 characters that every file system takes."""
-    return name_digest(name).hex()
+    """What the directory of a queue or vhost is called, its SHA-1: any name becomes 40 characters that every file system
+    takes. Nothing secret depends on it."""
+    return sha1(name.encode(), usedforsecurity=False).hexdigest()
 
 
 def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:

@@ -109,8 +109,7 @@ class _Scanned:
 
 def recover(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
-    check: Check = nobody_leaves,
+    start: int | Begin, visit: Visit | None, encryption: Encryption | None, check: Check,
 ) -> Recovered:  # fmt: skip
     """Read everything from log position `start` on, verify it, and make the end fit to be written.
 

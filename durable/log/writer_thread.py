@@ -1,6 +1,6 @@
 """A thread that is kept for commits, because the way there and back is most of a short one.
 
-    thread = writer_of(None)
+    thread = writer_of(None, disk.syncer())
     thread.start(partial(store.carry_out, commit))  # in place of trio.to_thread.run_sync: at once,
     await thread.finish()                           # and who waits for it may come later
     thread.close()                                  # it ends when its call has come back
@@ -121,9 +121,7 @@ class WriterThread:
         self._let_go()
 
 
-def writer_of(
-    in_thread: Callable[..., Awaitable[object]] | None, syncer: Syncer | None = None
-) -> Writer:
+def writer_of(in_thread: Callable[..., Awaitable[object]] | None, syncer: Syncer | None) -> Writer:
     """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own, which has `syncer`."""
     if in_thread is not None:
         return BorrowedThreads(in_thread)

@@ -24,7 +24,6 @@ from durable.log.checkpoint import (
     decode_checkpoint,
     directory_name,
     encode_checkpoint,
-    name_digest,
 )
 from durable.log.checkpoints import Checkpoint, Checkpoints, Root
 from durable.log.cipher import Cipher
@@ -200,7 +199,7 @@ def test_the_store_file() -> None:
 
 
 def test_checkpoint_files() -> None:
-    digest, pair, position = name_digest("jobs"), 0x01020304, 2**33
+    digest, pair, position = bytes.fromhex(directory_name("jobs")), 0x01020304, 2**33
     found = [
         CheckpointFile(FileKind.ENQ, STORE_ID, digest, pair, position, 7, b"abc"),
         CheckpointFile(FileKind.ACK, STORE_ID, digest, pair, position, 7, b""),
