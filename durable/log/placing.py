@@ -314,7 +314,7 @@ class Placer:
         return self.spares.carrier if wanted else None
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
-        """Whether this is one, to which what is kept for it is open. Raises TooLarge."""
+        """To one, what is kept for it is open as well. Raises TooLarge."""
         alone = all(draft.snapshot and not draft.patient for draft in drafts)
         limit = self._snapshot_bytes_max if alone else self.append_bytes_max
         if total > limit:

@@ -186,10 +186,12 @@ class _Recovery:
         for one in (*scanned, *ahead):
             one.file.close()
         report = RecoveryReport(
-            self._identity.store_id, self._identity.formatted, self._segments.start or cursor.position,
-            cursor.position, found_end, course.epoch + 1, len(self._segments), course.records,
-            self._bytes_read, elapsed_s(), course.all_gaps(), tuple(course.absent),
-            tuple(self._damage), torn, encrypted=cipher is not None and cipher.encrypting,
+            store_id=self._identity.store_id, formatted=self._identity.formatted,
+            start=self._segments.start or cursor.position, end=cursor.position, found_end=found_end,
+            epoch=course.epoch + 1, segments=len(self._segments), records=course.records,
+            bytes_read=self._bytes_read, seconds=elapsed_s(), gaps=course.all_gaps(),
+            absent=tuple(course.absent), damage=tuple(self._damage), torn=torn,
+            encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip
         decrypt = self._decrypt or (key_gone if cipher is None else cipher.decrypt)
         return Recovered(

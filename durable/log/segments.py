@@ -194,23 +194,24 @@ class Segments:
 
     def unused(self, keep_from: int, besides: Tally | None = None) -> list[Segment]:
         """Sealed, at an end by log position `keep_from`, and referred to by nothing `besides` what is told."""
-        told = {} if besides is None else besides.references
+        told = Counter[int]() if besides is None else besides.references
         return [
             one
             for one in self._all[:-1]
-            if one.sealed and one.references == told.get(one.number, 0) and one.end <= keep_from
+            if one.sealed and one.references == told[one.number] and one.end <= keep_from
         ]
 
     def candidates(
         self, keep_from: int, now_s: float, besides: Tally | None = None
     ) -> list[Candidate]:
         """For compaction, which is to look now and then: what is left of each is compared with the look before."""
-        told = {} if besides is None else besides.size_bytes
+        told = Counter[int]() if besides is None else besides.size_bytes
         return [
             Candidate(
-                range(one.first, one.end), one.end_at, one.needed_bytes(told.get(one.number, 0)),
-                one.sealed and one.end <= keep_from, one.waning.gone_s(one.needed_bytes(), now_s),
-                told.get(one.number, 0) > 0,
+                positions=range(one.first, one.end), size_bytes=one.end_at,
+                needed_bytes=one.needed_bytes(told[one.number]),
+                movable=one.sealed and one.end <= keep_from,
+                gone_s=one.waning.gone_s(one.needed_bytes(), now_s), cut=told[one.number] > 0,
             )
             for one in self._all
         ]  # fmt: skip

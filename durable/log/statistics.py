@@ -30,8 +30,9 @@ class LogStatistics:
     @classmethod
     def of(cls, committer: Committer, now_s: float) -> LogStatistics:
         return cls(
-            committer.end, committer.durable_end, committer.pending_bytes, committer.commits,
-            committer.committed_bytes, len(committer.segments),
-            sum(one.live_bytes for one in committer.segments), committer.full,
-            committer.overdue_s(now_s), committer.failure,
+            end=committer.end, durable_end=committer.durable_end, pending_bytes=committer.pending_bytes,
+            commits=committer.commits, committed_bytes=committer.committed_bytes,
+            segments=len(committer.segments),
+            live_bytes=sum(one.live_bytes for one in committer.segments), full=committer.full,
+            overdue_s=committer.overdue_s(now_s), failure=committer.failure,
         )  # fmt: skip
