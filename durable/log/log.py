@@ -269,7 +269,8 @@ class Log:
             committer.check()
 
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
-        """Durable records from this log position on, about so many bytes; gaps are left out. Raises StoreFailed."""
+        """Durable records from this log position on, about so many bytes; gaps are left out. Raises StoreFailed,
+        StoreClosed."""
         some = self._store.reader.some
         call = partial(self.calls.call, "reading", some, position, self.durable_end, limit_bytes)
         try:

@@ -47,13 +47,8 @@ from .store_keys import KEYS_NAME
 
 Visit = Callable[[Record | Series], object]
 """To be made by `one_by_one`, if it is of records."""
-
-
 Check = Callable[[], object]
-
-
-def nobody_leaves() -> None:
-    """A Check that always goes on."""
+"""What it raises ends an opening, before anything has been changed."""
 
 
 class Beginning(NamedTuple):

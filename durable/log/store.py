@@ -16,7 +16,7 @@ from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Ahead
 from .reader import Reader
 from .record import store_seed
-from .recovery import Begin, Check, Recovered, Visit, nobody_leaves, recover
+from .recovery import Begin, Check, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small
 
 
@@ -320,6 +320,10 @@ class Store:
 
     def _full(self, needed_bytes: int) -> StoreFull:
         return self._config.full(needed_bytes, self._disk.free_bytes())
+
+
+def nobody_leaves() -> None:
+    """A Check that always goes on."""
 
 
 def open_store(
