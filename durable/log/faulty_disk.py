@@ -13,7 +13,8 @@ write that is cut off has reached the cache as a whole; which of its sectors rea
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .disk import Buffer, Directory, Disk, File
@@ -49,6 +50,14 @@ class Faults:
         self.changes += 1
         return self.changes == cut
 
+    @contextmanager
+    def cached_change(self) -> Iterator[None]:
+        """The block is one; it reaches the cache, also where it is the one that is cut off."""
+        cut = self.change()
+        yield
+        if cut:
+            raise PowerCut
+
 
 class FaultyFile(File):
     def __init__(self, file: MemoryFile, faults: Faults) -> None:
@@ -70,24 +79,18 @@ class FaultyFile(File):
         self._file.forget_read(start)
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        cut = self._faults.change()
-        if self._faults.write_error is not None:
-            raise OSError(self._faults.write_error, "write failed")
-        self._file.pwritev(pieces, at)
-        if cut:
-            raise PowerCut
+        with self._faults.cached_change():
+            if self._faults.write_error is not None:
+                raise OSError(self._faults.write_error, "write failed")
+            self._file.pwritev(pieces, at)
 
     def preallocate(self, size_bytes: int) -> None:
-        cut = self._faults.change()
-        self._file.preallocate(size_bytes)
-        if cut:
-            raise PowerCut
+        with self._faults.cached_change():
+            self._file.preallocate(size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
-        cut = self._faults.change()
-        self._file.truncate(size_bytes)
-        if cut:
-            raise PowerCut
+        with self._faults.cached_change():
+            self._file.truncate(size_bytes)
 
     def fdatasync(self) -> None:
         faults = self._faults
@@ -117,10 +120,8 @@ class FaultyDirectory(Directory):
         return self._below.names()
 
     def create(self, name: str) -> File:
-        cut = self.faults.change()
-        file = self._below.create(name)
-        if cut:
-            raise PowerCut
+        with self.faults.cached_change():
+            file = self._below.create(name)
         return self._wrap(file)
 
     def open(self, name: str) -> File:
@@ -131,16 +132,12 @@ class FaultyDirectory(Directory):
         return FaultyFile(file, self.faults)
 
     def rename(self, old: str, new: str) -> None:
-        cut = self.faults.change()
-        self._below.rename(old, new)
-        if cut:
-            raise PowerCut
+        with self.faults.cached_change():
+            self._below.rename(old, new)
 
     def unlink(self, name: str) -> None:
-        cut = self.faults.change()
-        self._below.unlink(name)
-        if cut:
-            raise PowerCut
+        with self.faults.cached_change():
+            self._below.unlink(name)
 
     def sync_directory(self) -> None:
         if self.faults.change():
@@ -151,16 +148,12 @@ class FaultyDirectory(Directory):
         return FaultyDirectory(self._below.directory(name), self.faults)
 
     def make_directory(self, name: str) -> None:
-        cut = self.faults.change()
-        self._below.make_directory(name)
-        if cut:
-            raise PowerCut
+        with self.faults.cached_change():
+            self._below.make_directory(name)
 
     def remove_directory(self, name: str) -> None:
-        cut = self.faults.change()
-        self._below.remove_directory(name)
-        if cut:
-            raise PowerCut
+        with self.faults.cached_change():
+            self._below.remove_directory(name)
 
 
 class FaultyDisk(FaultyDirectory, Disk):
