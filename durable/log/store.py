@@ -33,11 +33,11 @@ class Store:
         self.trouble: OSError | None = None
         """Why the first of them could not be removed."""
         self._again: list[Spare] = []
-        """Of those, what is a spare again and has not been told."""
+        """What some of them have become, until `remove` returns and tells."""
         self._nameless: set[int] = set()
-        """Of those, what would be one, had there been space for its name."""
+        """Those that would have become one, had there been space for its name: next time they are removed."""
         self._given_back: list[int] = []
-        """Sizes of what was removed in the end for that."""
+        """Sizes of those that were: a new spare is as large as that, where it is enough."""
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
