@@ -184,7 +184,7 @@ class _Recovery:
             store_id=self._identity.store_id, formatted=self._identity.formatted,
             start=self._segments.start or cursor.position, end=cursor.position, found_end=found_end,
             epoch=course.epoch + 1, segments=len(self._segments), records=course.records,
-            bytes_read=self._bytes_read, seconds=elapsed_s(), gaps=course.all_gaps(),
+            bytes_read=self._bytes_read, seconds=elapsed_s(), gaps=tuple(course.gaps),
             absent=tuple(course.absent), damage=tuple(self._damage), torn=torn,
             encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip

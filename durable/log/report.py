@@ -121,7 +121,6 @@ class Course:
     """So many of the gaps were there before the life whose records come now."""
     _followed: int = 0
     """Behind so many a record has come."""
-    _kept_end: int = 0
     _number: int | None = None
     _hole: bool = False
 
@@ -170,9 +169,7 @@ class Course:
         """A later life. What of the gaps before it had been confirmed, only earlier ones know: it found them
         there, and took all that it found for durable."""
         self.epoch = epoch
-        for index in range(self._earlier, self._followed):
-            gap = self.gaps[index]
-            self.gaps[index] = replace(gap, synced=gap.end <= self.synced_end)
+        self._say_synced(range(self._earlier, self._followed), self.synced_end)
         self._earlier = self._followed
 
     def _reach(self, position: int) -> None:
@@ -185,8 +182,8 @@ class Course:
         self._hole = False
 
     def end(self, kept: range, first: int | None) -> None:
-        """All has been fed. What is missing of `kept` is lost, and its log positions are not given
-        again: so whoever reads the log later finds the gap.
+        """All has been fed, and gaps are complete. What is missing of `kept` is lost, and its log positions are not
+        given again: so whoever reads the log later finds the gap.
 
         Args:
             kept: log positions that were durable; from the first of them on nothing has been freed.
@@ -205,11 +202,11 @@ class Course:
         if found_end < kept.stop:
             self.gaps.append(Gap(found_end, kept.stop))
             self.expected = kept.stop
-        self._kept_end = kept.stop
+        synced_end = max(self.synced_end, kept.stop)
+        self._say_synced(range(self._earlier, len(self.gaps)), synced_end)
+        self.gaps.sort(key=lambda gap: gap.start)
 
-    def all_gaps(self) -> tuple[Gap, ...]:
-        """With what is known of them in the end."""
-        synced_end = max(self.synced_end, self._kept_end)
-        earlier, later = self.gaps[: self._earlier], self.gaps[self._earlier :]
-        later = [replace(gap, synced=gap.end <= synced_end) for gap in later]
-        return tuple(sorted(earlier + later, key=lambda gap: gap.start))
+    def _say_synced(self, which: range, synced_end: int) -> None:
+        for index in which:
+            gap = self.gaps[index]
+            self.gaps[index] = replace(gap, synced=gap.end <= synced_end)
