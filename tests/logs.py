@@ -88,15 +88,15 @@ class PlainLog:
         self.make_segment()
 
     def make_segment(self) -> None:
-        number = self.committer.wanted_segment()
+        placer = self.committer.placer
+        number = None if self.committer.stopped else placer.wanted_segment()
         if number is not None:
             try:
-                carrier_missing = self.committer.placer.carrier_missing
-                self.store.make_segment(number, carrier_missing=carrier_missing)
+                self.store.make_segment(number, carrier_missing=placer.carrier_missing)
             except StoreFull as error:
-                self.committer.segment_refused(error.free_bytes)
+                placer.segment_refused(error.free_bytes)
             else:
-                self.committer.segment_made()
+                placer.segment_made()
 
     def append(self, *drafts: Draft) -> range:
         try:

@@ -273,26 +273,10 @@ class Committer:
         """Whether publishes are being refused for lack of space, or will be soon."""
         return self.refusing or self.placer.ahead is Ahead.REFUSED
 
-    def wanted_segment(self) -> int | None:
-        """The number of a segment to be made now; answer with `segment_made` or `segment_refused`."""
-        placer = self.placer
-        if self.stopped or placer.trying or placer.ahead is Ahead.READY:
-            return None
-        placer.trying = True
-        return placer.cursor.number + 1
-
     @property
     def segment_pending(self) -> bool:
         """Whether it is still open if there is space for the segment ahead."""
         return not self.stopped and self.placer.ahead is Ahead.WANTED
-
-    def segment_made(self) -> None:
-        self.placer.ahead, self.placer.trying = Ahead.READY, False
-
-    def segment_refused(self, free_bytes: int) -> None:
-        """No space; to be tried again some time later."""
-        self.placer.ahead, self.placer.free_bytes = Ahead.REFUSED, free_bytes
-        self.placer.trying = False
 
     def overdue_s(self, now_s: float) -> float:
         """By how much the commit under way is over its limit; 0 if it is not, or waits for space."""

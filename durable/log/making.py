@@ -30,11 +30,11 @@ async def make_ahead(
         space: returns when there may be space again.
         tell: called after each attempt, `fail` before that when the disk has failed.
     """
-    committer = store.committer
+    committer, placer = store.committer, store.committer.placer
     while not committer.stopped:
         try:
             await _make_spares(store, call, tell)
-            number = committer.wanted_segment()
+            number = None if committer.stopped else placer.wanted_segment()
             made = number is not None and await _make_segment(store, call, number)
         except Exception as error:
             fail("making a segment failed", error)
@@ -50,7 +50,7 @@ async def make_ahead(
 
 async def _make_segment(store: Store, call: Call, number: int) -> bool:
     """Whether there was space for it."""
-    committer, full, placer = store.committer, store.committer.full, store.committer.placer
+    placer, full = store.committer.placer, store.committer.full
     try:
         if placer.carrier_useless:
             await call(store.carrier_ahead, number)
@@ -58,11 +58,11 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
         else:
             await call(store.make_segment, number, placer.carrier_missing)
     except StoreFull as error:
-        committer.segment_refused(error.free_bytes)
+        placer.segment_refused(error.free_bytes)
         if not full:
             logger.warning("segment %d cannot be made: %s", number, error)
         return False
-    committer.segment_made()
+    placer.segment_made()
     if full:
         logger.warning("segment %d made: there is space again", number)
     return True

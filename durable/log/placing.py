@@ -132,13 +132,32 @@ class Placer:
         self.spares = Spares(config, spares)
         self.spares.had_small |= any(was_small(config, one.capacity_bytes) for one in segments)
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
-        self.trying = False
+        self._trying = False
         """Somebody is making the segment ahead at this moment: its number is taken."""
-        self.free_bytes = 0
+        self._free_bytes = 0
         """On the file system, when the next segment was refused."""
         self.waiting = Waiting()
         self._snapshot_bytes = 0
         """Kept for the next snapshot. 0: nobody takes any of this log."""
+
+    def wanted_segment(self) -> int | None:
+        """The number of a segment to be made now; answer with `segment_made` or `segment_refused`."""
+        if self._trying or self.ahead is Ahead.READY:
+            return None
+        self._trying = True
+        return self.cursor.number + 1
+
+    def segment_made(self) -> None:
+        self.ahead, self._trying = Ahead.READY, False
+
+    def segment_refused(self, free_bytes: int) -> None:
+        """No space; to be tried again some time later."""
+        self.ahead, self._free_bytes, self._trying = Ahead.REFUSED, free_bytes, False
+
+    def segment_kept(self, carrier: Spare) -> None:
+        """What was ahead is the carrier now."""
+        self.spares.add(carrier)
+        self.ahead = Ahead.WANTED
 
     @property
     def append_bytes_max(self) -> int:
@@ -371,7 +390,7 @@ class Placer:
                 found = self._carrier_for(purpose)
         elif ahead is Ahead.REFUSED and not draft.snapshot:
             found = self._carrier_for(purpose)
-        if found is not None and self.trying:
+        if found is not None and self._trying:
             raise StoreBusy(size, "the next segment is being made")
         return found
 
@@ -393,5 +412,5 @@ class Placer:
 
     def _refusal(self, needed: int, ahead: Ahead) -> Exception:
         if ahead is Ahead.REFUSED:
-            return self._config.full(needed, self.free_bytes)
+            return self._config.full(needed, self._free_bytes)
         return StoreBusy(needed, "the next segment is being made")

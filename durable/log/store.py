@@ -89,8 +89,7 @@ class Store:
                     self._disk.rename(segment_name(placer.cursor.number + 1), spare_name(CARRIER))
                 self._disk.sync_directory()
                 file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
-                placer.spares.add(Spare(CARRIER, file.size_bytes))
-                placer.ahead = Ahead.WANTED
+                placer.segment_kept(Spare(CARRIER, file.size_bytes))
 
     def carry_out(self, commit: Commit) -> None:
         """Take the steps of a commit.

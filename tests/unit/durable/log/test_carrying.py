@@ -126,7 +126,7 @@ def test_with_few_segments_there_is_none() -> None:
     assert placer.carrier_useless
     log.store.carrier_ahead(placer.cursor.number + 1)
     placer.spares.carrier = None
-    log.committer.segment_made()
+    log.committer.placer.segment_made()
     before = len(segments)
     log.write(publish(1, 1500))
     assert len(segments) == before + 1

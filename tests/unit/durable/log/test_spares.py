@@ -89,11 +89,11 @@ def test_no_spare_is_taken_under_a_number_that_is_being_made() -> None:
     with pytest.raises(StoreFull):
         for number in range(1000):
             log.write(publish(number, 200))
-    assert log.committer.wanted_segment() is not None
+    assert log.committer.placer.wanted_segment() is not None
     with pytest.raises(StoreBusy, match="being made"):
         for number in range(1000):
             log.committer.append([acks(7, number, number + 1)])
-    log.committer.segment_refused(0)
+    log.committer.placer.segment_refused(0)
     log.committer.append([acks(7, 0, 1)])
     log.commit()
     assert len(log.committer.placer.spares.small) == SPARES - 1
