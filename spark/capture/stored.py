@@ -23,7 +23,7 @@ import numpy as np
 
 from durable.errors import RecordDamaged
 from durable.log.bodies import SEAL_BYTES, decode_definitions
-from durable.log.checkpoints import Checkpoints
+from durable.log.checkpoints import NOWHERE, Checkpoints
 from durable.log.header import FIRST_NUMBER, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from durable.log.identity import Identity, identify
 from durable.log.read_only_disk import ReadOnlyDisk
@@ -39,7 +39,7 @@ from durable.log.record import (
     read_record,
     store_seed,
 )
-from durable.log.scan import POSITION_MAX, Damaged
+from durable.log.scan import Damaged
 
 from ..errors import NoCapture
 from .contents import Contents, LaneSpan, Mark, MovedRuns, Standing, together
@@ -265,7 +265,7 @@ class StoredLog:
         if self._lanes is None:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             cipher = self._decryption.cipher()
-            root = Checkpoints(disk, self._store_id, lambda: POSITION_MAX, cipher).read_root()
+            root = Checkpoints(disk, self._store_id, lambda: NOWHERE, cipher).read_root()
             # What was declared before the last snapshot stands in it again.
             lanes, lossy = self._lanes_from(0 if root is None else root.snapshot)
             if root is not None and not lanes.whole:
