@@ -258,16 +258,15 @@ class Placer:
             self._check_snapshot(drafts, total)
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
-        cursor, kept, purpose = self.cursor, 0, None
+        cursor, kept = self.cursor, 0
         if self.ahead is not Ahead.READY:  # Else there is room for whatever it is.
-            purpose = purpose_of(drafts)
-            kept = self._kept_from(purpose)
+            kept = self._kept_from(purpose_of(drafts))
         leave = leave and self._can_leave_with(drafts)
         here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
         if here and not leave:
             places = self._place_here(drafts, sizes)
         else:
-            places = self._place_around(drafts, sizes, kept, purpose, leave)
+            places = self._place_around(drafts, sizes, kept, leave=leave)
         if self._snapshot_bytes:
             self._declared(drafts)
         return places
@@ -300,12 +299,11 @@ class Placer:
         return kept
 
     def _place_around(
-        self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, purpose: Purpose | None,
-        leave: bool,
-    ) -> list[Place]:  # fmt: skip
+        self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, *, leave: bool
+    ) -> list[Place]:
         """Where a segment ends, or all of it that is for them."""
         places: list[Place] = []
-        cursor, ahead = self.cursor, self.ahead
+        cursor, ahead, purpose = self.cursor, self.ahead, purpose_of(drafts)
         spare: Spare | None = None
         for draft, size in zip(drafts, sizes, strict=True):
             if leave or not self._fits(cursor, draft, size, ahead, kept):
@@ -324,7 +322,7 @@ class Placer:
             self.spares.give(spare, cursor.number)
         return places
 
-    def _carrier_for(self, purpose: Purpose | None) -> Spare | None:
+    def _carrier_for(self, purpose: Purpose) -> Spare | None:
         """The carrier, if it is for that, and there."""
         waiting = self.waiting
         wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
@@ -374,9 +372,7 @@ class Placer:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
-    def _spare_for(
-        self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose | None
-    ) -> Spare | None:
+    def _spare_for(self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose) -> Spare | None:
         """The one in which this draft is to stand, if it may and if there is one.
 
         Raises:
