@@ -207,6 +207,7 @@ class Course:
         self.gaps.sort(key=lambda gap: gap.start)
 
     def _say_synced(self, which: range, synced_end: int) -> None:
+        """Of these gaps: what had been confirmed ended here."""
         for index in which:
             gap = self.gaps[index]
             self.gaps[index] = replace(gap, synced=gap.end <= synced_end)
