@@ -182,7 +182,7 @@ class Captured:
         if without:
             cut = cutting.without(batch_bytes(record), without, captured=False)
             assert cut is not None, "it is worth it"
-        (moved,) = self.log.write(move(record, targets, record.header.time_us, cut))
+        (moved,) = self.log.write(move(record, targets, cut))
         return moved
 
     def free(self, *numbers: int) -> None:

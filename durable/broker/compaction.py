@@ -155,7 +155,7 @@ async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
     """Append them again, then let go of the old ones; how many bytes that took."""
     if not some:
         return 0
-    drafts = [move(one.record, one.targets, one.record.header.time_us, one.cut) for one in some]
+    drafts = [move(one.record, one.targets, one.cut) for one in some]
     if any(one.cut is not None for one in some):
         # What is cut out counts as settled, whatever a power cut leaves of the commit that says so: it may be
         # settled because its dead letter is in there.

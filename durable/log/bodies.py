@@ -176,10 +176,9 @@ def decode_definitions(record: Record) -> Any:
         raise RecordDamaged("definitions", record.position) from None
 
 
-def move(
-    record: Record, targets: Iterable[Target], time_us: int, cut: Buffer | None = None
-) -> Draft:
-    """A draft that carries `record` forward to `targets`; moved again, it keeps its first origin.
+def move(record: Record, targets: Iterable[Target], cut: Buffer | None = None) -> Draft:
+    """A draft that carries `record` forward to `targets`. It keeps its time, from which its messages expire; moved
+    again, its first origin.
 
     Args:
         cut: the group that is left of its batch or group: see vhost/cutting.py.
@@ -194,7 +193,7 @@ def move(
     header = record.header
     is_cut = header.cut or cut is not None
     return Draft(
-        Kind.MOVED, origin + bytes(body if cut is None else cut), tuple(targets), time_us,
+        Kind.MOVED, origin + bytes(body if cut is None else cut), tuple(targets), header.time_us,
         grouped=header.grouped or is_cut, spread=header.spread, cut=is_cut,
     )  # fmt: skip
 

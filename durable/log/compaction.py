@@ -4,9 +4,9 @@
                                                        then nothing refers to it and it is freed
 
 Whoever applies records does the work. For each record of the segment that `Log.to_compact` names: ask which
-of its targets are still alive; wait for the budget; append `bodies.move(record, targets, record.header.time_us)`;
-wait until that is durable; refer to the new position, release the old one. In the end call `Log.free`; or
-`Log.put_off`, where it takes more than it was chosen for.
+of its targets are still alive; wait for the budget; append `bodies.move(record, targets)`; wait until that is
+durable; refer to the new position, release the old one. In the end call `Log.free`; or `Log.put_off`, where it
+takes more than it was chosen for.
 Acks, definitions and gaps are not moved: a snapshot has what they did.
 
 After a crash between the new record and the freeing, recovery sees both: the same lanes, the same

@@ -22,7 +22,7 @@ multiples of 8, from the segment header on:
               when this one was written
     32     8  epoch: of the leader who wrote it; rises by one at each start
     40     8  log position; a seal has that of the next record, all others count up by one
-    48     8  time in us since 1970, when it was appended
+    48     8  time in us since 1970, when it was appended; a moved record keeps the one it had
     56     4  0
     60     4  header checksum: CRC-32 of bytes [0, 60), started from CRC-32 of the store id
     64        targets: `count` pairs of u64: queue id, sequence of the first message in that queue;

@@ -113,7 +113,7 @@ def test_what_is_chosen_gains(records: list[tuple[int, int]], share_max: float) 
         return
     chosen = next(one for one in segments if one.first == choice.positions.start)
     moved = sum(
-        move(record, record.targets, 0).size_bytes
+        move(record, record.targets).size_bytes
         for record in log.records()
         if chosen.first <= record.position < chosen.end and records[record.position - 1][1]
     )

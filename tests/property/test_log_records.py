@@ -193,11 +193,12 @@ def test_a_gap_that_is_none_is_damage(body: bytes) -> None:
     st.sampled_from([Kind.PUBLISH, Kind.CAPTURE]),
     st.booleans(),
 )
-def test_a_record_moved_twice_remembers_its_first_place_and_kind(
+def test_a_record_moved_twice_keeps_its_time_and_first_place_and_kind(
     body: bytes, targets: list[Target], kind: Kind, grouped: bool
 ) -> None:
-    once = move(record(Draft(kind, body, targets, grouped=grouped)), targets, 0)
-    twice = move(record(once), targets[:1], 5)
+    once = move(record(Draft(kind, body, targets, 7, grouped=grouped)), targets)
+    twice = move(record(once), targets[:1])
+    assert once.time_us == twice.time_us == 7
     assert once.grouped == twice.grouped == grouped
     assert decode_moved(record(twice)) == (9, 1, body, kind)
     assert twice.targets == tuple(targets[:1])

@@ -148,7 +148,7 @@ def test_a_moved_record_is_encrypted_anew() -> None:
     volume = Volume()
     log = PlainLog(MemoryDisk(volume), encryption=encryption())
     log.write(DRAFTS[0])
-    log.write(move(log.records()[0], [Target(9, 4)], 5))
+    log.write(move(log.records()[0], [Target(9, 4)]))
     for records in (log.records(), PlainLog(again(volume), encryption=encryption()).records()):
         assert bytes(decode_moved(records[1]).body) == DRAFTS[0].body
         assert records[1].targets == ((9, 4),)

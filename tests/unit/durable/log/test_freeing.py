@@ -261,7 +261,7 @@ async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
             for position in chosen.positions:
                 if position in live:
                     (record,) = await log.read(position, 1)
-                    (new,) = await log.append([move(record, record.targets, 0)])
+                    (new,) = await log.append([move(record, record.targets)])
                     await log.durable(new)
                     log.refer(new, 1, record.header.total_bytes)
                     log.release(position, 1, record.header.total_bytes)

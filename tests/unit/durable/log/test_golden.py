@@ -164,7 +164,7 @@ def _plain_encrypted_moved(draft: Draft) -> tuple[Draft, Draft, Draft]:
     plain = written(draft)
     header = read_header(plain, 0, store_seed(STORE_ID))
     assert header is not None
-    moved = move(Record(header, plain[HEADER_BYTES:]), draft.targets, draft.time_us)
+    moved = move(Record(header, plain[HEADER_BYTES:]), draft.targets)
     return draft, CIPHER.encrypt(draft), moved
 
 
@@ -249,7 +249,7 @@ def test_an_enq_with_a_copy_of_its_ack(cipher: Cipher | None) -> None:
 
 def test_bodies() -> None:
     header = Header(b"MREC", 1, Kind.PUBLISH, 0, 72, 3, 0, 0, 0, 0, 3, 2**33, 0, 0, 0)
-    moved = move(Record(header, b"abc\0\0\0\0\0"), [Target(7, 100)], 0)
+    moved = move(Record(header, b"abc\0\0\0\0\0"), [Target(7, 100)])
     found = [
         encode_acks({7: [(1, 5), (9, 2**40)], 8: [(0, 1)]}),
         encode_definitions({"queue": "jobs", "id": 7}),

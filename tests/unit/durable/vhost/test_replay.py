@@ -282,7 +282,7 @@ def test_rebuilt_with_moved_records(
         if record.kind != Kind.PUBLISH:
             continue
         left = _cut(story, record) if cut else None
-        draft = move(record, record.targets, record.header.time_us, left)
+        draft = move(record, record.targets, left)
         store.records[store.end] = as_record(draft, store.end)
         if not twice:
             # Its publisher's table would be in a snapshot; here the original leaves its sequences.
@@ -476,7 +476,7 @@ def test_what_was_captured_needs_no_properties_of_ours() -> None:
     story.commit()
     position = story.store.end - 1
     captured = story.store.records[position]
-    (moved,) = story.store.append_nowait([move(captured, captured.targets, 0)])
+    (moved,) = story.store.append_nowait([move(captured, captured.targets)])
     story.commit()
     for gone, where in ((moved, position), (position, moved)):
         again = story.restarted([gone])

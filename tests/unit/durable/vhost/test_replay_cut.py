@@ -22,7 +22,7 @@ def test_what_compaction_has_cut_out_is_settled_whatever_became_of_its_acks(stan
     (position,) = story.store.append_nowait([draft])
     record = story.store.records[position]
     cut = without(body, [(0, 4), (5, 10)], captured=False)
-    (moved,) = story.store.append_nowait([move(record, record.targets, 5, cut)])
+    (moved,) = story.store.append_nowait([move(record, record.targets, cut)])
     story.commit()
     again = story.restarted([] if stands else [position])
     (lane,) = again.registry.queue("a").lanes

@@ -230,7 +230,7 @@ def test_the_offsets_of_lost_records_are_not_given_again(moved: bool) -> None:
     if moved:  # A copy stands behind what is lost, and was given before that.
         record = story.store.records[first]
         targets = [Target(*target) for target in record.targets]
-        story.store.append_nowait([move(record, targets, 0)])
+        story.store.append_nowait([move(record, targets)])
         story.commit()
     again = story.restarted([first + 1])
     assert stream_of(again).next == 2 + COUNT_MAX
