@@ -278,7 +278,6 @@ class Log:
         # What cannot be read today, or without its key, is no damage, which would be settled and freed.
         except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
-            self._tell()
             raise StoreFailed(str(self._committer.failure)) from error
         return records
 
@@ -435,7 +434,6 @@ class Log:
                 self._start(self._committer.again(trio.current_time()))
         else:
             self._fail("a commit failed", error)
-            self._tell()
 
     def _start(self, commit: Commit) -> None:
         self._commits.start(commit)
@@ -449,8 +447,10 @@ class Log:
             await self._space.wait()
 
     def _fail(self, what: str, error: Exception) -> None:
+        """Nothing is taken any more, and whoever waits hears of it."""
         self._committer.failed(f"{what}: {error}")
         logger.error("the store in %s has stopped: %s: %s", self._store.path, what, error)
+        self._tell()
 
     def _tell(self) -> None:
         """Wake whoever waits for what has just happened."""

@@ -28,7 +28,7 @@ async def make_ahead(
     Args:
         wanted: woken when there may be something to make.
         space: returns when there may be space again.
-        tell: called after each attempt, `fail` before that when the disk has failed.
+        tell: called after each attempt; `fail` instead, when the disk has failed.
     """
     committer, placer = store.committer, store.committer.placer
     while not committer.stopped:
@@ -38,7 +38,6 @@ async def make_ahead(
             made = number is not None and await _make_segment(store, call, number)
         except Exception as error:
             fail("making a segment failed", error)
-            tell()
             return
         if number is None:
             await wanted.wait()
