@@ -14,8 +14,7 @@ Definitions come in checked (`check()`). A call that raises has changed nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ..definitions import (
@@ -45,36 +44,21 @@ CACHED_QUEUES_MAX = 100
 """How many queues of a route are worth one more route in the cache: it is bounded in memory too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """Where a message goes: names of queues and streams, sorted. The same object for equal questions
-    until something changes, so what is looked up for one may be kept beside it."""
-
-    queues: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """What went with something: bindings, and exchanges that were declared `auto_delete`."""
-
-    bindings: tuple[BindingDefinition, ...] = ()
-    exchanges: tuple[ExchangeDefinition, ...] = ()
+Names = tuple[str, ...]
 
 
 class Router:
     """Exchanges, bindings and the names of queues and streams of one vhost."""
 
     def __init__(self) -> None:
-        self.generation = 0
-        """Moves with every change that may lead messages elsewhere."""
         self._queues: dict[str, None] = {}
         default = ExchangeDefinition(name=DEFAULT_EXCHANGE)
         self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, Queues(self._queues))}
         self._exchanges.update({name: Exchange(one) for name, one in BUILT_IN.items()})
         self._to: dict[tuple[str, bool], dict[Hashable, BindingDefinition]] = {}
         """By destination."""
-        self._cache: Cache[tuple[str, str | tuple[str, ...]], Routes] = Cache(
-            CACHED_ROUTES_MAX, lambda routes: 1 + len(routes.queues) // CACHED_QUEUES_MAX
+        self._cache: Cache[tuple[str, Names], Names] = Cache(
+            CACHED_ROUTES_MAX, lambda queues: 1 + len(queues) // CACHED_QUEUES_MAX
         )
         self._cached = self._cache.young.get
         self._needs: dict[str, bool] = {}
@@ -111,18 +95,15 @@ class Router:
 
     # Changes
 
-    def declare_exchange(self, definition: ExchangeDefinition) -> bool:
-        """Whether it is new.
-
+    def declare_exchange(self, definition: ExchangeDefinition) -> None:
+        """
         Raises:
             DefinitionConflict: there is one of that name with other settings.
             BuiltIn: that one is built in.
         """
-        if self.check_exchange(definition):
-            return False
-        self._exchanges[definition.name] = Exchange(definition)
-        self._changed()
-        return True
+        if not self.check_exchange(definition):
+            self._exchanges[definition.name] = Exchange(definition)
+            self._changed()
 
     def check_exchange(self, definition: ExchangeDefinition) -> bool:
         """Whether it is there already. Raises what `declare_exchange` would."""
@@ -133,19 +114,18 @@ class Router:
             raise DefinitionConflict(definition.kind, definition.name, differs)
         return there is not None
 
-    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
+    def delete_exchange(self, name: str) -> None:
         """Delete it with all bindings from and to it.
 
         Raises:
             UnknownExchange: there is none.
             BuiltIn: it cannot be deleted.
-            InUse: `if_unused`, and there are bindings from it.
         """
-        self.check_delete(name, if_unused=if_unused)
-        return self._remove([self._exchange(name)], [])
+        self.check_delete(name)
+        self._remove([self._exchange(name)], [])
 
     def check_delete(self, name: str, *, if_unused: bool = False) -> None:
-        """Raises what `delete_exchange` would."""
+        """Raises what `delete_exchange` would; InUse: `if_unused`, and there are bindings from it."""
         exchange = self._exchange(name)
         if name == DEFAULT_EXCHANGE or name in BUILT_IN:
             raise BuiltIn(name, "it cannot be deleted")
@@ -164,20 +144,17 @@ class Router:
         elif to.name not in self._queues:
             raise UnknownQueue(to.name, self._queues)
 
-    def bind(self, binding: BindingDefinition) -> bool:
-        """Whether it is new.
-
+    def bind(self, binding: BindingDefinition) -> None:
+        """
         Raises:
             UnknownExchange, UnknownQueue: one end does not exist.
             BuiltIn: one end is the default exchange.
         """
         self.check_bind(binding)
         to = destination_of(binding)
-        if not self._exchange(binding.exchange).bind(binding):
-            return False
-        self._to.setdefault(to, {})[binding.identity] = binding
-        self._changed()
-        return True
+        if self._exchange(binding.exchange).bind(binding):
+            self._to.setdefault(to, {})[binding.identity] = binding
+            self._changed()
 
     def has_binding(self, binding: BindingDefinition) -> bool:
         """Raises BuiltIn: one end is the default exchange."""
@@ -185,30 +162,27 @@ class Router:
         source = self._exchanges.get(binding.exchange)
         return source is not None and binding.identity in source.bindings
 
-    def unbind(self, binding: BindingDefinition) -> Removed:
+    def unbind(self, binding: BindingDefinition) -> None:
         """Take out a binding. When it is not there nothing happens: a client may ask twice.
 
         Raises:
             BuiltIn: one end is the default exchange.
         """
         check_bindable(binding)
-        return self._remove([], [(binding.identity, binding)])
+        self._remove([], [(binding.identity, binding)])
 
-    def add_queue(self, name: str) -> bool:
-        """A queue or stream exists; whether it is new."""
-        if name in self._queues:
-            return False
-        self._queues[name] = None
-        self._changed()
-        return True
-
-    def remove_queue(self, name: str) -> Removed:
-        """It is gone, with the bindings to it. Nothing happens if there is none."""
+    def add_queue(self, name: str) -> None:
+        """A queue or stream exists."""
         if name not in self._queues:
-            return Removed()
-        del self._queues[name]
-        self._changed()
-        return self._remove([], self._identified(Destination(name)))
+            self._queues[name] = None
+            self._changed()
+
+    def remove_queue(self, name: str) -> None:
+        """It is gone, with the bindings to it. Nothing happens if there is none."""
+        if name in self._queues:
+            del self._queues[name]
+            self._changed()
+            self._remove([], self._identified(Destination(name)))
 
     def extension(self) -> Extension:
         """For very many exchanges and bindings: see extension.py."""
@@ -234,44 +208,31 @@ class Router:
             needs = self._needs[exchange] = self._reaches_headers(self._exchange(exchange))
         return needs
 
-    def route(self, exchange: str, key: str, headers: Mapping[str, Any] | None = None) -> Routes:
-        """Where a message goes that is published to `exchange` with `key`.
+    def route(
+        self, exchange: str, keys: Names, headers: Mapping[str, Any] | None = None
+    ) -> Names:  # fmt: skip
+        """Queues and streams, sorted, that a message goes to which is published to `exchange`.
 
         Args:
+            keys: its own, CC and BCC. It goes wherever one of them leads, once; an alternate is asked
+                when none leads anywhere.
             headers: looked at only if `needs_headers(exchange)`; None is none.
         Raises:
             UnknownExchange: there is none.
         """
-        return self._cached((exchange, key)) or self._route(exchange, key, (key,), headers)
+        queues = self._cached((exchange, keys))
+        return self._route(exchange, keys, headers) if queues is None else queues
 
-    def routes_for(
-        self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any] | None = None
-    ) -> Routes:
-        """The same for a message with several keys: its own, CC and BCC.
-
-        It goes wherever one of them leads, once; an alternate is asked when none leads anywhere.
-        """
-        keys = tuple(keys)
-        return self._cached((exchange, keys)) or self._route(exchange, keys, keys, headers)
-
-    def _route(
-        self,
-        exchange: str,
-        asked: str | tuple[str, ...],
-        keys: tuple[str, ...],
-        headers: Mapping[str, Any] | None,
-    ) -> Routes:
+    def _route(self, exchange: str, keys: Names, headers: Mapping[str, Any] | None) -> Names:
         if self.needs_headers(exchange):
-            return Routes(self._find(exchange, keys, headers or NO_HEADERS))
-        routes = self._cache.get((exchange, asked))
-        if routes is None:
-            routes = Routes(self._find(exchange, keys, NO_HEADERS))
-            self._cache.put((exchange, asked), routes)
-        return routes
+            return self._find(exchange, keys, headers or NO_HEADERS)
+        queues = self._cache.get((exchange, keys))
+        if queues is None:
+            queues = self._find(exchange, keys, NO_HEADERS)
+            self._cache.put((exchange, keys), queues)
+        return queues
 
-    def _find(
-        self, exchange: str, keys: tuple[str, ...], headers: Mapping[str, Any]
-    ) -> tuple[str, ...]:
+    def _find(self, exchange: str, keys: Names, headers: Mapping[str, Any]) -> Names:
         queues: set[str] = set()
         ahead = [self._exchange(exchange)]
         seen = {exchange}
@@ -310,7 +271,7 @@ class Router:
             raise UnknownExchange(name, self._exchanges) from None
 
     def _changed(self) -> None:
-        self.generation += 1
+        """Messages may go elsewhere from now on."""
         self._cache.clear()
         self._needs.clear()
 
@@ -320,24 +281,20 @@ class Router:
 
     def _remove(
         self, exchanges: list[Exchange], bindings: list[tuple[Hashable, BindingDefinition]]
-    ) -> Removed:
+    ) -> None:
         """Remove these, and exchanges that were to go with their last binding, and so on.
 
         An identity takes longer to be made than all the rest of a binding to be removed.
         """
-        gone: list[ExchangeDefinition] = []
-        cut: list[BindingDefinition] = []
-        waiting = deque(bindings)
-        doomed = deque(exchanges)
+        waiting, doomed = deque(bindings), deque(exchanges)
+        changed = bool(exchanges)
         while doomed or waiting:
             if doomed:
                 exchange = doomed.popleft()
                 name = exchange.definition.name
-                gone.append(exchange.definition)
                 del self._exchanges[name]
                 for identity, binding in exchange.bindings.items():
                     self._forget(identity, binding)
-                cut += exchange.bindings.values()
                 waiting += self._identified(Destination(name, True))
                 continue
             identity, binding = waiting.popleft()
@@ -345,12 +302,11 @@ class Router:
             if source is None or not source.unbind(identity):
                 continue
             self._forget(identity, binding)
-            cut.append(binding)
+            changed = True
             if source.definition.auto_delete and not source.bindings:
                 doomed.append(source)
-        if gone or cut:
+        if changed:
             self._changed()
-        return Removed(tuple(cut), tuple(gone))
 
     def _forget(self, identity: Hashable, binding: BindingDefinition) -> None:
         to = binding.destination, binding.to_exchange  # As Destination, which is slower to make.

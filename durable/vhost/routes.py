@@ -34,8 +34,8 @@ def routed(router: Router, batch: Batch, properties: Properties) -> Sequence[Rou
         batch = readdressed(batch, batch.topic, properties._replace(bcc=()))
     columns = batch.message_headers() if router.needs_headers(exchange) else None
     if columns is None:
-        return (Routed(batch, router.routes_for(exchange, keys, None).queues),)
-    names = [router.routes_for(exchange, keys, _headers(raw)).queues for raw in columns]
+        return (Routed(batch, router.route(exchange, keys)),)
+    names = [router.route(exchange, keys, _headers(raw)) for raw in columns]
     at, found = batch.base_sequence, list[Routed]()
     for destinations, alike in groupby(names):
         end = at + len(list(alike))

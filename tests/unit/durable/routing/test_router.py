@@ -39,11 +39,11 @@ def link(source: str, to: str, key: str = "", **arguments: Any) -> BindingDefini
 
 def test_the_default_exchange_leads_to_the_queue_of_that_name() -> None:
     router = make()
-    assert router.route("", "p").queues == ("p",)
-    assert router.route("", "x").queues == ()
-    assert router.routes_for("", ["q", "p", "x", "q"]).queues == ("p", "q")
+    assert router.route("", ("p",)) == ("p",)
+    assert router.route("", ("x",)) == ()
+    assert router.route("", ("q", "p", "x", "q")) == ("p", "q")
     router.remove_queue("p")
-    assert router.route("", "p").queues == ()
+    assert router.route("", ("p",)) == ()
 
 
 @pytest.mark.parametrize("name", ["", *BUILT_IN])
@@ -60,8 +60,9 @@ def test_built_in_exchanges_cannot_be_deleted_or_changed(name: str) -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_exchanges_may_be_declared_as_they_are(name: str) -> None:
     router = make()
-    assert not router.declare_exchange(BUILT_IN[name])
-    assert router.bind(link(name, "p"))
+    assert router.check_exchange(BUILT_IN[name])
+    router.declare_exchange(BUILT_IN[name])
+    router.bind(link(name, "p"))
     assert router.definitions() == ((), (link(name, "p"),))
 
 
@@ -76,7 +77,7 @@ def test_nothing_is_bound_to_the_default_exchange() -> None:
 
 def test_declaring_again_says_what_differs() -> None:
     router = make("ex", type="topic")
-    assert not router.declare_exchange(ExchangeDefinition(name="ex", type="topic"))
+    router.declare_exchange(ExchangeDefinition(name="ex", type="topic"))
     with pytest.raises(DefinitionConflict) as caught:
         router.declare_exchange(ExchangeDefinition(name="ex", type="direct", alternate="x"))
     assert caught.value.differences == (
@@ -91,7 +92,7 @@ def test_exchanges_bound_in_a_circle_end() -> None:
         router.bind(binding)
     for binding in (link("e2", "p"), link("e3", "p"), link("e3", "q")):
         router.bind(binding)
-    assert [router.route(one, "").queues for one in ("e1", "e2", "e3")] == [("p", "q")] * 3
+    assert [router.route(one, ("",)) for one in ("e1", "e2", "e3")] == [("p", "q")] * 3
 
 
 def test_an_alternate_takes_what_no_binding_takes() -> None:
@@ -100,14 +101,14 @@ def test_an_alternate_takes_what_no_binding_takes() -> None:
     router.add_queue("q")
     router.declare_exchange(ExchangeDefinition(name="first", alternate="second"))
     router.declare_exchange(ExchangeDefinition(name="second", alternate="third"))
-    assert router.route("first", "k").queues == ()  # `third` does not exist yet.
+    assert router.route("first", ("k",)) == ()  # `third` does not exist yet.
     router.declare_exchange(ExchangeDefinition(name="third", type="fanout", alternate="first"))
-    assert router.route("first", "k").queues == ()  # And leads back.
+    assert router.route("first", ("k",)) == ()  # And leads back.
     router.bind(link("third", "q"))
     router.bind(link("first", "p", "k"))
-    assert router.route("first", "k").queues == ("p",)
-    assert router.route("first", "other").queues == ("q",)
-    assert router.routes_for("first", ["other", "k"]).queues == ("p",)
+    assert router.route("first", ("k",)) == ("p",)
+    assert router.route("first", ("other",)) == ("q",)
+    assert router.route("first", ("other", "k")) == ("p",)
 
 
 def test_an_exchange_that_passed_it_on_does_not_ask_its_alternate() -> None:
@@ -116,12 +117,12 @@ def test_an_exchange_that_passed_it_on_does_not_ask_its_alternate() -> None:
     router.declare_exchange(ExchangeDefinition(name="outer", type="fanout", alternate="amq.fanout"))
     router.bind(link("outer", "inner"))
     router.bind(link("amq.fanout", "p"))
-    assert router.route("outer", "k").queues == ()
+    assert router.route("outer", ("k",)) == ()
 
 
 def test_the_default_exchange_can_be_an_alternate() -> None:
     router = make("ex", alternate="")
-    assert router.route("ex", "p").queues == ("p",)
+    assert router.route("ex", ("p",)) == ("p",)
 
 
 def test_headers_are_needed_where_a_headers_exchange_can_be_reached() -> None:
@@ -133,9 +134,9 @@ def test_headers_are_needed_where_a_headers_exchange_can_be_reached() -> None:
     router.bind(link("amq.headers", "p", m=1))
     assert all(router.needs_headers(one) for one in ("e1", "e2", "e4"))
     assert not router.needs_headers("e3")
-    assert router.route("e4", "k", {"m": 1}).queues == ("p",)
-    assert router.route("e4", "k", {"m": 2}).queues == ()
-    assert router.route("e4", "k").queues == ()
+    assert router.route("e4", ("k",), {"m": 1}) == ("p",)
+    assert router.route("e4", ("k",), {"m": 2}) == ()
+    assert router.route("e4", ("k",)) == ()
     router.bind(link("e2", "amq.headers", "other"))
     router.unbind(link("e2", "amq.headers", "k"))
     assert router.needs_headers("e4")
@@ -150,18 +151,18 @@ def test_the_last_binding_takes_auto_delete_exchanges_with_it_and_so_on() -> Non
     router.bind(link("e1", "e2"))
     router.bind(link("e2", "p"))
     router.bind(link("e2", "q"))
-    assert not router.remove_queue("q").exchanges
-    removed = router.remove_queue("p")
-    assert removed.bindings == (link("e2", "p"), link("e1", "e2"))
-    assert [one.name for one in removed.exchanges] == ["e2", "e1"]
-    assert not router.has_exchange("e1")
-    assert router.remove_queue("p").bindings == ()
+    router.remove_queue("q")
+    assert [one.name for one in router.definitions()[0]] == ["e1", "e2"]
+    assert router.definitions()[1] == (link("e1", "e2"), link("e2", "p"))
+    router.remove_queue("p")
+    assert router.definitions() == ((), ())
+    router.remove_queue("p")
 
 
 def test_an_auto_delete_exchange_that_never_had_a_binding_stays() -> None:
     router = make("ex", auto_delete=True)
     router.remove_queue("p")
-    assert not router.unbind(link("ex", "q")).exchanges
+    router.unbind(link("ex", "q"))
     assert router.has_exchange("ex")
 
 
@@ -170,9 +171,11 @@ def test_delete_if_unused_looks_at_bindings_from_it() -> None:
     router.bind(link("ex", "p"))
     router.bind(link("other", "ex"))
     with pytest.raises(InUse, match="bindings from it: 1"):
-        router.delete_exchange("ex", if_unused=True)
+        router.check_delete("ex", if_unused=True)
     router.unbind(link("ex", "p"))
-    assert router.delete_exchange("ex", if_unused=True).bindings == (link("other", "ex"),)
+    router.check_delete("ex", if_unused=True)
+    router.delete_exchange("ex")
+    assert router.definitions()[1] == ()
     with pytest.raises(UnknownExchange):
         router.delete_exchange("ex")
 
@@ -181,7 +184,7 @@ def test_what_does_not_exist_is_named_with_what_is_near() -> None:
     router = make("orders", queues="")
     router.add_queue("invoices")
     with pytest.raises(UnknownExchange, match="did you mean 'orders'") as no_exchange:
-        router.route("order", "k")
+        router.route("order", ("k",))
     assert (no_exchange.value.name, no_exchange.value.nearest) == ("order", "orders")
     with pytest.raises(UnknownQueue, match="did you mean 'invoices'"):
         router.bind(BindingDefinition(exchange="orders", destination="invoice"))
@@ -201,7 +204,7 @@ def test_clients_may_not_publish_to_internal_exchanges() -> None:
         router.check_publish("none")
     router.bind(link("amq.fanout", "ex"))
     router.bind(link("ex", "p", "k"))
-    assert router.route("amq.fanout", "k").queues == ("p",)
+    assert router.route("amq.fanout", ("k",)) == ("p",)
 
 
 def test_a_route_is_found_once_and_again_after_any_change() -> None:
@@ -214,17 +217,17 @@ def test_a_route_is_found_once_and_again_after_any_change() -> None:
         lambda: router.remove_queue("z"),
         lambda: router.delete_exchange("e3"),
     ]
+    kept, asked = router._cache.young, ("e1", ("k",))
     for change in changes:
-        before, generation = router.route("e1", "k"), router.generation
-        assert router.route("e1", "k") is before
+        before = router.route(*asked)
+        assert router.route(*asked) is before is kept[asked]
         change()
-        assert router.generation > generation
-        assert router.route("e1", "k") is not before
-    generation = router.generation
+        assert not kept
+    router.route(*asked)
     router.unbind(link("e1", "p", "k"))
     router.remove_queue("z")
     router.add_queue("p")
-    assert router.generation == generation
+    assert asked in kept
 
 
 def test_what_does_not_depend_on_headers_only_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,9 +235,9 @@ def test_what_does_not_depend_on_headers_only_is_kept(monkeypatch: pytest.Monkey
     router = make()
     router.bind(link("amq.headers", "p", m=1))
     for number in range(100):
-        router.route("amq.headers", str(number), {"m": 1})
+        router.route("amq.headers", (str(number),), {"m": 1})
     assert len(router._cache) == 0
     for number in range(100):
-        router.route("amq.topic", str(number))
-        router.routes_for("amq.topic", [str(number), "cc"])
+        router.route("amq.topic", (str(number),))
+        router.route("amq.topic", (str(number), "cc"))
     assert 0 < len(router._cache) <= 10

@@ -80,7 +80,7 @@ def told(there: PlainVhost) -> dict[str, Any]:
         "to": {name: router.bindings_to(name) for name in (*registry.queues, *registry.streams)},
         "to exchanges": [router.bindings_to(name, is_exchange=True) for name in names],
         "routes": {
-            (name, key): router.route(name, key, {}).queues for name, key in product(names, KEYS)
+            (name, key): router.route(name, (key,), {}) for name, key in product(names, KEYS)
         },
         "captured": {
             topic: sorted(one.name for one in registry.captures.match(topic))
