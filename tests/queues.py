@@ -86,9 +86,8 @@ class Model:
     def has_credit(self, consumer: Consumer) -> bool:
         held = self.unacked_of(consumer)
         size = sum(one.size_bytes for one in held)
-        return consumer.no_ack or (
-            (not consumer.prefetch or len(held) < consumer.prefetch)
-            and (not consumer.prefetch_bytes or size < consumer.prefetch_bytes)
+        return (not consumer.prefetch or len(held) < consumer.prefetch) and (
+            not consumer.prefetch_bytes or size < consumer.prefetch_bytes
         )
 
     def goes(self, message: Message, reason: str) -> None:

@@ -40,19 +40,19 @@ class Consumer:
     """One who takes messages from one queue. Whoever delivers may set `paused` and both limits."""
 
     __slots__ = (
-        "_gone", "_tags", "_unacked", "active", "exclusive", "id", "leaving", "next_tag", "no_ack",
+        "_gone", "_tags", "_unacked", "active", "exclusive", "id", "leaving", "next_tag",
         "paused", "peeks", "prefetch", "prefetch_bytes", "priority", "unacked", "unacked_bytes",
     )  # fmt: skip
 
     def __init__(
         self, id: str, *, prefetch: int, prefetch_bytes: int, priority: int = 0,  # noqa: A002
-        exclusive: bool = False, no_ack: bool = False, peeks: bool = False,
+        exclusive: bool = False, peeks: bool = False,
     ) -> None:  # fmt: skip
-        self.id, self.priority, self.exclusive, self.no_ack = id, priority, exclusive, no_ack
+        self.id, self.priority, self.exclusive = id, priority, exclusive
         self.peeks = peeks
         """It only looks: whether a queue has lost its last consumer does not depend on it."""
         self.prefetch, self.prefetch_bytes = prefetch, prefetch_bytes
-        """How much may be unacked; 0 is no limit. Without acks neither counts."""
+        """How much may be unacked; 0 is no limit."""
         self.paused = False
         """It gets nothing for now, whatever its credit: its tunnel is full."""
         self.leaving = False
@@ -71,8 +71,6 @@ class Consumer:
         """How many messages and bytes it may get; none if either is 0."""
         if self.paused or self.leaving:
             return 0, 0
-        if self.no_ack:
-            return UNLIMITED, UNLIMITED
         count = self.prefetch - self.unacked if self.prefetch else UNLIMITED
         size = self.prefetch_bytes - self.unacked_bytes if self.prefetch_bytes else UNLIMITED
         return max(0, count), max(0, size)
@@ -81,11 +79,10 @@ class Consumer:
         """These messages are on their way to it; the first one's tag."""
         tag = self.next_tag
         self.next_tag = tag + count
-        if not self.no_ack:
-            self._tags.append(tag)
-            self._unacked.append(Unacked(tag, count, lane, first, run, size_bytes))
-            self.unacked += count
-            self.unacked_bytes += size_bytes
+        self._tags.append(tag)
+        self._unacked.append(Unacked(tag, count, lane, first, run, size_bytes))
+        self.unacked += count
+        self.unacked_bytes += size_bytes
         return tag
 
     def remove(self, start: int, end: int) -> list[Unacked]:

@@ -228,10 +228,7 @@ class Queue:
         run, first, count, returned, size = got
         tag = consumer.add(lane, first, count, run, size)
         self.counts.delivered += count
-        if consumer.no_ack:
-            lane.settle(first, first + count)
-        else:
-            self.unacked += count
+        self.unacked += count
         return Delivery(consumer, tag, lane, first, count, run, returned)
 
     def settle(self, consumer: Consumer, start_tag: int, end_tag: int, outcome: str) -> int:

@@ -61,7 +61,6 @@ def test_credit_is_what_prefetch_leaves() -> None:
     one.paused = True
     assert one.credit() == (0, 0)
     assert consumer().credit() == (UNLIMITED, UNLIMITED)
-    assert consumer(prefetch=1, no_ack=True).credit() == (UNLIMITED, UNLIMITED)
 
 
 def turns(consumers: Consumers, count: int) -> list[str]:

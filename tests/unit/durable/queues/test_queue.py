@@ -184,15 +184,6 @@ def test_expired_messages_are_not_delivered() -> None:
     assert story.queue.ready == 0
 
 
-def test_without_acks_messages_settle_as_they_are_taken() -> None:
-    story = Story()
-    story.consumer(no_ack=True, prefetch=1)
-    story.publish(3)
-    assert story.take() == [("c", 0, 0, 3)]
-    assert story.journal.settled == {0: [(0, 3)]}
-    assert (story.queue.unacked, story.queue.size_bytes) == (0, 0)
-
-
 def test_a_paused_consumer_and_a_limited_call_leave_the_rest() -> None:
     story = Story()
     consumer = story.consumer()

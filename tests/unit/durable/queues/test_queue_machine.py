@@ -157,7 +157,6 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         prefetch=st.sampled_from([0, 1, 2, 7]), prefetch_bytes=st.sampled_from([0, 0, 15, 50]),
         priority=st.sampled_from([0, 0, 5]), exclusive=st.sampled_from([False] * 6 + [True]),
-        no_ack=st.sampled_from([False] * 4 + [True]),
     )  # fmt: skip
     def subscribe(self, exclusive: bool, **options: Any) -> None:
         self.consumers_ever += 1
@@ -195,7 +194,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(deliveries_max=st.sampled_from([1, 2, 1000, 1000]))
     def take(self, deliveries_max: int) -> None:
         if not self.consumers:  # One at least: hypothesis leaves out some rules each time.
-            self.subscribe(exclusive=False, prefetch=7, prefetch_bytes=0, priority=0, no_ack=False)
+            self.subscribe(exclusive=False, prefetch=7, prefetch_bytes=0, priority=0)
         deliveries = self.queue.take(self.now_us, deliveries_max)
         for one in deliveries:
             self.model.expire(self.now_us)
@@ -233,10 +232,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert model.has_credit(consumer), "within the prefetch"
             held = sum(other.size_bytes for other in model.unacked_of(consumer)) + one.size_bytes
             limit = consumer.prefetch_bytes
-            assert at == 0 or not limit or consumer.no_ack or held <= limit
+            assert at == 0 or not limit or held <= limit
             one.state, one.consumer, one.tag = UNACKED, consumer, got.tag + at
-            if consumer.no_ack:
-                one.state, one.consumer = SETTLED, None
 
     @precondition(lambda self: self.consumers)
     @rule(
