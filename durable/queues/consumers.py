@@ -40,7 +40,7 @@ class Consumer:
     """One who takes messages from one queue. Whoever delivers may set `paused` and both limits."""
 
     __slots__ = (
-        "_gone", "_tags", "_unacked", "active", "exclusive", "id", "leaving", "next_tag",
+        "_gone", "_tags", "_unacked", "exclusive", "id", "leaving", "next_tag",
         "paused", "peeks", "prefetch", "prefetch_bytes", "priority", "unacked", "unacked_bytes",
     )  # fmt: skip
 
@@ -57,8 +57,6 @@ class Consumer:
         """It gets nothing for now, whatever its credit: its tunnel is full."""
         self.leaving = False
         """It gets nothing any more."""
-        self.active = False
-        """Whether it gets messages; of a queue with a single active consumer one does."""
         self.next_tag = self.unacked = self.unacked_bytes = 0
         self._tags: list[int] = []
         self._unacked: list[Unacked] = []
@@ -131,11 +129,12 @@ class Consumer:
 class Consumers:
     """Of one queue, by priority, and in turn among equals."""
 
-    __slots__ = ("_active", "_count", "_groups", "_single")
+    __slots__ = ("_count", "_groups", "_single", "active")
 
     def __init__(self, *, single_active: bool) -> None:
         self._single = single_active
-        self._active: Consumer | None = None  # The single one, if it has to be one.
+        self.active: Consumer | None = None
+        """The one that gets messages, where only one may."""
         self._groups: dict[int, deque[Consumer]] = {}  # The highest priority first.
         self._count = 0
 
@@ -155,26 +154,19 @@ class Consumers:
         else:
             self._groups[consumer.priority] = deque([consumer])
             self._groups = dict(sorted(self._groups.items(), reverse=True))
-        consumer.active = not (self._single and self._count)
-        if self._single and consumer.active:
-            self._active = consumer
+        if self._single and self.active is None:
+            self.active = consumer
         self._count += 1
 
-    def remove(self, consumer: Consumer) -> bool:
-        """Whether it was there. Of those who waited for a single active one the next takes over."""
-        group = self._groups.get(consumer.priority)
-        if group is None or consumer not in group:
-            return False
+    def remove(self, consumer: Consumer) -> None:
+        """One that was added. Of those who waited for a single active one the next takes over."""
+        group = self._groups[consumer.priority]
         group.remove(consumer)
         self._count -= 1
         if not group:
             del self._groups[consumer.priority]
-        if consumer is self._active:
-            self._active = next(iter(self), None)
-            if self._active is not None:
-                self._active.active = True
-        consumer.active = False
-        return True
+        if consumer is self.active:
+            self.active = next(iter(self), None)
 
     def share(self, ready: int) -> int:
         """Of so many messages, what each gets of them at once, where several wait for some."""
@@ -185,9 +177,9 @@ class Consumers:
 
     def next(self) -> tuple[Consumer, int, int] | None:
         """Who gets the next messages, how many and how many bytes at most."""
-        if self._single:
-            count, size = self._active.credit() if self._active is not None else (0, 0)
-            return (self._active, count, size) if self._active and count and size else None
+        if self.active is not None:
+            count, size = self.active.credit()
+            return (self.active, count, size) if count and size else None
         for group in self._groups.values():
             for _ in range(len(group)):
                 consumer = group[0]

@@ -274,8 +274,10 @@ class Driving(RuleBasedStateMachine):
             assert there.size_bytes == sum(one.size_bytes for one in left)
             assert (there in self.hosted.endings) == (queue.ending is not None)
             assert there.idle_since_us() == (None if queue.consumers else queue.used_us)
+            single = queue.definition.single_active_consumer
             for one in queue.consumers:
-                assert one.consumer.active == queue.is_active(one)
+                active = there.consumers.active if single else one.consumer
+                assert (one.consumer is active) == queue.is_active(one)
             counted = there.counts
             moved = {"published": counted.published, "delivered": counted.delivered}
             moved |= {"acked": counted.acked, **counted.dropped}

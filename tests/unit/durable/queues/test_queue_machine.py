@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
             else:
                 self.model.release(one)
         self.model.drop_head()
-        assert not consumer.active
+        assert consumer not in [*self.queue.consumers]
         self.used_us = self.now_us
 
     @rule()
@@ -205,7 +205,12 @@ class QueueMachine(RuleBasedStateMachine):
             assert not self.model.those(READY) or not self.hungry(), "nobody waits for nothing"
 
     def hungry(self) -> list[Consumer]:
-        return [one for one in self.consumers if one.active and self.model.has_credit(one)]
+        return [one for one in self.active() if self.model.has_credit(one)]
+
+    def active(self) -> list[Consumer]:
+        single = self.model.definition.single_active_consumer
+        active = self.queue.consumers.active
+        return [one for one in self.consumers if one is active or not single]
 
     def check_turn(self, consumer: Consumer) -> None:
         """The highest priority, and of those who have it the first who takes more; the others who were
@@ -391,7 +396,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert consumer.unacked == len(model.unacked_of(consumer))
         assert queue.counts.dropped == model.dropped
         assert len(queue.consumers) == len(self.consumers)
-        active = sum(one.active for one in self.consumers)
+        active = len(self.active())
         single = model.definition.single_active_consumer
         assert active == (min(1, len(self.consumers)) if single else len(self.consumers))
         self.check_the_dead()
