@@ -22,7 +22,6 @@ from .consumers import Consumer, Consumers
 from .counts import Counts
 from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNREADABLE, Dead, Journal
 from .lane import UNLIMITED, Lane
-from .runs import Run
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
 RELEASE = "release"
@@ -32,14 +31,13 @@ LOST = "lost"
 
 
 class Delivery(NamedTuple):
-    """Messages [first, first + count) of `run` for `consumer`, under the tags from `tag` on."""
+    """Messages [first, first + count), all of one run, for `consumer`, under the tags from `tag` on."""
 
     consumer: Consumer
     tag: int
     lane: Lane
     first: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
-    run: Run
     returned: int
     """How often all of them came back; redelivered if that is not 0."""
 
@@ -208,9 +206,7 @@ class Queue:
         while len(deliveries) < deliveries_max:
             if self._expires:
                 self.expire(now_us)
-            lane = self._ready_lane()
-            turn = self.consumers.next() if lane is not None else None
-            if lane is None or turn is None:
+            if (lane := self._ready_lane()) is None or (turn := self.consumers.next()) is None:
                 break
             consumer, count, size_bytes = turn
             deliveries.append(self._deliver(lane, consumer, min(count, share), size_bytes))
@@ -229,7 +225,7 @@ class Queue:
         tag = consumer.add(lane, first, count, run, size)
         self.counts.delivered += count
         self.unacked += count
-        return Delivery(consumer, tag, lane, first, count, run, returned)
+        return Delivery(consumer, tag, lane, first, count, returned)
 
     def settle(self, consumer: Consumer, start_tag: int, end_tag: int, outcome: str) -> int:
         """What became of these; how many were unacked. Unknown tags and settled ones are skipped."""
