@@ -45,32 +45,20 @@ class Journal:
         self.dead: list[Dead] = []
 
     def __bool__(self) -> bool:
-        return bool(self.settled or self.returned or self.released or self.dead)
-
-    def take(self) -> Journal:
-        """All that has gathered; from now on it gathers anew."""
-        taken = Journal()
-        for name in self.__slots__:
-            mine, empty = getattr(self, name), getattr(taken, name)
-            setattr(taken, name, mine)
-            setattr(self, name, empty)
-        return taken
-
-    def take_logged(self) -> Journal:
-        """As `take`, but the dead stay: they are somebody else's work."""
-        dead = self.take_dead()
-        taken = self.take()
-        self.dead = dead
-        return taken
+        """Whether there is anything to be written down, or released; the dead are somebody else's work."""
+        return bool(self.settled or self.returned or self.released)
 
     def take_settled(self) -> tuple[dict[int, Spans], dict[int, Spans]]:
-        """What has been settled, and what came back; the rest stays."""
+        """What has been settled, and what came back."""
         taken = self.settled, self.returned
         self.settled, self.returned = {}, {}
         return taken
 
+    def take_released(self) -> list[Records | Block]:
+        released, self.released = self.released, []
+        return released
+
     def take_dead(self) -> list[Dead]:
-        """Those that have gathered, for whoever buries them."""
         dead, self.dead = self.dead, []
         return dead
 

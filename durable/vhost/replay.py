@@ -209,7 +209,7 @@ class Replay:
         self._settle_down()
         self._count_nowhere()
         self._pass_over(gaps)
-        registry.journal.take()  # The log knows all of it.
+        registry.journal.take_released()  # The log has not been told of any of it.
         for queue in registry.queues.values():
             queue.recovered(now_us)
         for lane in registry.lanes.values():

@@ -107,6 +107,7 @@ class Settling:
         """A snapshot up to this log position says all that was settled, and came back, so far: what the log
         had no room for is not needed any more."""
         self._unappended.clear()
+        self._journal.take_settled()
         self.last_position, self.refusal = position, None
         self._note_flush()
 
@@ -114,7 +115,7 @@ class Settling:
         self._flushes += 1
         self._wanted, self._tally = False, None
         self._flushed.append((self._flushes, self.last_position))
-        released = self._journal.take_logged().released
+        released = self._journal.take_released()
         if released:
             # Also behind the deletion of a queue, which stands in a record of its own.
             self._releases.append((self._store.end - 1, released))
@@ -154,7 +155,7 @@ class Settling:
             self.appended_bytes += self._unappended.popleft().size_bytes
 
     def _release_held(self) -> None:
-        for one in self._held.take_logged().released:
+        for one in self._held.take_released():
             for records in (one,) if isinstance(one, Records) else one.each():
                 for position in records.positions:
                     self._bodies.release(position)

@@ -39,9 +39,16 @@ def test_it_is_taken_once() -> None:
     assert not journal
     journal.note_settled(1, 0, 3)
     journal.released.append(Records(range(1, 2), 3, 9))
-    taken = journal.take()
-    assert taken
-    assert (taken.settled, taken.released) == ({1: [(0, 3)]}, [Records(range(1, 2), 3, 9)])
+    journal.note_returned(1, 5, 6)
+    journal.note_dead("orders", 1, 4, 5, EXPIRED)
+    assert journal
+    settled, returned = journal.take_settled()
+    assert (settled, returned) == ({1: [(0, 3)]}, {1: [(5, 6)]})
+    assert journal
+    assert journal.take_released() == [Records(range(1, 2), 3, 9)]
     assert not journal
+    assert journal.take_dead() == [Dead("orders", 1, 4, 5, EXPIRED)]
     journal.note_settled(1, 3, 4)
-    assert taken.settled == {1: [(0, 3)]}
+    assert settled == {1: [(0, 3)]}
+    assert journal.take_settled() == ({1: [(3, 4)]}, {})
+    assert (journal.take_released(), journal.take_dead()) == ([], [])

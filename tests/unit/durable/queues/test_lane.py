@@ -132,12 +132,12 @@ class LaneMachine(RuleBasedStateMachine):
         self.change(self.model.those("out"), "ready")
 
     def collect(self) -> None:
-        taken = self.journal.take()
-        written = [at for span in taken.settled.get(9, []) for at in range(*span)]
+        settled, _ = self.journal.take_settled()
+        written = [at for span in settled.get(9, []) for at in range(*span)]
         assert len(written) == len(set(written))
         assert set(written) == self.settled, "each settlement is written once"
         self.settled.clear()
-        released = positions_of(taken.released)
+        released = positions_of(self.journal.take_released())
         assert self.released.isdisjoint(released)
         assert len(released) == len(set(released)), "each run is released once"
         self.released.update(released)

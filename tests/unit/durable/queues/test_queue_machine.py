@@ -90,8 +90,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.consumers: list[Consumer] = []
         self.turns: list[Consumer] = []  # Whose turn is next.
         self.graves: list[Dead] = []
-        taken = self.journal.take()
-        assert (taken.settled, taken.returned, taken.dead) == ({}, {}, []), "the log has it all"
+        journal = self.journal
+        journal.take_released()
+        assert (journal.settled, journal.returned, journal.dead) == ({}, {}, []), (
+            "the log has it all"
+        )
 
     def left(self) -> list[Message]:
         return [one for one in self.model.messages if one.state != SETTLED]
@@ -309,8 +312,11 @@ class QueueMachine(RuleBasedStateMachine):
         for consumer in self.consumers:
             self.queue.settle(consumer, 0, consumer.next_tag, outcome)
             self.queue.unsubscribe(consumer, self.now_us)
-        taken = self.journal.take()
-        assert (taken.settled, taken.returned, taken.dead) == ({}, {}, []), "no concern of the log"
+        journal = self.journal
+        journal.take_released()
+        assert (journal.settled, journal.returned, journal.dead) == ({}, {}, []), (
+            "no concern of the log"
+        )
         self.log, self.checkpoint = [], (0, [])
         self.announced.clear()
         self.model.messages.clear()
@@ -334,11 +340,12 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.messages)
     @rule()
     def flush(self) -> None:
-        taken = self.journal.take()
-        self.graves += taken.dead
-        for lane_id, ranges in taken.returned.items():
+        self.graves += self.journal.take_dead()
+        self.journal.take_released()
+        settled, returned = self.journal.take_settled()
+        for lane_id, ranges in returned.items():
             self.log.append(("returned", lane_id - LANE_ID, ranges))
-        for lane_id, ranges in taken.settled.items():
+        for lane_id, ranges in settled.items():
             self.log.append(("settled", lane_id - LANE_ID, ranges))
         for one in self.model.messages:
             one.settled_in_log = one.state == SETTLED
