@@ -395,7 +395,7 @@ class Hosted:
             return
         if len(self._unreadable) < UNREADABLE_MAX:
             self._unreadable.add(record)
-        count = run.count - lane.settled.count(run.first, run.first + run.count)
+        count = lane.settled.count_unsettled(run.first, run.first + run.count)
         self.lost += count
         logger.error(
             "%d messages of lane %d cannot be read: log position %d is damaged or gone",

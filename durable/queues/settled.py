@@ -49,13 +49,6 @@ class Settled:
         if end > self.end:
             self.end = end
 
-    def skip_to(self, sequence: int) -> None:
-        """There is nothing unsettled before `sequence`."""
-        self.add(0, sequence)
-
-    def contains(self, sequence: int) -> bool:
-        return self._edge(sequence, False, sequence + 1) > sequence
-
     def all(self, start: int, end: int) -> bool:
         return end <= self.low or self._edge(start, False, end) >= end
 
@@ -73,9 +66,9 @@ class Settled:
             yield start, edge
             start = edge
 
-    def count(self, start: int, end: int) -> int:
-        """How many in [start, end) are settled."""
-        return max(0, end - start) - sum(high - low for low, high in self.unsettled(start, end))
+    def count_unsettled(self, start: int, end: int) -> int:
+        """How many in [start, end) are not settled."""
+        return sum(high - low for low, high in self.unsettled(start, end))
 
     def _edge(self, at: int, settled: bool, end: int) -> int:
         """The first sequence from `at` on that is settled, or that is not; or `end`."""

@@ -22,6 +22,7 @@ from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
 from ..queues.block import Pieces
 from ..queues.lane import IN_ORDER_BYTES, Lane, settled_in
+from .recovering import settle_known
 from .registry import Registry
 
 Look = tuple[tuple[int, ...], ...]
@@ -204,8 +205,7 @@ def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int,
         lane, settled = registry.lane(lane_id), settled_in(data)
         unsettled = lane.settled.unsettled(0, settled.end)
         found = [piece for start, end in unsettled for piece in settled.ranges(start, end)]
-        for start, end in found:
-            lane.settle(start, end, known=True)
+        settle_known(lane, found)
         if found:
             new[lane_id] = found
     return new

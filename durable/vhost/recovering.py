@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from operator import itemgetter
 
 from ..queues.arrivals import Arrivals
 from ..queues.block import LIMIT
 from ..queues.lane import Lane
-from ..queues.settled import Settled
 
 FIELDS = 6
 """Numbers per run: first, count, position, size, time, when it expires (0: never)."""
@@ -89,7 +88,7 @@ class Recovering:
             if first < lane.index.end:  # Moved: the same run, standing elsewhere by now.
                 self._move(first, position)
                 continue
-            self.missing += unsettled(lane, lane.index.end, first)
+            self.missing += lane.settled.count_unsettled(lane.index.end, first)
             lane.enqueue(first, count, position, size, time_us, expires_us or None)
         self._waiting = []
 
@@ -98,12 +97,7 @@ def _runs(row: array[int]) -> Iterator[tuple[int, ...]]:
     return zip(*[iter(row)] * FIELDS, strict=True)
 
 
-def unsettled(lane: Lane, start: int, end: int) -> int:
-    """How many of these messages are not known to be settled."""
-    return sum(high - low for low, high in lane.settled.unsettled(start, end))
-
-
-def settle_as(lane: Lane, settled: Settled) -> None:
-    """What a snapshot says is settled in it."""
-    for start, end in settled.ranges(0, settled.end):
+def settle_known(lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
+    """So the log says, or a checkpoint."""
+    for start, end in ranges:
         lane.settle(start, end, known=True)

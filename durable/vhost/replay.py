@@ -31,14 +31,13 @@ from ..log.series import Series
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
 from ..queues.expiries import expiry_us
-from ..queues.lane import Lane
 from ..queues.runs import Records
 from .changes import Change
 from .columns import read_acks, read_messages
 from .cutting import cut_out
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
-from .recovering import Recovering, unsettled
+from .recovering import Recovering, settle_known
 from .registry import Gap as Uncaptured
 from .registry import Registry
 from .snapshot import Snapshots
@@ -98,7 +97,7 @@ class Replay:
             first = begin.get(lane_id)
             if first is not None:
                 ranges = [(start, min(end, first)) for start, end in ranges if start < first]
-            _settle(self.registry.lane(lane_id), ranges)
+            settle_known(self.registry.lane(lane_id), ranges)
         for one in () if messages is None else messages.published():
             self.publishers.recovered(*one)
         for lane_id, some in arrivals:
@@ -107,7 +106,7 @@ class Replay:
         for lane_id, first in begin.items():
             ranges = settled.get(lane_id, [])
             after = [(max(start, first), end) for start, end in ranges if end > first]
-            _settle(self.registry.lane(lane_id), after)
+            settle_known(self.registry.lane(lane_id), after)
 
     def _record(self, record: Record) -> None:
         position = record[0].position
@@ -184,7 +183,7 @@ class Replay:
 
     def _count_nowhere(self) -> None:
         for lane in self.registry.lanes.values():
-            count = unsettled(lane, lane.index.end, lane.next)
+            count = lane.settled.count_unsettled(lane.index.end, lane.next)
             if lane.id in self._recovering:
                 count += self._recovering[lane.id].missing
             if count:
@@ -299,7 +298,7 @@ class Replay:
             if given_at == position or given_at > self._given.get(lane_id, 0):
                 self._given[lane_id] = given_at
             if gone:
-                _settle(recovering.lane, [(at + start, at + end) for start, end in gone])
+                settle_known(recovering.lane, [(at + start, at + end) for start, end in gone])
 
     def _lane(self, lane_id: int) -> Recovering:
         """To be called once for each, when something of it comes for the first time."""
@@ -314,16 +313,11 @@ class Replay:
                 continue
             lane = self.registry.lane(lane_id)
             if what in (What.SETTLED, What.MOVED_ON):
-                _settle(lane, ranges)
+                settle_known(lane, ranges)
             elif what == What.RETURNED and record.position > self._snapshots.returns.get(
                 lane_id, 0
             ):
                 lane.apply_returned(ranges)
-
-
-def _settle(lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
-    for start, end in ranges:
-        lane.settle(start, end, known=True)
 
 
 def _within(records: Records | Block, part: Gap) -> Iterator[tuple[int, int]]:

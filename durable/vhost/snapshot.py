@@ -26,7 +26,7 @@ from ..turns import some_at_once
 from . import changes
 from .changes import Change
 from .publishers import Publishers
-from .recovering import settle_as
+from .recovering import settle_known
 from .registry import TRANSIENT, Gap, Registry
 
 PUBLISHERS, GAPS = "publishers", "gaps"
@@ -93,7 +93,8 @@ class Snapshots:
                 lane = self._registry.lane(lane_id)
                 lane.next = max(lane.next, following)
                 self._given[lane_id] = position
-                settle_as(lane, Settled.decode(settled))
+                found = Settled.decode(settled)
+                settle_known(lane, found.ranges(0, found.end))
         elif word == RETURNS:
             for lane_id, end, ranges in change[1]:
                 if self.returns.get(lane_id, 0) < position:  # Else more is known already.
@@ -221,7 +222,7 @@ class _Lanes:
         settled = lane.settled.encode()
         if len(settled) > SETTLED_BYTES_MAX and not self._alone:
             low = Settled()
-            low.skip_to(lane.settled.low)
+            low.add(0, lane.settled.low)
             settled = low.encode()
         return [lane.id, lane.next, settled]
 
