@@ -56,7 +56,7 @@ class Client:
             self.next = batches[-1].next_sequence
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
         await hosted.log.with_room(
-            lambda: hosted.vhost.publish(publisher, batches, anybody, hosted.clock.now_us())
+            lambda: hosted.vhost.intake.publish(publisher, batches, anybody, hosted.clock.now_us())
         )
         await hosted.log.durable(hosted.log.end - 1)
 

@@ -155,7 +155,7 @@ class Hosted:
         durable = settling.durable
         durable_end = self.log.durable_end
         # First: a publisher that waits for its confirm does not wait for what comes of it here as well.
-        for publisher in self.vhost.decided(durable_end):
+        for publisher in self.vhost.intake.decided(durable_end):
             session = self._publishers.get(publisher.id)
             if session is not None:
                 session.confirm()
@@ -178,7 +178,7 @@ class Hosted:
 
     def _deliver(self, now_us: int) -> None:
         busy, left = self._busy, DELIVERIES_AT_ONCE
-        busy.update(dict.fromkeys(self.vhost.arrived()))
+        busy.update(dict.fromkeys(self.vhost.intake.arrived()))
         while busy and left > 0:
             queue, _ = busy.popitem(last=False)
             by_consumer: dict[Consumer, list[Delivery]] = {}

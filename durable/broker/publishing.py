@@ -227,18 +227,19 @@ class _Session:
             DurableError: this publisher has ended.
         """
         hosted, publisher = self._hosted, self._publisher
+        intake = hosted.vhost.intake
         hosted.vhost.publishers.check_current(publisher)
         try:
-            refusals = hosted.vhost.publish(
+            refusals = intake.publish(
                 publisher, batches, self._peer.may_publish, hosted.clock.now_us()
             )
         except StoreFull as error:
-            refusals = hosted.vhost.refuse(publisher, batches, error)
+            refusals = intake.refuse(publisher, batches, error)
         except TooLarge as error:
             if len(batches) > 1 or batches[0].count > 1:
                 raise
             too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
-            refusals = hosted.vhost.refuse(publisher, batches, too_large)
+            refusals = intake.refuse(publisher, batches, too_large)
         self._refusals += map(self._peer.as_told, refusals)
         if batches:
             self._received = max(self._received, batches[-1].next_sequence)
@@ -248,7 +249,7 @@ class _Session:
         if failure is not None and publisher.confirmed < self._received:
             # Nothing raised: all of it was appended before that, and came again. It is never durable.
             self.fail(StoreFailed(failure))
-        if hosted.vhost.has_arrived:  # In memory only. What is logged arrives with its commit.
+        if intake.has_arrived:  # In memory only. What is logged arrives with its commit.
             hosted.wake()
 
     @ends_with_tunnel

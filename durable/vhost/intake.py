@@ -270,6 +270,7 @@ class Intake:
 
     @property
     def has_arrived(self) -> bool:
+        """Whether `arrived` names any."""
         return bool(self._arrived)
 
     def arrived(self) -> list[Queue]:

@@ -2,7 +2,8 @@
 
     publish ──> append ... committed ──> ready ──take──> deliveries ... settle ──> flush ──> append
 
-The shell calls in, then asks who has `arrived`: queues that may have something to deliver.
+The shell calls in, here or where it belongs (`intake`, `settling`), then asks who has `arrived`: queues that
+may have something to deliver.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from mesh.protocol.batch import Batch
 
-from ..errors import DurableError, StoreFull
+from ..errors import StoreFull
 from ..log.bodies import (
     RANGE,
     Missed,
@@ -22,7 +23,6 @@ from ..log.bodies import (
     gap_draft,
 )
 from ..log.record import Draft, Kind
-from ..protocol.parts import Refusal
 from ..queues.journal import Dead
 from ..queues.lane import Lane
 from ..queues.queue import Queue
@@ -30,8 +30,8 @@ from .addition import Addition
 from .bodies import Bodies
 from .changes import CURSOR, QUEUE, Change
 from .deadletters import dead_letter, part_of
-from .intake import Allowed, Intake
-from .publishers import Publisher, Publishers
+from .intake import Intake
+from .publishers import Publishers
 from .registry import Gap, Registry
 from .settling import Settling
 from .snapshot import Snapshot
@@ -95,18 +95,6 @@ class Vhost:
         addition.make_so(now_us)
         return position
 
-    def publish(
-        self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
-    ) -> list[Refusal]:
-        """See Intake.publish."""
-        return self.intake.publish(publisher, batches, allowed, now_us)
-
-    def refuse(
-        self, publisher: Publisher, batches: Sequence[Batch], error: DurableError
-    ) -> list[Refusal]:
-        """See Intake.refuse."""
-        return self.intake.refuse(publisher, batches, error)
-
     def capture(self, batch: Batch, lost: int, now_us: int) -> None:
         """Store what was published on the mesh, `lost` messages after what came before it.
 
@@ -135,10 +123,6 @@ class Vhost:
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
         self.registry.note_gap(gap)
 
-    def decided(self, end: int) -> list[Publisher]:
-        """See Intake.decided."""
-        return self.intake.decided(end)
-
     def committed(self, end: int, now_us: int) -> None:
         """All log positions before `end` are durable: what was stored there has arrived."""
         while self._burying and self._burying[0][0] < end:
@@ -158,15 +142,6 @@ class Vhost:
     def take_dead(self) -> list[Dead]:
         """Messages to be dead-lettered: `bury` each."""
         return self.registry.journal.take_dead() + self.registry.held_journal.take_dead()
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether there are queues that have got messages since."""
-        return self.intake.has_arrived
-
-    def arrived(self) -> list[Queue]:
-        """Queues that have got messages since this was asked last."""
-        return self.intake.arrived()
 
     def bury(
         self, dead: Dead, batches: Iterable[tuple[Batch, int]], now_us: int, *, brief: bool = False

@@ -66,7 +66,9 @@ class Client:
         batch = make_batch(self.next, payloads, key=key)
         self.next = batch.next_sequence
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        await hosted.log.with_room(lambda: hosted.vhost.publish(publisher, [batch], anybody, 0))
+        await hosted.log.with_room(
+            lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, 0)
+        )
         await hosted.log.durable(hosted.log.end - 1)
 
     async def roll(self, hosted: Hosted, done: Callable[[], bool]) -> None:

@@ -135,7 +135,7 @@ class Client:
             now_us = hosted.clock.now_us()
             with trio.CancelScope(shield=True):  # Else one that waits for room would be left out.
                 await hosted.log.with_room(
-                    partial(hosted.vhost.publish, publisher, [batch], anybody, now_us)
+                    partial(hosted.vhost.intake.publish, publisher, [batch], anybody, now_us)
                 )
             hosted.wake()
             for _ in range(3):

@@ -178,7 +178,7 @@ class Client:
     async def send(self, hosted: Hosted, batch: Any) -> None:
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
         await hosted.log.with_room(
-            lambda: hosted.vhost.publish(publisher, [batch], anybody, hosted.clock.now_us())
+            lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, hosted.clock.now_us())
         )
         hosted.wake()
         await hosted.log.durable(hosted.log.end - 1)

@@ -50,7 +50,7 @@ async def make(hosted: Hosted, *change: Any) -> None:
 
 async def publish(hosted: Hosted, batch: Batch) -> None:
     publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-    await hosted.log.with_room(lambda: hosted.vhost.publish(publisher, [batch], anybody, 0))
+    await hosted.log.with_room(lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, 0))
     while publisher.confirmed < batch.next_sequence:
         await hosted.stored.wait()
 

@@ -73,7 +73,7 @@ class Using(Declaring):
         ]
         self.model.end = self.log.end
         refused = self.model.publish(name, parts, mandatory=mandatory)
-        refusals = self.vhost.publish(there, batches, anybody, self.model.now_us)
+        refusals = self.vhost.intake.publish(there, batches, anybody, self.model.now_us)
         assert sum(one.count for one in refusals) == refused
         assert self.model.end == self.log.end
 

@@ -27,7 +27,7 @@ def vhost(*names: str) -> PlainVhost:
         lanes = one.registry.new_lanes(definition)
         one.change([changes.QUEUE, lanes, to_plain(definition)])
         batch = make_batch(3 * number, [b"x"] * 3, key=name)
-        one.vhost.publish(publisher, [batch], anybody, 0)
+        one.vhost.intake.publish(publisher, [batch], anybody, 0)
     one.commit()
     return one
 

@@ -28,7 +28,7 @@ def test_sequences_count_on_and_nothing_is_ready_before_it_is_durable() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     for batch in (make_batch(0, [b"a", b"b"]), make_batch(2, [b"c"])):
-        assert one.vhost.publish(publisher, [batch], anybody, 0) == []
+        assert one.vhost.intake.publish(publisher, [batch], anybody, 0) == []
     queue = one.registry.queue("q")
     assert (queue.ready, publisher.confirmed) == (0, 0)
     assert one.commit() == [publisher]
@@ -40,12 +40,12 @@ def test_sequences_count_on_and_nothing_is_ready_before_it_is_durable() -> None:
 def test_who_asks_is_told_whether_something_has_arrived() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
-    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
-    assert not one.vhost.has_arrived
+    one.vhost.intake.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    assert not one.vhost.intake.has_arrived
     one.commit()
-    assert one.vhost.has_arrived
-    assert one.vhost.arrived() == [one.registry.queue("q")]
-    assert not one.vhost.has_arrived
+    assert one.vhost.intake.has_arrived
+    assert one.vhost.intake.arrived() == [one.registry.queue("q")]
+    assert not one.vhost.intake.has_arrived
 
 
 @pytest.mark.parametrize("error", [StoreBusy(1, "x"), StoreFull(1, 2, 3)])
@@ -55,11 +55,11 @@ def test_a_refused_append_leaves_no_trace(error: Exception) -> None:
     one.store.refusal = error
     batch = make_batch(0, [b"a", b"b"])
     with pytest.raises(type(error)):
-        one.vhost.publish(publisher, [batch], anybody, 0)
+        one.vhost.intake.publish(publisher, [batch], anybody, 0)
     assert (publisher.next, one.registry.queue("q").lanes[0].next) == (0, 0)
     one.store.refusal = None
     for _ in range(2):
-        assert one.vhost.publish(publisher, [batch], anybody, 0) == []
+        assert one.vhost.intake.publish(publisher, [batch], anybody, 0) == []
     one.commit()
     assert one.registry.queue("q").ready == 2
     counts = one.vhost.intake.counts
@@ -72,14 +72,14 @@ def test_a_refused_append_leaves_no_trace(error: Exception) -> None:
 def test_what_the_disk_had_no_room_for_is_tried_again() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
-    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    one.vhost.intake.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
     again = [make_batch(0, [b"a"]), make_batch(1, [b"b"])]
-    (refused,) = one.vhost.refuse(publisher, again, StoreFull(1, 2, 3))
+    (refused,) = one.vhost.intake.refuse(publisher, again, StoreFull(1, 2, 3))
     assert (refused.first, refused.count, refused.code) == (1, 1, "StoreFull")
     assert publisher.confirmed == 0, "what was appended before is not durable yet"
     one.commit()
     assert publisher.confirmed == 2
-    assert one.vhost.publish(publisher, again, anybody, 0) == []
+    assert one.vhost.intake.publish(publisher, again, anybody, 0) == []
     one.commit()
     assert one.registry.queue("q").ready == 2
 
@@ -88,8 +88,8 @@ def test_a_duplicate_is_stored_once_and_confirmed_with_the_original() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     batch = make_batch(0, [b"a", b"b"])
-    one.vhost.publish(publisher, [batch], anybody, 0)
-    one.vhost.publish(publisher, [batch], anybody, 0)
+    one.vhost.intake.publish(publisher, [batch], anybody, 0)
+    one.vhost.intake.publish(publisher, [batch], anybody, 0)
     assert publisher.confirmed == 0
     one.commit()
     assert (publisher.confirmed, one.registry.queue("q").ready) == (2, 2)
@@ -101,7 +101,7 @@ def test_a_batch_of_somebody_else() -> None:
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     for batch in (make_batch(0, [b"a"], publisher=b"x" * 16), make_batch(0, [b"a"], epoch=2)):
         with pytest.raises(Malformed):
-            one.vhost.publish(publisher, [make_batch(0, [b"a"]), batch], anybody, 0)
+            one.vhost.intake.publish(publisher, [make_batch(0, [b"a"]), batch], anybody, 0)
     assert publisher.next == 0
 
 
@@ -112,7 +112,7 @@ def test_a_message_twice_in_one_part(firsts: tuple[int, ...]) -> None:
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     batches = [make_batch(first, [b"a", b"b"]) for first in firsts]
     with pytest.raises(Malformed, match=r"sequence \d is in two batches"):
-        one.vhost.publish(publisher, batches, anybody, 0)
+        one.vhost.intake.publish(publisher, batches, anybody, 0)
     one.commit()
     assert (one.registry.queue("q").ready, publisher.next) == (0, 0)
 
@@ -121,7 +121,7 @@ def test_batches_of_one_part_in_any_order() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     batches = [make_batch(first, [b"a", b"b"]) for first in (4, 0, 2)]
-    assert one.vhost.publish(publisher, batches, anybody, 0) == []
+    assert one.vhost.intake.publish(publisher, batches, anybody, 0) == []
     one.commit()
     assert (one.registry.queue("q").ready, publisher.next, publisher.holes) == (6, 6, [])
 
@@ -131,7 +131,7 @@ def test_memory_queues_are_held_and_released() -> None:
     one = vhost(durability="memory")
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     end = one.store.end
-    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    one.vhost.intake.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
     queue = one.registry.queue("q")
     assert (queue.ready, publisher.confirmed, one.store.end) == (1, 1, end)
     assert one.vhost.bodies.held_bytes
@@ -155,7 +155,7 @@ def test_queues_in_memory_take_so_much_of_it_and_no_more() -> None:
 
     def publish(key: str, exchange: str = "amq.direct") -> list[tuple[str, int]]:
         batch = make_batch(publisher.next, [bytes(900)], key=key, properties=Properties(exchange))
-        found = one.vhost.publish(publisher, [batch], anybody, 0)
+        found = one.vhost.intake.publish(publisher, [batch], anybody, 0)
         one.commit()
         return [(refusal.code, refusal.count) for refusal in found]
 
@@ -177,9 +177,9 @@ def test_a_queue_that_is_deleted_holds_nothing() -> None:
     """Found: messages on their way to it held their segments for ever."""
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
-    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    one.vhost.intake.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
     one.commit()
-    one.vhost.publish(publisher, [make_batch(1, [b"b"])], anybody, 0)
+    one.vhost.intake.publish(publisher, [make_batch(1, [b"b"])], anybody, 0)
     one.change([changes.QUEUE_GONE, "q"])
     one.vhost.settling.flush(0)
     one.vhost.settling.committed(one.store.end - 1)
@@ -193,10 +193,10 @@ def test_expired_on_arrival_and_mandatory() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     lost = make_batch(0, [b"a"], key="x", properties=Properties(mandatory=True))
-    (refused,) = one.vhost.publish(publisher, [lost], anybody, 0)
+    (refused,) = one.vhost.intake.publish(publisher, [lost], anybody, 0)
     assert refused.code == "Unroutable"
     brief = make_batch(1, [b"b"], properties=Properties(ttl_us=5))
-    one.vhost.publish(publisher, [brief], anybody, 0)
+    one.vhost.intake.publish(publisher, [brief], anybody, 0)
     one.commit()
     assert one.registry.queue("q").expire(6) == 1
 
@@ -212,7 +212,7 @@ def test_keys_that_are_too_long_are_refused_and_cost_nobody_else(field: str) -> 
     batches = [
         make_batch(0, [b"a"], properties=long), make_batch(1, [b"b"], properties=fits)
     ]  # fmt: skip
-    (refusal,) = one.vhost.publish(publisher, batches, anybody, 0)
+    (refusal,) = one.vhost.intake.publish(publisher, batches, anybody, 0)
     assert (refusal.first, refusal.count) == (0, 1)
     error = put_together(refusal.code, refusal.details)
     assert isinstance(error, InvalidDefinition)
@@ -233,7 +233,7 @@ def test_the_refusal_of_a_long_key_is_short(key: str, properties: Properties) ->
     refusals with 60 KB each."""
     one = vhost()
     batch = make_batch(0, [b"a"], key=key, properties=properties)
-    (refusal,) = one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0)
+    (refusal,) = one.vhost.intake.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0)
     assert len(str(refusal)) < 2000
 
 
@@ -244,7 +244,10 @@ def test_a_log_with_keys_as_long_as_earlier_releases_took_them_opens(
     batch = make_batch(0, [b"a"], properties=Properties(cc=("c" * 70_000,)))
     with monkeypatch.context() as earlier:
         earlier.setattr("durable.vhost.intake.check_published", lambda *_: None)
-        assert one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0) == []
+        assert (
+            one.vhost.intake.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0)
+            == []
+        )
     one.commit()
     assert one.restarted().registry.queue("q").ready == 1
 
@@ -254,9 +257,9 @@ def test_behind_a_refusal_even_what_nobody_wants_is_refused() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0, stops=True)
     batches = [make_batch(0, [b"a"], exchange="none"), make_batch(1, [b"b"], key="nobody's")]
-    refusals = one.vhost.publish(publisher, batches, anybody, 0)
+    refusals = one.vhost.intake.publish(publisher, batches, anybody, 0)
     assert [each.first for each in refusals] == [0, 1]
     assert len({each.code for each in refusals}) == 1
-    later = one.vhost.publish(publisher, [make_batch(2, [b"c"], key="nobody's")], anybody, 0)
+    later = one.vhost.intake.publish(publisher, [make_batch(2, [b"c"], key="nobody's")], anybody, 0)
     assert [each.first for each in later] == [2]
     assert (one.vhost.intake.counts.dropped, publisher.holes) == (0, [(0, 3)])

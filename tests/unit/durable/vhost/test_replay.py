@@ -156,7 +156,7 @@ class Story(PlainVhost):
             before = self.told()
             self.store.refusal = StoreBusy(1, "a test")
             try:
-                self.vhost.publish(publisher, [batch], anybody, 0)
+                self.vhost.intake.publish(publisher, [batch], anybody, 0)
             except StoreBusy:
                 pass
             else:
@@ -164,7 +164,7 @@ class Story(PlainVhost):
             self.store.refusal = None
             assert self.told() == before or name not in self.registry.queues
             return
-        self.vhost.publish(publisher, [batch], anybody, 0)
+        self.vhost.intake.publish(publisher, [batch], anybody, 0)
         self.sequence = batch.next_sequence
 
     def told(self) -> Any:

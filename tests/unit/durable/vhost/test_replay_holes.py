@@ -244,7 +244,7 @@ def test_the_offsets_of_lost_records_are_not_given_again(moved: bool) -> None:
 
 def publish(vhost: PlainVhost, payload: bytes) -> None:
     publisher = vhost.publishers.open(PUBLISHER, 2, 0)
-    vhost.vhost.publish(publisher, [make_batch(0, [payload], key="s", epoch=2)], anybody, 0)
+    vhost.vhost.intake.publish(publisher, [make_batch(0, [payload], key="s", epoch=2)], anybody, 0)
     vhost.commit()
 
 

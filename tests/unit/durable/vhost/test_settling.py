@@ -50,7 +50,7 @@ def cramped() -> tuple[PlainVhost, Cramped, Consumer]:
     one.change([changes.QUEUE, one.registry.new_lanes(definition), to_plain(definition)])
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     for number in range(MESSAGES):
-        one.vhost.publish(publisher, [make_batch(number, [b"x"])], anybody, 0)
+        one.vhost.intake.publish(publisher, [make_batch(number, [b"x"])], anybody, 0)
     one.commit()
     queue, consumer = one.registry.queue("q"), Consumer("c", prefetch=0, prefetch_bytes=0)
     queue.subscribe(consumer)

@@ -53,7 +53,7 @@ def publish(one: PlainVhost, *batches: Batch) -> list[Record]:
     """The records of it."""
     publisher = one.publishers.open(PUBLISHER, 1, 0)
     end = one.store.end
-    one.vhost.publish(publisher, batches, anybody, 7)
+    one.vhost.intake.publish(publisher, batches, anybody, 7)
     one.commit()
     return [one.store.records[at] for at in range(end, one.store.end)]
 

@@ -32,7 +32,7 @@ def vhost() -> PlainVhost:
 
 def publish(one: PlainVhost, publisher: Publisher, sequence: int, some: str) -> None:
     batches = [make_batch(at, [b"x"], key=key) for at, key in enumerate(some, sequence)]
-    one.vhost.publish(publisher, batches, anybody, 7)
+    one.vhost.intake.publish(publisher, batches, anybody, 7)
 
 
 def sequences_of(publisher: Publisher) -> set[int]:
