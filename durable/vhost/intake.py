@@ -140,8 +140,7 @@ class Intake:
         for batch in batches:
             for part in self._new(publisher, batch):
                 plan.refuse(part, error)
-                self.counts.refused += part.count
-        return self._decide(publisher, batches, plan, None)
+        return self._decide(publisher, batches, plan, self._carry_out(plan, 0))
 
     def forward(
         self, letters: Sequence[tuple[Batch, Properties]], settle: Callable[[int], list[Draft]],
