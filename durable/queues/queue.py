@@ -147,11 +147,10 @@ class Queue:
         self.counts.published += count
         if expires_us is not None:
             self._expires = True
-        if not self._announced:
-            return
-        self._announced = max(0, self._announced - count)
-        self._announced_bytes = max(0, self._announced_bytes - size_bytes)
-        self.shorten(now_us)
+        if self._announced:
+            self._announced -= count
+            self._announced_bytes -= size_bytes
+            self.shorten(now_us)
 
     def shorten(self, now_us: int) -> None:
         """Once more are ready than may be, the oldest make room: more came, or those of consumers from before
@@ -324,7 +323,6 @@ class Queue:
 
     def recovered(self, now_us: int) -> None:
         """All of the log is read: what is not settled is ready; the time of idleness begins anew."""
-        self._announced = self._announced_bytes = 0
         self._expires = self._expires or any(lane.may_expire for lane in self.lanes)
         self.touch(now_us)
 
