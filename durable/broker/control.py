@@ -45,7 +45,12 @@ from .listing import listed
 from .peer import Peer
 from .statistics import statistics_of
 
-Operation = Callable[..., Awaitable[Any]]
+OPERATIONS = frozenset({
+    "declare_queue", "delete_queue", "purge_queue", "declare_exchange", "delete_exchange", "bind", "unbind",
+    "declare_stream", "delete_stream", "delete_cursor", "set_permission", "clear_permission", "statistics",
+    "bindings", "export_definitions", "import_definitions", "vhosts", "create_vhost", "delete_vhost",
+})  # fmt: skip
+"""Methods of `Control` that clients may call."""
 
 
 class Control:
@@ -57,26 +62,14 @@ class Control:
     ) -> None:  # fmt: skip
         self._hosted, self._peer, self._hosting = hosted, peer, hosting
         self._delete_vhost = delete_vhost
-        self._operations: dict[str, Operation] = {
-            "declare_queue": self.declare_queue, "delete_queue": self.delete_queue,
-            "purge_queue": self.purge_queue, "declare_exchange": self.declare_exchange,
-            "delete_exchange": self.delete_exchange, "bind": self.bind, "unbind": self.unbind,
-            "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
-            "delete_cursor": self.delete_cursor,
-            "set_permission": self.set_permission, "clear_permission": self.clear_permission,
-            "statistics": self.statistics, "bindings": self.bindings, "export_definitions": self.export_definitions,
-            "import_definitions": self.import_definitions, "vhosts": self.vhosts,
-            "create_vhost": self.create_vhost, "delete_vhost": self.delete_vhost,
-        }  # fmt: skip
 
     async def call(self, call: Call) -> Any:
         """Its result. Raises DurableError: why not."""
-        operation = self._operations.get(call.operation)
-        if operation is None:
+        if call.operation not in OPERATIONS:
             raise Malformed(f"no operation {call.operation!r}")
         _check_arguments(call)
         with self._peer.hints():
-            return await operation(**call.arguments)
+            return await getattr(self, call.operation)(**call.arguments)
 
     @property
     def _registry(self) -> Registry:
