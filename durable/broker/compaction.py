@@ -181,9 +181,7 @@ def _point_to(hosted: Hosted, needed: Needed, moved: int) -> None:
     record = needed.record
     still = wanting(hosted.vhost, record)  # Some may have been settled meanwhile, and have let go.
     for lane_id, first in needed.targets:
-        lane = still.get(lane_id)
-        run = None if lane is None else lane.index.find(first)
-        if lane is None or run is None:
+        if (lane := still.get(lane_id)) is None or (run := lane.index.find(first)) is None:
             continue
         lane.move(first, moved)
         size_bytes = record_bytes(run.count, run.size_bytes)

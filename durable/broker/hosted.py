@@ -375,17 +375,16 @@ class Hosted:
         None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
         stream is deleted, and with it the record.
         """
-        run = lane.index.find(start)
-        while run is not None and not lane.retired:
-            body = self.vhost.bodies.get(run.position) or await self._fetching.body(run.position)
+        tried = -1
+        while (run := lane.index.find(start)) is not None and not lane.retired:
+            if run.position == tried:  # Compaction has not moved it meanwhile.
+                self._lose(lane, run)
+                break
+            tried = run.position
+            body = self.vhost.bodies.get(tried) or await self._fetching.body(tried)
             if body is not None:
                 with suppress(RemoteProtocolError):  # Whole, but no batches: as good as damaged.
                     return batches_in(body, run.first, start, end)
-            position, run = run.position, lane.index.find(start)
-            if lane.retired or run is None or run.position != position:
-                continue  # Deleted, or compaction has moved it.
-            self._lose(lane, run)
-            return None
         return None
 
     def _lose(self, lane: Lane, run: Run) -> None:

@@ -69,11 +69,10 @@ def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
     """Lanes in which a message of this record is not settled, and stands in this record."""
     found: dict[int, Lane] = {}
     for lane_id, first in record.targets:
-        lane = vhost.lane(lane_id)
-        run = None if lane is None else lane.index.find(first)
-        if lane is None or run is None or run.position != record.position:
+        if (lane := vhost.lane(lane_id)) is None or (run := lane.index.find(first)) is None:
             continue
-        if not lane.settled.all(run.first, run.first + run.count):
+        stands_here = run.position == record.position
+        if stands_here and not lane.settled.all(run.first, run.first + run.count):
             found[lane_id] = lane
     return found
 
@@ -122,9 +121,11 @@ class Round:
     def _look(self, lane: Lane, at: int) -> int | None:
         """Count the first run from there on of which something is not settled; where to go on, if there is more."""
         settled, index = lane.settled, lane.index
-        span = None if lane.retired else next(settled.unsettled(at, index.end), None)
-        run = None if span is None else index.find(span[0])
-        if span is None or run is None or run.position >= MEMORY:
+        if lane.retired or (span := next(settled.unsettled(at, index.end), None)) is None:
+            return None
+        run = index.find(span[0])
+        assert run is not None, f"unsettled message {span[0]} is there"
+        if run.position >= MEMORY:
             return None
         last = run.first + run.count
         if run.count > 1:

@@ -174,11 +174,14 @@ async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
     while low < high:
         middle = (low + high) // 2
         run = next(lane.index.runs(middle, high), None)
-        came_us = None if run is None else await hosted.came_us(run.position)
-        if run is not None and came_us is not None and came_us < time_us:
+        if run is None:
+            high = middle
+            continue
+        came_us = await hosted.came_us(run.position)
+        if came_us is not None and came_us < time_us:
             low = run.first + run.count
         else:
-            high = middle if run is None else max(low, min(middle, run.first))
+            high = max(low, min(middle, run.first))
     return low
 
 

@@ -71,7 +71,7 @@ class Registry:
         self.queues: dict[str, Queue] = {}
         self.streams: dict[str, Stream] = {}
         self.lanes: dict[int, Lane] = {}
-        """Logged ones; at recovery also those whose declaration has not been seen yet."""
+        """At recovery also those whose declaration has not been seen yet."""
         self.owners: dict[int, Queue | Stream] = {}
         self.captures: Interest[Stream] = Interest()
         """Streams by the topics they capture."""
