@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -9,8 +10,9 @@ from dataclasses import dataclass, field
 
 from durable.definitions import DROP_HEAD, QueueDefinition
 from durable.queues.arrivals import Arrivals
-from durable.queues.block import Block
+from durable.queues.block import Block, _Same
 from durable.queues.consumers import Consumer
+from durable.queues.index import Index
 from durable.queues.lane import Lane
 from durable.queues.runs import Records, Run
 
@@ -27,6 +29,18 @@ def arrivals_of(runs: list[Run]) -> Arrivals:
     nothing = [0] * len(runs)
     alike = len({*counts}) == len({*sizes}) == 1
     return Arrivals(array("Q", firsts), counts, array("Q", positions), sizes, nothing, None, alike)
+
+
+def memory_bytes(index: Index) -> int:
+    """Of what is its own: columns of the same number again and again are shared."""
+    parts = [*index._blocks, index._tail]
+    columns = [
+        one
+        for part in parts
+        for one in (part.columns() if isinstance(part, Block) else (part.firsts, part.rest))
+        if type(one) is not _Same
+    ]
+    return sum(map(sys.getsizeof, (index, index._blocks, *parts, *columns)))
 
 
 def encoded(lane: Lane) -> tuple[bytes, bytes]:

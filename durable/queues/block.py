@@ -12,7 +12,6 @@ rises, i64; then the numbers of the others.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -177,16 +176,12 @@ class Block:
         position = self.positions[at] + which * self.steps[at]
         return Run(first + which * count, count, position, self.sizes[at])
 
-    def cut(self, low: int, high: int) -> Block:
-        """Stretches low to high."""
-        return self if high - low == len(self) else Block(self.columns(low, high))
-
     def parts(self) -> Iterator[Block | Records]:
         """The same in smaller ones: of who wants to know more exactly where it is in the log."""
-        rows = len(self)
-        if rows > _FEW:
-            yield self.cut(0, rows // 2)
-            yield self.cut(rows // 2, rows)
+        if len(self) > _FEW:
+            middle = len(self) // 2
+            yield Block(self.columns(0, middle))
+            yield Block(self.columns(middle))
         else:
             yield from self.each()
 
@@ -253,7 +248,3 @@ class Block:
             columns.append(column)
             at += rows * column.itemsize
         return cls(tuple(columns)), data[at:]
-
-    def memory_bytes(self) -> int:
-        own = [column for column in self.columns() if type(column) is not _Same]
-        return sys.getsizeof(self) + sum(map(sys.getsizeof, own))

@@ -15,7 +15,6 @@ Bytes (`encode`), little endian: what `Rows` writes, with the end. If there are 
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -358,12 +357,6 @@ class Index:
         if rows:
             made._note_last()
         return made
-
-    def memory_bytes(self) -> int:
-        parts = [*self._blocks, self._tail]
-        return sum(map(sys.getsizeof, (self, self._blocks))) + sum(
-            one.memory_bytes() for one in parts
-        )
 
 
 def _decode_blocks(data: memoryview) -> tuple[int | None, list[Block], memoryview]:

@@ -131,6 +131,3 @@ class Rows:
         made.firsts.frombytes(data[HEAD.size : HEAD.size + 8 * stretches])
         made.rest.frombytes(data[HEAD.size + 8 * stretches :])
         return made, end
-
-    def memory_bytes(self) -> int:
-        return sum(map(sys.getsizeof, (self, self.firsts, self.rest)))

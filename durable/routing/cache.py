@@ -23,9 +23,6 @@ class Cache(Generic[K, V]):
         self._old: dict[K, V] = {}
         self._weight = 0
 
-    def __len__(self) -> int:
-        return len(self.young.keys() | self._old.keys())
-
     def get(self, key: K) -> V | None:
         found = self.young.get(key)
         if found is None:

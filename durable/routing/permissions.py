@@ -55,13 +55,11 @@ class Need(NamedTuple):
 class Permissions:
     """Who may do what in one vhost."""
 
-    def __init__(self, definitions: Iterable[PermissionDefinition] = ()) -> None:
+    def __init__(self) -> None:
         self._definitions: dict[str, PermissionDefinition] = {}
         self._patterns: dict[tuple[str, str], re.Pattern[str]] = {}
         self._decisions: Cache[tuple[str, str, str], bool] = Cache(CACHED_DECISIONS_MAX)
         self._decided = self._decisions.young.get
-        for one in definitions:
-            self.declare(one)
 
     def declare(self, definition: PermissionDefinition) -> None:
         """Say what a cluster may do, in place of what was said before."""
@@ -77,14 +75,12 @@ class Permissions:
         self._patterns.update(others._patterns)
         self._decisions.clear()
 
-    def remove(self, cluster: str) -> bool:
-        """Whether something had been said; with the last one everybody may do everything again."""
-        if self._definitions.pop(cluster, None) is None:
-            return False
-        for what in (CONFIGURE, WRITE, READ):
-            del self._patterns[cluster, what]
-        self._decisions.clear()
-        return True
+    def remove(self, cluster: str) -> None:
+        """What was said of it, if anything; with the last one everybody may do everything again."""
+        if self._definitions.pop(cluster, None) is not None:
+            for what in (CONFIGURE, WRITE, READ):
+                del self._patterns[cluster, what]
+            self._decisions.clear()
 
     def check_administered(
         self, said: Iterable[PermissionDefinition], forgotten: str | None = None

@@ -43,9 +43,6 @@ class TopicTrie(Generic[D]):
     def __init__(self) -> None:
         self._root: Branch[D] = Branch()
 
-    def __bool__(self) -> bool:
-        return bool(self._root)
-
     def add(self, pattern: str, destination: D) -> None:
         branch = self._root
         for word in split(pattern):

@@ -147,7 +147,7 @@ class Registry:
             journal = self.journal if logged else self.held_journal
             lane = Lane(lane_id, journal, logged=logged)
             self.lanes[lane_id] = lane
-            if lane_id < TRANSIENT:
+            if logged:
                 self.next_lane = max(self.next_lane, lane_id + 1)
         return lane
 
@@ -258,17 +258,15 @@ class Registry:
         for gaps in self.gaps.values():
             yield from gaps
 
-    def drop_undeclared(self) -> int:
+    def drop_undeclared(self) -> None:
         """After recovery: lanes of which nothing is declared belonged to what was deleted, and what
         was in memory is gone."""
         for name in list(self._absent):
             self._absent_gone(name)
-        gone = [lane_id for lane_id in self.lanes if lane_id not in self.owners]
-        for lane_id in gone:
+        for lane_id in self.lanes.keys() - self.owners.keys():
             del self.lanes[lane_id]
         for lane_id in self.gaps.keys() - self.owners.keys():
             del self.gaps[lane_id]
-        return len(gone)
 
     # What each word does
 

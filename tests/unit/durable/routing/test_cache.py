@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.routing.cache import Cache
+
+
+def kept(cache: Cache[Any, Any]) -> int:
+    return len(cache.young.keys() | cache._old.keys())
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=200), st.integers(1, 20))
@@ -19,7 +25,7 @@ def test_says_what_was_put_and_never_grows_over_its_limit(
         if put and found is None:
             cache.put(key, str(key))
             assert cache.get(key) == str(key)
-        assert len(cache) <= max(2, weight_max)
+        assert kept(cache) <= max(2, weight_max)
 
 
 def test_what_is_in_use_survives_a_flood() -> None:
@@ -48,7 +54,7 @@ def test_weight_counts_and_what_is_too_heavy_is_not_kept() -> None:
     assert cache.get("heavy") is None
     for name in "abcdef":
         cache.put(name, "x" * 5)
-    assert len(cache) <= 4
+    assert kept(cache) <= 4
 
 
 def test_clear_forgets_everything_and_keeps_the_dict() -> None:
@@ -59,4 +65,4 @@ def test_clear_forgets_everything_and_keeps_the_dict() -> None:
     cache.clear()
     assert young is cache.young
     assert [cache.get(name) for name in "abc"] == [None] * 3
-    assert not len(cache)
+    assert kept(cache) == 0

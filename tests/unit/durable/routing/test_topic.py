@@ -115,7 +115,7 @@ class Patterns(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_of_nothing(self) -> None:
-        assert bool(self.trie) == bool(self.listed)
+        assert bool(self.trie._root) == bool(self.listed)
 
 
 TestPatterns = Patterns.TestCase

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
 from durable.vhost.recovering import FIELDS, Recovering
+from tests.queues import memory_bytes
 
 RUNS, SIZE = 20_000, 8
 """Runs, and bytes of a number."""
@@ -49,5 +50,5 @@ def test_what_waits_for_a_hole_costs_its_numbers_and_little_more() -> None:
     finally:
         tracemalloc.stop()
     assert one.lane.ready == RUNS
-    index = one.lane.index.memory_bytes()
+    index = memory_bytes(one.lane.index)
     assert peak - index < 1.5 * RUNS * FIELDS * SIZE
