@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
@@ -163,7 +163,7 @@ class Registry:
         for stream in self.streams.values():
             yield [changes.STREAM, stream.lane.id, to_plain(stream.definition)]
         for binding in bindings:
-            if self._ends(binding) or not self.is_transient_binding(binding):
+            if not self._is_transient_binding(binding):
                 yield [changes.BIND, to_plain(binding)]
         for permission in self.permissions.definitions():
             yield [changes.PERMISSION, to_plain(permission)]
@@ -174,33 +174,26 @@ class Registry:
             for name, offset in stream.cursors.items():
                 yield from changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
 
-    def is_transient_binding(self, binding: BindingDefinition) -> bool:
-        return not binding.to_exchange and self._is_transient_queue(binding.destination)
-
     def lasting(self, wanted: Sequence[Change]) -> list[Change]:
-        """Those that belong in the log: what is transient leaves no trace, nor what is bound to it,
-        but for what decides how long an exchange lives that ends with its bindings."""
-        declared = {one[2]["name"] for one in wanted if _declares_transient(one)}
-        exchanges = [one[1] for one in wanted if one[0] == changes.EXCHANGE]
-        ending = {one["name"] for one in exchanges if one.get("auto_delete")}
-        return [one for one in wanted if not self._is_transient(one, declared, ending)]
+        """Those that belong in the log, each by itself: what is transient leaves no trace, nor what is bound to
+        it, but for what decides how long an exchange lives that ends with its bindings."""
+        return [one for one in wanted if not self._is_transient(one)]
 
-    def _is_transient(
-        self, change: Change, declared: Collection[str], ending: Collection[str]
-    ) -> bool:
-        """Whether it is about a transient queue, of this registry or of those being `declared`, and
-        about no exchange that may end with it, here or among those being declared: `ending`."""
+    def _is_transient(self, change: Change) -> bool:
         word, subject = change[0], change[1]
+        if word == changes.QUEUE:
+            return bool(subject[0] >= TRANSIENT)
+        if word == changes.QUEUE_GONE:
+            bound = self.router.bindings_to(subject)
+            return self._is_transient_queue(subject) and not any(map(self._ends, bound))
         if word in (changes.BIND, changes.UNBIND):
-            binding = read(BindingDefinition, subject)
-            if binding.to_exchange or binding.exchange in ending or self._ends(binding):
-                return False
-            subject = binding.destination
-        elif word != changes.QUEUE_GONE:
-            return _declares_transient(change)
-        elif any(map(self._ends, self.router.bindings_to(subject))):
+            return self._is_transient_binding(read(BindingDefinition, subject))
+        return False
+
+    def _is_transient_binding(self, binding: BindingDefinition) -> bool:
+        if binding.to_exchange or self._ends(binding):
             return False
-        return subject in declared or self._is_transient_queue(subject)
+        return self._is_transient_queue(binding.destination)
 
     def _is_transient_queue(self, name: str) -> bool:
         queue = self.queues.get(name)
@@ -381,10 +374,6 @@ class Registry:
             stream.told.pop(name, None)
         else:
             stream.told[name] = told
-
-
-def _declares_transient(change: Change) -> bool:
-    return change[0] == changes.QUEUE and bool(change[1][0] >= TRANSIENT)
 
 
 def _of_several(messages: int) -> Missed:
