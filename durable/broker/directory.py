@@ -150,7 +150,7 @@ def check_ours(data: Path) -> None:
 
 def check_unused(data: Path) -> None:
     """Raises StoreInUse: another broker has it open."""
-    log = vhost_path(data, DEFAULT_VHOST) / "log"
+    log = vhost_path(data, DEFAULT_VHOST) / LOG_FOLDER
     if log.is_dir():
         disk = ReadOnlyDisk(log)
         disk.lock()
@@ -159,7 +159,7 @@ def check_unused(data: Path) -> None:
 
 def is_vhost(path: Path) -> bool:
     """Neither one that was deleted, nor one whose making was cut off before anything was in it."""
-    log = path / "log"
+    log = path / LOG_FOLDER
     if not log.is_dir() or is_going(path):
         return False
     made = (path / NAME_FILE, log / STORE_NAME)

@@ -3,7 +3,7 @@
                         take                    settle
     enqueue ──> ready ─────────> out ────────────────────> settled
                   ^               │                           ^
-                  └── give_back ──┘          drop: ready ones ┘
+                  └── give_back ──┘        settle: ready ones ┘
 
 Every message that is neither ready nor settled is out: with a consumer, or waiting to be dead-lettered;
 the lane does not know with whom. Everything from `_cursor` on is ready; what is ready below it came

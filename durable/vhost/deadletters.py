@@ -18,10 +18,9 @@ from ..protocol.properties import (
     deaths_bytes,
     decode_properties,
 )
-from ..queues.journal import Dead
+from ..queues.journal import REJECTED, Dead
 from .routes import cut, readdressed
 
-REJECTED = "rejected"
 DEATHS_MAX = 32
 """Ways a message has died that it remembers."""
 STORY_BYTES_MAX = DEATHS_BYTES // 2

@@ -14,8 +14,8 @@ from durable.protocol.properties import (
     Properties,
     decode_properties,
 )
-from durable.queues.journal import EXPIRED, MAXLEN, Dead
-from durable.vhost.deadletters import DEATHS_MAX, REJECTED, dead_letter, is_cycle
+from durable.queues.journal import EXPIRED, MAXLEN, REJECTED, Dead
+from durable.vhost.deadletters import DEATHS_MAX, dead_letter, is_cycle
 from tests.vhosts import make_batch
 
 JOBS = QueueDefinition(name="jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
