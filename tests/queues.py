@@ -60,7 +60,7 @@ class Message:
     sequence: int
     run: Run
     time_us: int
-    expires_us: int | None
+    expires_us: int
     state: str = READY
     consumer: Consumer | None = None
     tag: int = -1
@@ -83,7 +83,7 @@ class Model:
     dropped: Counter[str] = field(default_factory=Counter)
     """Since the queue is there, by reason: without a dead letter."""
 
-    def add(self, lane: int, run: Run, time_us: int, expires_us: int | None) -> None:
+    def add(self, lane: int, run: Run, time_us: int, expires_us: int) -> None:
         for sequence in range(run.first, run.first + run.count):
             self.messages.append(Message(lane, sequence, run, time_us, expires_us))
         self.messages.sort(key=lambda one: (-one.lane, one.sequence))

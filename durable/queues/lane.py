@@ -74,9 +74,9 @@ class Lane:
 
     def enqueue(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int,
-        expires_us: int | None = None,
+        expires_us: int = 0,
     ) -> None:  # fmt: skip
-        """One run, durable now. What of it is settled already stays settled."""
+        """One run, durable now; 0: it never expires. What of it is settled already stays settled."""
         self.changes += 1
         index, end = self.index, first + count
         if first > index.end:
@@ -85,8 +85,8 @@ class Lane:
         if end > self.next:
             self.next = end
         self._marks.note(first, time_us)
-        if expires_us is not None:
-            self._expiries.put(first, end, max(1, expires_us))
+        if expires_us:
+            self._expiries.put(first, end, expires_us)
         if first < self.settled.end:
             self._enqueue_the_rest(Run(first, count, position, size_bytes))
             return
@@ -98,8 +98,8 @@ class Lane:
         """As `enqueue` of each of these runs."""
         first, end = arrivals.firsts[0], arrivals.end
         if first < self.settled.end:
-            for start, count, position, size_bytes, time_us, expires_us in arrivals.each():
-                self.enqueue(start, count, position, size_bytes, time_us, expires_us or None)
+            for run in arrivals.each():
+                self.enqueue(*run)
             return
         self.changes += 1
         if first > self.index.end:

@@ -48,8 +48,8 @@ _LaneSpan = tuple[Lane, int, int]
 
 class Queue:
     __slots__ = (
-        "_announced", "_announced_bytes", "_expires", "_journal", "_ttl_us", "_used_us", "consumers",
-        "counts", "definition", "died", "lanes", "moved_on", "name", "unacked",
+        "_announced", "_announced_bytes", "_journal", "_ttl_us", "_used_us", "consumers",
+        "counts", "definition", "died", "expires", "lanes", "moved_on", "name", "unacked",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +67,8 @@ class Queue:
         """Messages that were to be dead-lettered, since the start; those of them that are not any more."""
         self._announced = self._announced_bytes = 0  # Appended to the log, not durable yet.
         self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
-        self._expires = self._ttl_us is not None  # Whether anything may.
+        self.expires = self._ttl_us is not None
+        """Whether any of its messages may expire."""
         self._used_us = 0
 
     @property
@@ -98,11 +99,6 @@ class Queue:
         return min(
             (at for lane in self.lanes if (at := lane.oldest_us()) is not None), default=None
         )
-
-    @property
-    def expires(self) -> bool:
-        """Whether any of its messages may expire."""
-        return self._expires
 
     @property
     def logged(self) -> bool:
@@ -140,13 +136,13 @@ class Queue:
 
     def enqueue(
         self, lane: Lane, first: int, count: int, position: int, size_bytes: int, time_us: int,
-        expires_us: int | None = None, *, now_us: int,
+        expires_us: int = 0, *, now_us: int,
     ) -> None:  # fmt: skip
         """These are durable: ready, or too many. What is not announced is recovery: never too many."""
         lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         self.counts.published += count
-        if expires_us is not None:
-            self._expires = True
+        if expires_us:
+            self.expires = True
         if self._announced:
             self._announced -= count
             self._announced_bytes -= size_bytes
@@ -156,7 +152,7 @@ class Queue:
         """Once more are ready than may be, the oldest make room: more came, or those of consumers from before
         the start came back."""
         if self._drops:
-            if self._expires:
+            if self.expires:
                 self.expire(now_us)
             self._drop_head()
 
@@ -203,7 +199,7 @@ class Queue:
         deliveries: list[Delivery] = []
         share = self.consumers.share(self.ready)
         while len(deliveries) < deliveries_max:
-            if self._expires:
+            if self.expires:
                 self.expire(now_us)
             if (lane := self._ready_lane()) is None or (turn := self.consumers.next()) is None:
                 break
@@ -323,7 +319,7 @@ class Queue:
 
     def recovered(self, now_us: int) -> None:
         """All of the log is read: what is not settled is ready; the time of idleness begins anew."""
-        self._expires = self._expires or any(lane.may_expire for lane in self.lanes)
+        self.expires = self.expires or any(lane.may_expire for lane in self.lanes)
         self.touch(now_us)
 
 

@@ -51,7 +51,8 @@ class Stored(NamedTuple):
     size_bytes: int
     """Of bodies."""
     time_us: int
-    expires_us: int | None
+    expires_us: int
+    """0: never."""
     received_bytes: int = 0
     """The batches."""
     share_bytes: int = 0
@@ -313,7 +314,7 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
 def _stored(
     item: Item, position: int, arrivals: Sequence[Arrival], now_us: int, record_bytes: int = 0
 ) -> Stored:
-    expires_us = None if item.ttl_us is None else expiry_us(now_us, item.ttl_us)
+    expires_us = 0 if item.ttl_us is None else expiry_us(now_us, item.ttl_us)
     return Stored(
         position, arrivals, item.count, item.bodies_bytes, now_us, expires_us, item.received_bytes,
         record_bytes // len(arrivals),

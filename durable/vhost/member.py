@@ -32,6 +32,6 @@ class Member(Protocol):
 
     def enqueue(
         self, lane: Lane, first: int, count: int, position: int, size_bytes: int, time_us: int,
-        expires_us: int | None = None, *, now_us: int,
+        expires_us: int = 0, *, now_us: int,
     ) -> None:  # fmt: skip
-        """They are durable now."""
+        """They are durable now; `expires_us` 0: they never expire."""

@@ -47,7 +47,7 @@ class Recovering:
         if first >= LIMIT or time_us >= LIMIT or expires_us >= LIMIT:
             raise ValueError(f"message {first} of {time_us} us, to expire at {expires_us}")
         if self._goes_on(first):
-            self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us or None)
+            self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         elif first < self.lane.index.end:
             # Moved, if it is there; else settled, and forgotten: nothing that is needed is missing
             # below the end, or what came after it would be waiting.
@@ -84,12 +84,12 @@ class Recovering:
     def finish(self) -> None:
         lane = self.lane
         for run in merge(*map(_runs, self._waiting), key=itemgetter(0, 2)):
-            first, count, position, size, time_us, expires_us = run
+            first, _, position, *_ = run
             if first < lane.index.end:  # Moved: the same run, standing elsewhere by now.
                 self._move(first, position)
                 continue
             self.missing += lane.settled.count_unsettled(lane.index.end, first)
-            lane.enqueue(first, count, position, size, time_us, expires_us or None)
+            lane.enqueue(*run)
         self._waiting = []
 
 

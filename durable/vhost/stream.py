@@ -60,7 +60,7 @@ class Stream:
 
     def enqueue(
         self, lane: Lane, first: int, count: int, position: int, size_bytes: int, time_us: int,
-        expires_us: int | None = None, *, now_us: int,
+        expires_us: int = 0, *, now_us: int,
     ) -> None:  # fmt: skip
         lane.enqueue(first, count, position, size_bytes, time_us)
         self.counts.published += count

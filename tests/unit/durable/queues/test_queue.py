@@ -25,7 +25,7 @@ class Story:
         self.queue = Queue(definition, lanes, self.journal)
         self.position = self.now_us = 0
 
-    def publish(self, count: int, *, priority: int = 0, expires_us: int | None = None) -> None:
+    def publish(self, count: int, *, priority: int = 0, expires_us: int = 0) -> None:
         lane, size = self.queue.lane_for(priority), 10 * count
         first = self.queue.expect(lane, count, size)
         self.position += 1

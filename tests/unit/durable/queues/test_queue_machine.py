@@ -59,7 +59,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.log: list[LogEntry] = []
         self.checkpoint: tuple[int, list[tuple[bytes, bytes]]] = (0, [])
         self.position = self.consumers_ever = 0
-        self.announced: list[tuple[Lane, Run, int | None]] = []
+        self.announced: list[tuple[Lane, Run, int]] = []
         self.recover()
 
     def recover(self) -> None:
@@ -105,7 +105,7 @@ class QueueMachine(RuleBasedStateMachine):
     def message(self, lane: Lane, sequence: int) -> Message:
         return self.model.find(lane, self.queue.lanes, sequence)
 
-    def enqueue(self, lane: Lane, run: Run, time_us: int, expires_us: int | None) -> None:
+    def enqueue(self, lane: Lane, run: Run, time_us: int, expires_us: int) -> None:
         first, count, position, size_bytes = run
         self.queue.enqueue(
             lane, first, count, position, size_bytes, time_us, expires_us, now_us=self.now_us
@@ -115,12 +115,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(
         priority=st.integers(0, 10), count=st.integers(1, 5), size=st.integers(0, 40),
-        expires_us=st.sampled_from([None, None, None, 60_000, 400_000]),
+        expires_us=st.sampled_from([0, 0, 0, 60_000, 400_000]),
         waits=st.sampled_from([False, False, True]),
     )  # fmt: skip
-    def publish(
-        self, priority: int, count: int, size: int, expires_us: int | None, waits: bool
-    ) -> None:
+    def publish(self, priority: int, count: int, size: int, expires_us: int, waits: bool) -> None:
         """What waits is not durable yet; else all that did so is."""
         definition, queue, model = self.model.definition, self.queue, self.model
         runs = [run for _, run, _ in self.announced]
@@ -136,7 +134,7 @@ class QueueMachine(RuleBasedStateMachine):
             lane = queue.lane_for(priority)
             assert self.number(lane) == min(priority, definition.max_priority)
             run = Run(queue.expect(lane, count, size), count, self.position, size)
-            expires_us = None if expires_us is None else self.now_us + expires_us
+            expires_us = self.now_us + expires_us if expires_us else 0
             self.announced.append((lane, run, expires_us))
         if not waits:
             self.commit(len(self.announced))
