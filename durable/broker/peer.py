@@ -39,7 +39,7 @@ class Peer:
         self.exclusive.add(lane)
 
     def may_publish(self, exchange: str) -> None:
-        """Raises AccessRefused."""
+        """Raises AccessRefused. As `check`, which would make a need for each batch."""
         if not self.permissions.may(self.cluster, WRITE, exchange):
             self.permissions.check(self.cluster, for_publish(exchange))
 

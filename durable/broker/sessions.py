@@ -37,6 +37,8 @@ from .publishing import serve_publisher
 from .reading import serve_reader
 
 logger = logging.getLogger("durable")
+SERVES = {PUBLISH: serve_publisher, CONSUME: serve_consumer, READ: serve_reader}
+"""Tunnels beside that of a connection's calls."""
 HELLO_S = 15.0
 """For a client's first word. One that takes longer went down with its link: see `resume_s` of a node."""
 
@@ -87,8 +89,11 @@ class Sessions:
             raise BrokerLost(self._cluster, "its session has ended")
         if peer.permissions is not hosted.vhost.registry.permissions:
             raise Malformed("a session of another vhost")
+        serve = SERVES.get(hello.kind)
+        if serve is None:
+            raise Malformed(f"a hello for {hello.kind!r}")
         with peer.hints():
-            await self._serve_kind(tunnel, hello, hosted, peer)
+            await serve(tunnel, hello, hosted, peer)
 
     async def delete_vhost(self, name: str) -> None:
         """With all its connections. Raises as `Hosting.delete`."""
@@ -96,16 +101,6 @@ class Sessions:
         for tunnel in list(self._tunnels.pop(hosted, ())):
             tunnel.abort("the vhost was deleted")
         await gone.wait()
-
-    async def _serve_kind(self, tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
-        if hello.kind == PUBLISH:
-            await serve_publisher(tunnel, hello, hosted, peer)
-        elif hello.kind == CONSUME:
-            await serve_consumer(tunnel, hello, hosted, peer)
-        elif hello.kind == READ:
-            await serve_reader(tunnel, hello, hosted, peer)
-        else:
-            raise Malformed(f"a hello for {hello.kind!r}")
 
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller
