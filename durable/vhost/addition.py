@@ -90,9 +90,9 @@ class Addition:
 
     def _stream(self, definition: StreamDefinition, lane_id: int) -> None:
         lane = self.lanes[lane_id] = Lane(lane_id, self._registry.journal, logged=True)
-        stream = self.streams[definition.name] = self.owners[lane_id] = Stream(definition, lane)
+        self.streams[definition.name] = self.owners[lane_id] = Stream(definition, lane)
         self.patterns.update(definition.patterns)
-        self._write([changes.STREAM, stream.lane.id, to_plain(definition)])
+        self._write([changes.STREAM, lane_id, to_plain(definition)])
 
     def _bindings(self, some: Iterable[BindingDefinition]) -> None:
         self.routes.bind(some)

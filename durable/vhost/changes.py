@@ -24,7 +24,8 @@ BIND, UNBIND = "bind", "unbind"
 PERMISSION, PERMISSION_GONE = "permission", "permission gone"
 CURSOR = "cursor"
 SNAPSHOT, SNAPSHOT_END = "snapshot", "snapshot end"
-LANES = "lanes"
+PUBLISHERS, LANES, RETURNS, GAPS = "publishers", "lanes", "returns", "gaps"
+"""Of snapshots only."""
 
 Change = list[Any]
 

@@ -53,9 +53,9 @@ class Stored(NamedTuple):
     time_us: int
     expires_us: int
     """0: never."""
-    received_bytes: int = 0
+    received_bytes: int
     """The batches."""
-    share_bytes: int = 0
+    share_bytes: int
     """Of the record, for each arrival."""
 
 

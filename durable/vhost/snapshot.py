@@ -29,8 +29,6 @@ from .publishers import Publishers
 from .recovering import settle_known
 from .registry import TRANSIENT, Gap, Registry
 
-PUBLISHERS, GAPS = "publishers", "gaps"
-RETURNS = "returns"
 RECORD_BYTES = 1 << 20
 """Of changes in one record, about."""
 SETTLED_BYTES_MAX = 64 * 1024
@@ -83,11 +81,11 @@ class Snapshots:
                 if not torn:
                     self.known = max(self.known, self._start)
             self._declared = None
-        elif word == PUBLISHERS and torn and self._begun != self.durable:
-            pass  # It counts as stored what is missing, and would be confirmed when it comes again.
-        elif word == PUBLISHERS:
-            for entry in change[1]:
-                self._publishers.restore(entry)
+        elif word == changes.PUBLISHERS:
+            # Torn, it may count as stored what is missing, and would be confirmed when it comes again.
+            if not torn or self._begun == self.durable:
+                for entry in change[1]:
+                    self._publishers.restore(entry)
         elif word == changes.LANES:
             for lane_id, following, settled in change[1]:
                 lane = self._registry.lane(lane_id)
@@ -95,11 +93,11 @@ class Snapshots:
                 self._given[lane_id] = position
                 found = Settled.decode(settled)
                 settle_known(lane, found.ranges(0, found.end))
-        elif word == RETURNS:
+        elif word == changes.RETURNS:
             for lane_id, end, ranges in change[1]:
                 if self.returns.get(lane_id, 0) < position:  # Else more is known already.
                     self._registry.lane(lane_id).recall_returns(ranges, end)
-        elif word == GAPS:
+        elif word == changes.GAPS:
             self._registry.gaps.clear()
             for lane_id, offset, missed in change[1]:
                 self._registry.note_gap(Gap(lane_id, offset, Missed(*missed)))
@@ -182,14 +180,14 @@ class Snapshot:
         yield from map(encode_definitions, self._registry.cursors())
         entries = self._publishers.entries()
         for at in range(0, len(entries), AT_ONCE):
-            yield encode_definitions([PUBLISHERS, entries[at : at + AT_ONCE]])
+            yield encode_definitions([changes.PUBLISHERS, entries[at : at + AT_ONCE]])
         for some in self._lanes:
             some.renew()
             yield some.lanes
         yield from filter(None, (some.returns for some in self._lanes))
         noted = self._registry.all_gaps()
         gaps = [[one.lane, one.offset, list(one.missed)] for one in noted]
-        yield encode_definitions([GAPS, gaps])
+        yield encode_definitions([changes.GAPS, gaps])
         yield encode_definitions([changes.SNAPSHOT_END])
 
 
@@ -216,7 +214,7 @@ class _Lanes:
         self._looks = looks
         self.lanes = _list_change(changes.LANES, self._lanes)
         returns = list(filter(None, self._returns))
-        self.returns = _list_change(RETURNS, returns) if returns else b""
+        self.returns = _list_change(changes.RETURNS, returns) if returns else b""
 
     def _settled(self, lane: Lane) -> list[Any]:
         settled = lane.settled.encode()
