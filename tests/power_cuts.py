@@ -31,7 +31,7 @@ from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import Volume
 from durable.queues.lane import Lane
-from durable.vhost.deadletters import part_of
+from durable.vhost.groups import part_of
 from tests.ledger import number_of
 from tests.vhosts import batch_at
 

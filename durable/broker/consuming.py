@@ -30,7 +30,7 @@ from ..queues.consumers import Consumer
 from ..queues.queue import ACK, LOST, REJECT, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
-from ..vhost.deadletters import part_of
+from ..vhost.groups import part_of
 from .ending import in_the_end
 from .hosted import Hosted
 from .peer import Peer

@@ -30,7 +30,7 @@ from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
 from ..vhost.changes import Change
-from ..vhost.deadletters import part_of
+from ..vhost.groups import part_of
 from ..vhost.registry import Gap as Recorded
 from ..vhost.stream import Stream
 from .capture import FULL_PAUSE_S

@@ -19,7 +19,7 @@ from ..protocol.properties import (
     decode_properties,
 )
 from ..queues.journal import REJECTED, Dead
-from .routes import cut, readdressed
+from .routes import readdressed
 
 DEATHS_MAX = 32
 """Ways a message has died that it remembers."""
@@ -71,12 +71,6 @@ def is_cycle(queue: str, deaths: tuple[Death, ...]) -> bool:
         if death.queue == queue:
             return True
     return len(deaths) >= DEATHS_MAX
-
-
-def part_of(batch: Batch, first: int, start: int, end: int) -> Batch:
-    """Those of its messages that have sequences [`start`, `end`) in a lane where it begins at `first`."""
-    base = batch.base_sequence
-    return cut(batch, base + max(start - first, 0), base + min(end - first, batch.count))
 
 
 def _shortened(deaths: tuple[Death, ...], *, brief: bool) -> tuple[Death, ...]:

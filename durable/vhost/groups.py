@@ -235,3 +235,9 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
         if its_first + batch.count != its_end:
             raise RemoteProtocolError(f"batch of {batch.count} where its group says otherwise")
     return found
+
+
+def part_of(batch: Batch, first: int, start: int, end: int) -> Batch:
+    """Those of its messages that have sequences [`start`, `end`) in a lane where it begins at `first`."""
+    low, high = max(start - first, 0), min(end - first, batch.count)
+    return batch if high - low == batch.count else batch.cut(low, high - low)

@@ -29,7 +29,8 @@ from ..queues.queue import Queue
 from .addition import Addition
 from .bodies import Bodies
 from .changes import CURSOR, QUEUE, Change
-from .deadletters import dead_letter, part_of
+from .deadletters import dead_letter
+from .groups import part_of
 from .intake import Intake
 from .publishers import Publishers
 from .registry import Gap, Registry

@@ -25,7 +25,7 @@ from durable.queues.queue import ACK, REJECT, REQUEUE, Delivery
 from durable.vhost import changes, cutting
 from durable.vhost.changes import Change
 from durable.vhost.cutting import Range
-from durable.vhost.deadletters import part_of
+from durable.vhost.groups import part_of
 from mesh.protocol.batch import Batch
 from tests.compactions import cut_at_any_price
 from tests.ledger import number_of, payload

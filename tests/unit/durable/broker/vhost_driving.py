@@ -28,7 +28,7 @@ from durable.queues.queue import Delivery
 from durable.queues.queue import Queue as BrokerQueue
 from durable.vhost.bodies import Bodies
 from durable.vhost.checkpointing import Checkpointing
-from durable.vhost.deadletters import part_of
+from durable.vhost.groups import part_of
 from tests.vhost_members import DYING, READY, UNACKED, Message, Publisher, Queue
 from tests.vhost_model import Model
 from tests.vhosts import PlainStore, PlainVhost, batch_at

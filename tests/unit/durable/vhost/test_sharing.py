@@ -13,8 +13,7 @@ from durable.protocol.properties import Properties
 from durable.queues.journal import REJECTED, Dead
 from durable.vhost import changes
 from durable.vhost.changes import Change
-from durable.vhost.deadletters import part_of
-from durable.vhost.groups import BATCHES_MAX, Stretch, batches_in, read_front, sequences_in
+from durable.vhost.groups import BATCHES_MAX, Stretch, batches_in, part_of, read_front, sequences_in
 from durable.vhost.plan import SPREAD_MAX
 from durable.vhost.publishers import HOLES_MAX
 from mesh.protocol.batch import Batch
