@@ -226,7 +226,10 @@ class Queue:
         """What became of these; how many were unacked. Unknown tags and settled ones are skipped."""
         removed = consumer.remove(start_tag, end_tag)
         spans = _joined((one.lane, one.first, one.first + one.count) for one in removed)
+        count = sum(end - start for _, start, end in spans)
+        self.unacked -= count
         if outcome == ACK:
+            self.counts.acked += count
             for lane, start, end in spans:
                 lane.settle(start, end)
         elif outcome == REJECT:
@@ -236,17 +239,12 @@ class Queue:
             for lane, start, end in spans:
                 self.counts.drop(UNREADABLE, end - start)
                 lane.settle(start, end)
-        elif outcome == RELEASE:
-            _give_back(spans, counted=False)
         else:
-            assert outcome == REQUEUE, f"impossible outcome {outcome!r}"
-            _give_back(self._within_limit(spans), counted=True)
-        count = sum(end - start for _, start, end in spans)
-        self.unacked -= count
-        if outcome == ACK:
-            self.counts.acked += count
-        elif outcome in (REQUEUE, RELEASE) and self._drops:
-            self._drop_head()
+            assert outcome in (REQUEUE, RELEASE), f"impossible outcome {outcome!r}"
+            counted = outcome == REQUEUE
+            _give_back(self._within_limit(spans) if counted else spans, counted=counted)
+            if self._drops:
+                self._drop_head()
         return count
 
     def _within_limit(self, spans: list[_LaneSpan]) -> list[_LaneSpan]:
