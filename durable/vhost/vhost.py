@@ -68,24 +68,27 @@ class Vhost:
             TooLarge: written twice they are more than a segment takes. Nothing has changed.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
         """
-        position = self._store.durable_end - 1
-        lasting = self.registry.lasting(changes)
         if not changes:
             position = self._store.end - 1
-        elif lasting:
-            # Readers say how far they are again and again, and none of it gives space back.
-            patient = all(word == CURSOR for word, *_ in lasting)
-            body = encode_definitions(lasting)
-            draft = Draft(Kind.DEFINITIONS, body, (), now_us, patient=patient)
-            if patient:
-                (position,) = self._store.append_nowait([draft])
-            else:
-                position = append_twice(self._store, [draft])[-1]
+        elif lasting := self.registry.lasting(changes):
+            position = self._write(lasting, now_us)
+        else:
+            position = self._store.durable_end - 1
         for change in changes:
             self.registry.apply(change)
             if change[0] == QUEUE:  # The time in which nobody uses it begins.
                 self.registry.queue(change[-1]["name"]).touch(now_us)
         return position
+
+    def _write(self, changes: Sequence[Change], now_us: int) -> int:
+        """The log position to be durable for them."""
+        # Readers say how far they are again and again, and none of it gives space back.
+        cursors = all(word == CURSOR for word, *_ in changes)
+        body = encode_definitions(changes)
+        draft = Draft(Kind.DEFINITIONS, body, (), now_us, patient=cursors)
+        if cursors:
+            return self._store.append_nowait([draft])[-1]
+        return append_twice(self._store, [draft])[-1]
 
     def extend(self, addition: Addition, now_us: int) -> int:
         """As `change`, with all that an addition is made of."""
