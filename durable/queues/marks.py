@@ -29,9 +29,6 @@ class Marks:
         self._sequences, self._firsts, self._lasts = _NO_SEQUENCES, _NO_TIMES, _NO_TIMES
         self._step_us = STEP_US
 
-    def __len__(self) -> int:
-        return len(self._sequences)
-
     def note(self, sequence: int, time_us: int) -> None:
         """Messages from `sequence` on came at this time, until told otherwise."""
         if self._sequences and 0 <= time_us - self._firsts[-1] < self._step_us:

@@ -113,8 +113,10 @@ class Intake:
         for one in plan.outcomes():
             first, end = one.first, one.end
             new += end - first
-            note = publisher.stored if one.stored else publisher.refused
-            note(first, end)
+            if one.stored:
+                publisher.stored(first, end)
+            else:
+                publisher.refused(end)
         # Counted here: what is not decided, because the log has no room, comes again.
         for batch in batches:
             counts.received += batch.count

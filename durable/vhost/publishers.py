@@ -91,8 +91,8 @@ class Publisher:
         # Refused before, and decided so: now it waits for the disk like any other.
         self.confirmed = min(self.confirmed, first)
 
-    def refused(self, first: int, end: int) -> None:
-        """They were not, and will not be unless they come again."""
+    def refused(self, end: int) -> None:
+        """What is new before `end` was not, and will not be unless it comes again."""
         if end > self.next:
             self._add_hole(self.next, end)
             self.next = end

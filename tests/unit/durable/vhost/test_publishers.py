@@ -39,7 +39,7 @@ def test_a_hole_is_tried_again_and_what_was_stored_never_is(
                 publisher.stored(piece.first, piece.end)
                 stored |= set(range(piece.first, piece.end))
             else:
-                publisher.refused(piece.first, piece.end)
+                publisher.refused(piece.end)
         ends = [edge for hole in publisher.holes for edge in hole]
         assert ends == sorted(ends)
         assert publisher.next >= end
@@ -60,7 +60,7 @@ def test_nothing_is_confirmed_that_is_not_on_disk(
                 positions |= dict.fromkeys(range(piece.first, piece.end), end)
                 end += 1
             else:
-                publisher.refused(piece.first, piece.end)
+                publisher.refused(piece.end)
         publisher.decided(end - 1 if end else None, last)
         durable = data.draw(st.integers(durable, end))
         publisher.committed(durable)
@@ -80,7 +80,7 @@ def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]
                 live.stored(piece.first, piece.end)
                 rebuilt.recovered(ID, 1, piece.first, piece.end)
             else:
-                live.refused(piece.first, piece.end)
+                live.refused(piece.end)
 
     def stored(one: Publisher) -> set[int]:
         return {
@@ -269,7 +269,10 @@ def test_a_snapshot_restores_the_table(history: list[tuple[bool, tuple[int, int]
     table = Publishers(10)
     publisher = table.open(ID, 4, 0)
     for store, span in history:
-        (publisher.stored if store else publisher.refused)(*span)
+        if store:
+            publisher.stored(*span)
+        else:
+            publisher.refused(span[1])
     restored = Publishers(10)
     for entry in table.entries():
         restored.restore(entry)
@@ -279,7 +282,7 @@ def test_a_snapshot_restores_the_table(history: list[tuple[bool, tuple[int, int]
 def test_what_fills_a_hole_is_not_decided_before_it_is_durable() -> None:
     """Found: it passed for confirmed at once, with what had come behind it."""
     publisher = Publishers(10).open(b"p" * 16, 1, 0)
-    publisher.refused(0, 2)
+    publisher.refused(2)
     publisher.stored(2, 5)
     publisher.decided(7, 5)
     assert publisher.committed(8)
@@ -296,7 +299,7 @@ def test_what_was_refused_and_comes_again_is_decided_when_it_is_durable() -> Non
     """It was decided before, as refused: a confirm of that would now tell a lie."""
     one = Publisher(b"p" * 16, 1)
     one.stored(0, 10)
-    one.refused(10, 20)
+    one.refused(20)
     one.stored(20, 30)
     one.decided(5, 30)
     assert one.committed(6)
