@@ -178,7 +178,7 @@ class Hosted:
 
     def _deliver(self, now_us: int) -> None:
         busy, left = self._busy, DELIVERIES_AT_ONCE
-        busy.update(dict.fromkeys(self.vhost.intake.arrived()))
+        busy.update(self.vhost.intake.arrived())
         while busy and left > 0:
             queue, _ = busy.popitem(last=False)
             by_consumer: dict[Consumer, list[Delivery]] = {}

@@ -117,7 +117,7 @@ class _Cursor:
             try:
                 await self._hosted.keep_cursor(change, self._tellings, number)
             except BaseException:
-                self._told = told if self._told is None else self._told
+                self._told = self._told or told
                 raise
             await self._tunnel.send(encode_number(SETTLED, offset))
 

@@ -275,10 +275,10 @@ class Intake:
         """Whether `arrived` names any."""
         return bool(self._arrived)
 
-    def arrived(self) -> list[Queue]:
-        """Queues that have got messages since this was asked last."""
+    def arrived(self) -> dict[Queue, None]:
+        """Queues that have got messages since this was asked last, in order."""
         arrived, self._arrived = self._arrived, {}
-        return list(arrived)
+        return arrived
 
     def _arrive(self, stored: Stored, now_us: int) -> None:
         for member, lane, first in stored.arrivals:
