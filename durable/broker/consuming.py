@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 import trio
 
@@ -108,14 +107,16 @@ async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Con
     """
     for _ in range(OWN_END_LOOKS):
         with trio.move_on_after(OWN_END_S):
-            queue = look_up()
-            while any(one.id == consumer.id for one in queue.consumers):
-                with suppress(QueueInUse):
+            while True:
+                queue = look_up()
+                try:
                     queue.subscribe(consumer)
+                except QueueInUse:
+                    if all(one.id != consumer.id for one in queue.consumers):
+                        raise
+                else:
                     return queue
                 await hosted.left.wait()
-                queue = look_up()
-            break
     queue = look_up()
     queue.subscribe(consumer)
     return queue
