@@ -13,11 +13,11 @@ import trio
 import trio.testing
 
 import durable
-import durable.broker.sessions
 import mesh
+from durable.broker.sessions import SERVES
 from durable.client.publisher import Publisher
 from durable.errors import BrokerLost, PublisherFenced, QueueFull, Unconfirmed
-from durable.protocol.calls import encode_hello
+from durable.protocol.calls import CONSUME, READ, encode_hello
 from mesh.errors import TunnelBroken
 from tests.brokers import at, client, drain, node_of, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports, linked, node
@@ -252,13 +252,13 @@ async def test_no_broker_within_the_timeout(tmp_path: Path) -> None:
                 pass
 
 
-@pytest.mark.parametrize("kind", ["consumer", "reader"])
+@pytest.mark.parametrize("kind", [CONSUME, READ])
 async def test_a_hello_that_meets_the_end_of_a_broker_is_said_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Found by the broker killed 50 times: entering `consume` raised what broke."""
     ends = [TunnelBroken("the broker was killed"), BrokerLost("broker", "its session has ended")]
-    serve = getattr(durable.broker.sessions, f"serve_{kind}")
+    serve = SERVES[kind]
 
     async def cut_off(tunnel: mesh.Tunnel, *rest: Any) -> None:
         if not ends:
@@ -268,13 +268,13 @@ async def test_a_hello_that_meets_the_end_of_a_broker_is_said_again(
         else:
             tunnel.abort(str(end))
 
-    monkeypatch.setattr(f"durable.broker.sessions.serve_{kind}", cut_off)
+    monkeypatch.setitem(SERVES, kind, cut_off)
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.declare_queue("jobs")
         for queue in ("audit", "jobs"):
             await shop.publish("", queue, b"one")
-        feed = shop.consume("jobs") if kind == "consumer" else shop.read("audit", start="first")
+        feed = shop.consume("jobs") if kind == CONSUME else shop.read("audit", start="first")
         async with feed as deliveries:
             assert payloads(await take(deliveries, 1)) == [b"one"]
     assert not ends
