@@ -15,7 +15,6 @@ Span = tuple[int, int]
 Range = tuple[int, int, int]
 """Start, end, number."""
 
-_STALE_MIN = 512
 _NO_BOUNDS, _NO_NUMBERS = array("Q"), array("q")
 """Of all that are empty and have never been anything else, as most are: nothing is put in here."""
 
@@ -144,13 +143,6 @@ class Ranges:
         """Something is about to be put in."""
         if self.numbers is _NO_NUMBERS:
             self._bounds, self.numbers = array("Q"), array("q")
-
-    def drop_before(self, at: int) -> None:
-        """Ranges that end at `at` or before are of no use any more; they go when that is cheap."""
-        bounds = self._bounds
-        if len(bounds) > _STALE_MIN and bounds[len(bounds) // 4 * 2 - 1] <= at:
-            stale = bisect_right(bounds, at) >> 1
-            del bounds[: 2 * stale], self.numbers[:stale]
 
     def clear(self) -> None:
         del self._bounds[:], self.numbers[:]
