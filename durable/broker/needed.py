@@ -123,9 +123,7 @@ class Round:
         settled, index = lane.settled, lane.index
         if lane.retired or (span := next(settled.unsettled(at, index.end), None)) is None:
             return None
-        run = index.find(span[0])
-        assert run is not None, f"unsettled message {span[0]} is there"
-        if run.position >= MEMORY:
+        if (run := index.find(span[0])) is None or run.position >= MEMORY:
             return None
         last = run.first + run.count
         if run.count > 1:
