@@ -30,6 +30,7 @@ NETWORK_PREFIX = "mesh-network-1-"
 SECRET_WORD, PUBLIC_WORD = "mesh-cluster-secret-1", "mesh-cluster-public-1"
 FILE_BYTES_MAX = 4096
 OLD = ".old"
+NO_DIRECTORY = "keys_dir wants a directory, and this is none; name another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,10 @@ def drop_old_network(path: Path) -> bool:
 def new_cluster(directory: Path, cluster: str) -> ClusterKeys:
     """Make `C.secret` and `C.public`. Raises FileExistsError, BadKeyFile."""
     _check_name(cluster)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadKeyFile(directory, NO_DIRECTORY) from None
     _check_absent(directory, cluster)  # Both, before either is made: two halves must match.
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
     _write_pair(directory, pair, replace=False)
@@ -151,7 +155,7 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
         BadKeyFile: there is no secret to rotate, or two generations are there already.
     """
     _check_name(cluster)
-    current = _read_pair(directory / f"{cluster}.secret", cluster)
+    current = _to_rotate(directory / f"{cluster}.secret", cluster)
     try:
         _check_absent(directory, cluster + OLD)
     except FileExistsError:
@@ -164,9 +168,25 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
     return pair
 
 
+def _to_rotate(secret: Path, cluster: str) -> ClusterKeys:
+    try:
+        return _read_pair(secret, cluster)
+    except BadKeyFile as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        why = f"No such file; rotate where the secret of {cluster} is, or correct the name"
+        raise BadKeyFile(secret, why) from error
+
+
 def drop_old_cluster(directory: Path, cluster: str) -> bool:
-    """Remove the old generation; False when there was none."""
+    """Remove the old generation; False when there was none.
+
+    Raises BadKeyFile: there is no newer one. Whoever mistyped a name would think that a stolen key is
+    refused from now on; and the only key there is would be gone.
+    """
     _check_name(cluster)
+    if not any((directory / f"{cluster}.{kind}").exists() for kind in ("secret", "public")):
+        raise BadKeyFile(directory, f"no new key of {cluster} is in it; correct the name")
     found = False
     for kind in ("secret", "public"):
         path = directory / f"{cluster}{OLD}.{kind}"
@@ -185,9 +205,10 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
         raise BadKeyFile(directory, error.strerror or str(error)) from error
     if not found_there:
         how = f"`mesh keys new-cluster NAME --keys-dir {directory}` makes it"
-        raise BadKeyFile(directory, f"keys_dir wants a directory, and this is none; {how}")
+        absent = f"keys_dir wants a directory, and this is none; {how}"
+        raise BadKeyFile(directory, NO_DIRECTORY if directory.exists() else absent)
     found: dict[tuple[str, bool], ClusterKeys] = {}
-    for path in sorted(directory.glob("*.public")) + sorted(directory.glob("*.secret")):
+    for path in _files(directory, ".public") + _files(directory, ".secret"):
         old = path.stem.endswith(OLD)
         pair = _read_pair(path, path.stem.removesuffix(OLD))
         found[pair.cluster, old] = pair  # The secret half, read later, holds the public one too.
@@ -228,13 +249,21 @@ def _read_matching(directory: Path) -> list[ClusterKeys]:
     """
     pairs = read_pairs(directory)
     FileKeyring(pairs)
-    for path in sorted(directory.glob("*.secret")):
+    for path in _files(directory, ".secret"):
         public = path.with_suffix(".public")
         if public.exists():
             cluster = path.stem.removesuffix(OLD)
             if _read_pair(public, cluster) != _read_pair(path, cluster).public_half():
                 raise BadKeyFile(public, f"is not the public half of {path.name}")
     return pairs
+
+
+def _files(directory: Path, ending: str) -> list[Path]:
+    """Not by `glob`, to which a directory that cannot be read is empty. Raises BadKeyFile."""
+    try:
+        return sorted(path for path in directory.iterdir() if path.name.endswith(ending))
+    except OSError as error:
+        raise BadKeyFile(directory, error.strerror or str(error)) from error
 
 
 def _check_name(cluster: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -384,3 +387,53 @@ def test_numbers_of_an_unsafe_file_are_attributes(tmp_path: Path) -> None:
     with pytest.raises(UnsafeKeyFile) as caught:
         load(network_secret_file=tmp_path / "n")
     assert (caught.value.path, caught.value.mode) == (tmp_path / "n", 0o644)
+
+
+def test_a_directory_that_cannot_be_read_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: no key was in it, and a node was told to make one."""
+    new_cluster(tmp_path, "a")
+
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", refuse)
+        patched.setattr(os, "scandir", refuse)
+        with pytest.raises(BadKeyFile, match=f"{tmp_path}: Permission denied"):
+            read_pairs(tmp_path)
+    assert [pair.cluster for pair in read_pairs(tmp_path)] == ["a"]
+
+
+def test_a_file_where_a_directory_is_wanted(tmp_path: Path) -> None:
+    """Found: it said that it was not overwritten, and advised to make that very directory."""
+    file = tmp_path / "keys"
+    file.touch()
+    for work in (read_pairs, partial(new_cluster, cluster="a")):
+        with pytest.raises(BadKeyFile, match="wants a directory, and this is none; name another"):
+            work(file)
+
+
+def test_a_mistyped_name_is_no_rotation_that_is_over(tmp_path: Path) -> None:
+    """Found: there was no old generation of it, with exit status 0, while the stolen one was still valid."""
+    new_cluster(tmp_path, "shop")
+    rotate_cluster(tmp_path, "shop")
+    with pytest.raises(BadKeyFile, match=r"no new key of shpo is in it"):
+        drop_old_cluster(tmp_path, "shpo")
+    with pytest.raises(BadKeyFile, match=r"shpo\.secret: No such file; .* correct the name"):
+        rotate_cluster(tmp_path, "shpo")
+    (tmp_path / "shop.secret").unlink()
+    assert drop_old_cluster(tmp_path, "shop"), "where only the public half is"
+
+
+def test_the_only_key_there_is_is_not_dropped(tmp_path: Path) -> None:
+    """Found: of a directory to which only the old generation had been copied."""
+    new_cluster(tmp_path, "a")
+    first = rotate_cluster(tmp_path, "a")
+    for kind in ("secret", "public"):
+        (tmp_path / f"a.{kind}").unlink()
+    with pytest.raises(BadKeyFile, match="no new key of a is in it"):
+        drop_old_cluster(tmp_path, "a")
+    assert [pair.key_id for pair in read_pairs(tmp_path)] != [first.key_id]
+    assert len(read_pairs(tmp_path)) == 1
