@@ -76,8 +76,8 @@ class StoreFull(StoreError):
     ) -> None:
         kept = f" and leaves {kept_bytes} to others (--free-min)" if kept_bytes else ""
         super().__init__(
-            f"disk full: no room for {needed_bytes} bytes; a segment needs {segment_bytes} bytes{kept}, "
-            f"{free_bytes} are free: free some space or consume, then send again"
+            f"disk full: no room for {needed_bytes} bytes; a segment needs {segment_bytes} bytes "
+            f"(--segment-size){kept}, {free_bytes} are free: free some space or consume, then send again"
         )
         self.needed_bytes, self.segment_bytes = needed_bytes, segment_bytes
         self.free_bytes, self.kept_bytes = free_bytes, kept_bytes

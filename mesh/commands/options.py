@@ -81,12 +81,13 @@ def named(text: str) -> str:
 
 def add_keys(command: argparse._ActionsContainer) -> None:
     """Where the keys are; not given: MESH_NETWORK_SECRET_FILE, MESH_KEYS_DIR, mesh.toml."""
-    command.add_argument(
+    either = command.add_mutually_exclusive_group()
+    either.add_argument(
         "--network-secret-file", type=path, metavar="FILE",
         help="the network's secret, made by `mesh keys new-network` "
         "(default: MESH_NETWORK_SECRET_FILE, then mesh.toml)",
     )  # fmt: skip
-    command.add_argument(
+    either.add_argument(
         "--keys-dir", type=path, metavar="DIR",
         help="key files of clusters, made by `mesh keys new-cluster` "
         "(default: MESH_KEYS_DIR, then mesh.toml)",

@@ -111,6 +111,16 @@ def test_rotation_says_which_files_go_where(here: Path, capsys: pytest.CaptureFi
             main(["keys", *wrong])
 
 
+def test_two_sources_of_keys_are_two_options(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: it said that a keyword contradicted, which nobody on a command line has given."""
+    with pytest.raises(SystemExit) as ended:
+        main(["keys", "show", "--keys-dir", "keys", "--network-secret-file", "n"])
+    assert ended.value.code == 2
+    assert "--network-secret-file: not allowed with argument --keys-dir" in capsys.readouterr().err
+
+
 def rows_of(done_stdout: bytes) -> dict[str, tuple[bool, str]]:
     return {row["check"]: (row["ok"], row["text"]) for row in json.loads(done_stdout)}
 

@@ -109,6 +109,14 @@ def test_a_directory_that_cannot_be_looked_into_is_an_error_with_its_name() -> N
         load_config(("shop",), {"network_secret": "x"}, environ={}, directory=directory)
 
 
+def test_who_names_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """Found: "nope: cannot be read", of a variable that had been forgotten."""
+    named = {"MESH_CONFIG": str(tmp_path / "nope")}
+    wanted = r"nope \(MESH_CONFIG\): cannot be read: No such file or directory$"
+    with pytest.raises(ConfigError, match=wanted):
+        load_config(("shop",), {"network_secret": "x"}, environ=named)
+
+
 def test_a_file_nested_too_deeply_is_an_error_with_its_name(tmp_path: Path) -> None:
     """Found: a RecursionError, on the command line with its stack trace."""
     with pytest.raises(ConfigError, match=r"mesh\.toml: .*recursion"):
