@@ -168,11 +168,14 @@ class Roster:
         peer = self.peers.get(node)
         tombstone = self._tombstones.get(node)
         if tombstone is not None and tombstone.refuses(announcement, now_s):
-            self._refuse_old(node, left=tombstone.version is None)
+            self._refuse_gone(left=tombstone.version is None)
             return None, False
         if peer is not None and announcement.version <= peer.announcement.version:
             if announcement.version < peer.announcement.version:
-                self._refuse_old(node, left=peer.announcement.left)
+                if peer.announcement.left:
+                    self._refuse_gone(left=True)
+                else:
+                    self._refuse(node, "replayed")
             return peer, False
         if peer is not None and announcement.clusters != peer.announcement.clusters:
             # A node keeps its clusters for life, so this is another cluster's key speaking for it.
@@ -192,11 +195,9 @@ class Roster:
         self._by_raw[raw] = peer
         return peer, True
 
-    def _refuse_old(self, node: bytes, *, left: bool) -> None:
-        if left:  # Gossip is slower than a goodbye.
-            self.refusals.count("announcement of a node that left")
-        else:
-            self._refuse(node, "replayed")
+    def _refuse_gone(self, *, left: bool) -> None:
+        """Not logged: gossip is slower than a goodbye, and so is whoever has yet to notice that a node is dead."""
+        self.refusals.count(f"announcement of a node that {'left' if left else 'is gone'}")
 
     def _refuse(self, node: bytes, why: str) -> None:
         self.refusals.count(

@@ -129,13 +129,18 @@ def test_who_left_stays_away_until_the_tombstone_ends() -> None:
 
 
 def test_who_was_only_forgotten_is_known_again_by_what_it_says_next() -> None:
-    """It was unreachable for its announcement's lifetime: once it is back, nothing keeps it away."""
-    roster = make_roster()
+    """It was unreachable for its announcement's lifetime: once it is back, nothing keeps it away.
+
+    Found: what others still told of a node that had been killed was logged as replayed.
+    """
+    said: list[str] = []
+    roster = make_roster(log=said.append)
     known(roster, announce(version=2))
     roster.bury(SMALLER, now_s=5.0)
     for version in (1, 2):
         assert learn(roster, announce(version=version), 6.0) == (None, False)
-    assert roster.refusals.counts == {"announcement replayed": 2}
+    assert roster.refusals.counts == {"announcement of a node that is gone": 2}
+    assert not said
     known(roster, announce(version=3))
 
 
