@@ -18,7 +18,9 @@ from collections.abc import Hashable
 
 import trio
 
-STRANGER = "a connection that does not speak our protocol"
+STRANGER = "a connection that does not speak our protocol, or not under a key of ours"
+"""libzmq does not tell the two apart without harm, and the latter is what every node with key files does that tries the
+keys it trusts at a seed, one after the other."""
 BROKEN_OFF = "a handshake that was broken off"
 DESCRIPTORS_PART = 4
 """Of all that the process may have, one in so many is taken at most: of more connections at a time, only

@@ -182,6 +182,26 @@ async def test_a_dial_refused_before_its_first_word_is_followed_by_the_next_key_
             await linked(one, db)
 
 
+async def test_who_takes_us_for_another_cluster_may_speak_our_protocol(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: of nodes of ours, which with key files try the keys they trust in turn, a seed said that they did not."""
+    async with node(echo_service()) as db:
+        uri, _ = server_endpoint(db, "databases")
+        wrong, own = derive(SECRET_BYTES, "web"), derive(SECRET_BYTES, "shop")
+
+        def refused() -> tuple[int, int]:
+            return counted(db, "or not under a key of ours"), counted(db, "broken off")
+
+        with trio.fail_after(PATIENCE_S):  # Which of the two is seen is a matter of chance.
+            while not refused()[0]:
+                before = sum(refused())
+                with Stranger(uri, wrong, own) as stranger:
+                    stranger.socket.send(b"hello")
+                    await until(lambda before=before: sum(refused()) > before)
+        assert ["or not under a key of ours" in line for line in warnings(caplog)] == [True]
+
+
 async def test_forged_altered_replayed_and_expired_announcements(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
