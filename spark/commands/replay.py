@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     names = destination_names(
         read_sink_options({**plan.sink_options("-", 0, 1), **joining, "startMicros": "1"})
     )
-    check_names(plan, (*plan.queues, *plan.streams), names)
+    check_names(plan, (*plan.queues, *plan.streams), names, args.cluster)
     with (
         tempfile.NamedTemporaryFile(prefix="mesh-replay-", suffix=".log") as log,
         quiet(log.fileno()),

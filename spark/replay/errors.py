@@ -29,15 +29,16 @@ class ReplayError(CaptureError):
 
 
 class QueueMissing(ReplayError):
-    """Broker `broker` lacks `names`."""
+    """Broker `broker` lacks `names`, or tells nothing of them to `cluster`, which may do nothing with them."""
 
-    def __init__(self, broker: str, names: Sequence[str]) -> None:
+    def __init__(self, broker: str, names: Sequence[str], cluster: str) -> None:
         shown = ", ".join(map(repr, names[:SHOWN_MAX]))
         more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
         super().__init__(
             f"broker {broker!r} has no queue or stream {shown}{more}: declare them (`mesh-broker "
             "definitions` takes all of one broker to another), or name those to be replayed with --queue "
-            "and --stream"
+            f"and --stream; of one that is there cluster {cluster!r} hears once it may publish to it "
+            f"(`mesh-broker set-permission {cluster} --write amq.default`)"
         )
         self.broker, self.names = broker, tuple(names)
 

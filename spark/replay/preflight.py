@@ -48,11 +48,13 @@ def destination_names(options: SinkOptions) -> frozenset[str] | None:
         raise Unreachable("the mesh", str(error)) from None
 
 
-def check_names(plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str] | None) -> None:
-    """Raises QueueMissing: the broker has `names`, and not all of those."""
+def check_names(
+    plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str] | None, cluster: str
+) -> None:
+    """Raises QueueMissing: the broker has `names`, as far as `cluster` may know, and not all of those."""
     missing = [one for one in wanted if names is not None and one not in names]
     if missing:
-        raise QueueMissing(plan.to.broker, missing)
+        raise QueueMissing(plan.to.broker, missing, cluster)
 
 
 def check_there(plan: ReplayPlan, joining: Mapping[str, str]) -> None:

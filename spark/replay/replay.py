@@ -113,7 +113,7 @@ def replay(
         survey = surveyed(stored)
     if names is None:
         names = destination_names(checked)
-    check_names(plan, survey.queues, names)
+    check_names(plan, survey.queues, names, checked.cluster)
     tasks = min(slots, len(survey.lanes))
     told = dry_run and plan.to.kind == TOPICS
     with one_line():

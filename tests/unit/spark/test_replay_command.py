@@ -161,6 +161,11 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("more", "text"),
     [
         (["--queue", "jobs", "--stream", "audit"], "'broker2' has no queue or stream 'audit': "),
+        (["--stream", "audit"], "cluster 'spark' hears once it may publish to it"),
+        (
+            ["--stream", "audit", "--cluster", "x"],
+            "`mesh-broker set-permission x --write amq.default`",
+        ),
         (["--queue", "jbos"], "no queue 'jbos' has its messages in this log: did you mean 'jobs'?"),
         (["--stream", "jobs"], "no stream 'jobs' has its messages in this log"),
         (["--vhost", "elsewhere"], "no vhost 'elsewhere'"),
@@ -169,7 +174,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_is_not_there_is_told_before_spark_starts(
     begun: list[str], more: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Found: a minute later."""
+    """Found: a minute later; and nothing of what the broker tells only to those who may publish there."""
     assert main([*begun, *more]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
