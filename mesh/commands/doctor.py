@@ -249,10 +249,9 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
         return [("members", False, str(error))]
     promised = any(not _ours(config, seed) for seed in config.seeds)
     if not here and (promised or args.target is not None):
-        why = (
-            f"nobody let us in within {config.settle_s:g} s; where seeds answer, do they hold the "
-            "same network secret, or our public key?"
-        )
+        pairs = "our public key, and we the one that they use by now"
+        same = pairs if config.keys_dir else "the same network secret"
+        why = f"nobody let us in within {config.settle_s:g} s; where seeds answer, do they hold {same}?"
         skew = f"a seed's is more than {config.clock_skew_s} s apart: {SET_CLOCK}, there and here"
         return [("members", False, why)] + [("clock", False, skew)] * apart
     if not wanted:

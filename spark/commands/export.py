@@ -43,4 +43,6 @@ def writing(out: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise ExportFailed(str(out), str(error).splitlines()[0]) from error
+        # Of what the system refuses the text names the path once more, and the number of the error.
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise ExportFailed(str(out), why.splitlines()[0]) from error

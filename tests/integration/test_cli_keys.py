@@ -148,6 +148,17 @@ def test_doctor_approves_what_works(shell: Shell) -> None:
         assert b"WRONG ports" in done.stdout
 
 
+def test_doctor_asks_about_the_keys_that_there_are(shell: Shell) -> None:
+    """Found: a shop that had not got the newest public key of its seed was asked for a network secret."""
+    keys = shell.directory / "keys"
+    new_cluster(keys, "shop")
+    given = ("--cluster", "shop", "--keys-dir", str(keys), "--settle", "0.3")
+    with shell.running("serve", "--echo", "--cluster", "echo", "--listen", shell.seed):
+        ok, text = rows_of(shell.run("doctor", "--json", *given).stdout)["members"]
+    assert not ok
+    assert text.endswith("do they hold our public key, and we the one that they use by now?")
+
+
 def test_doctor_calls_dead_seeds_wrong(shell: Shell) -> None:
     done = shell.run("doctor", "--json")
     ok, text = rows_of(done.stdout)["seed"]

@@ -107,3 +107,13 @@ def test_what_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(ExportFailed, match=r"out: .*No space left on device"):
         run(monkeypatch, tmp_path / "out", [batch(0, topics=4)])
     assert Full.closed == 1
+
+
+def test_a_place_where_nothing_can_be_made_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: "x/out: [Errno 20] Not a directory: 'x/out'"."""
+    (tmp_path / "x").touch()
+    with pytest.raises(ExportFailed) as failed:
+        run(monkeypatch, tmp_path / "x" / "out", [])
+    assert str(failed.value) == f"{tmp_path}/x/out: Not a directory"
