@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -126,7 +129,8 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
             f"--window-size is {window}: want at least {least_window}, which is chunk_bytes and what "
             "comes with a message"
         )
-    return BrokerConfig(log=log, encrypt=args.encrypt, **given)
+    with _as_options():
+        return BrokerConfig(log=log, encrypt=args.encrypt, **given)
 
 
 def log_config(args: argparse.Namespace) -> LogConfig:
@@ -134,7 +138,20 @@ def log_config(args: argparse.Namespace) -> LogConfig:
     given = _given(args, LOG_SIZES)
     if "segment_bytes" in given and "reserve_bytes" not in given:
         given["reserve_bytes"] = _reserve(given["segment_bytes"])
-    return LogConfig(**given)
+    with _as_options():
+        return LogConfig(**given)
+
+
+@contextmanager
+def _as_options() -> Iterator[None]:
+    """Settings are named as the options are that set them."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        for option, (name, _) in {**LOG_SIZES, **BROKER_SIZES, **COUNTS}.items():
+            text = re.sub(rf"\b{name}\b", option, text)
+        raise ConfigError(text) from None
 
 
 def _reserve(segment_bytes: int) -> int:

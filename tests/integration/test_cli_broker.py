@@ -274,12 +274,14 @@ def test_on_a_port_that_is_used_a_store_stays_as_it_is(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--segment-size", "8"], "segment_bytes is 8"),
+        (["--segment-size", "8"], "--segment-size is 8,"),
+        (["--reserve-size", "1"], "--segment-size and --reserve-size must be multiples of 8"),
+        (["--pending-size", "0"], "--pending-size must be positive"),
         (["--window-size", "1G"], "fits into no segment"),
         (["--window-size", "190M"], "fits into no segment, which have 197132288 bytes"),
         (["--window-size", "0"], "--window-size is 0"),
         (["--window-size", "10K"], "--window-size is 10240"),
-        (["--capture-size", "0"], "capture_bytes is 0"),
+        (["--capture-size", "0"], "--capture-size is 0,"),
         (["--window-size", "1K"], "--window-size is 1024: want at least 131072"),
         (["--window-size", "64K"], "--window-size is 65536: want at least 131072"),
         (["--segment-size", "64K"], "--segment-size is 65536: want at least 311296"),
