@@ -33,6 +33,15 @@ class Life(AsyncBlock, Generic[T]):
         self._life = life
         self._entered = False
 
+    if not TYPE_CHECKING:  # Who checks types would take any name for one that this has.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            what = self.used_as.rpartition(" ")[2]
+            raise AttributeError(f"no {name!r} here: the {what} is what `{self.used_as}` gives")
+
+        def __aiter__(self) -> NoReturn:
+            raise TypeError(f"want `{self.used_as}`, got `async for`")
+
     async def __aenter__(self) -> T:
         if self._entered:
             raise RuntimeError(f"entered twice: for another one call again, `{self.used_as}`")

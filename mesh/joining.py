@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import trio
 
@@ -48,11 +48,6 @@ class Joining(Life[Node]):
     """Made by `join`: the node's life is the `async with` block, which is entered once."""
 
     used_as = "async with mesh.join(...) as node"
-
-    if not TYPE_CHECKING:  # Who checks types would take any name for one that this has.
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"no {name!r} here: the node is what `{self.used_as}` gives")
 
 
 def join(

@@ -200,6 +200,24 @@ async def test_blocks_say_how_they_are_entered() -> None:
             await only_async_with(call, block)
 
 
+async def test_what_was_not_entered_says_so_to_who_uses_it() -> None:
+    """Found: 'Opening' object has no attribute 'send'."""
+    async with join(Nowhere()) as node:
+        tunnel: Any = node.open_tunnel("y")
+        with pytest.raises(
+            AttributeError, match=r"^no 'send' here: the tunnel is what `async with"
+        ):
+            await tunnel.send(b"x")
+        with pytest.raises(
+            TypeError, match=r"^want `async with node\.open_tunnel.*, got `async for`"
+        ):
+            async for _ in tunnel:
+                raise AssertionError("entered")
+    broker: Any = durable.serve("nowhere")
+    with pytest.raises(AttributeError, match=r"^no 'node' here: the broker is what `async with"):
+        _ = broker.node
+
+
 async def test_a_join_is_no_node_and_is_entered_once() -> None:
     block: Any = join(Nowhere())
     with pytest.raises(AttributeError, match=r"^no 'request' here: .*`async with mesh\.join"):
