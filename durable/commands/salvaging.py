@@ -20,6 +20,7 @@ from ..broker.directory import make_vhost
 from ..definition_forms import to_plain
 from ..errors import DurableError
 from ..log.bodies import encode_acks_in_parts, encode_definitions
+from ..log.config import LogConfig
 from ..log.encryption import alike, is_encrypted
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
@@ -61,6 +62,10 @@ def add(commands: Commands) -> None:
         "--segment-size", dest="segment_bytes", type=size, metavar="SIZE",
         help="of NEW's segments (default 256.0 MiB)",
     )  # fmt: skip
+    command.add_argument(
+        "--free-min", dest="free_bytes_min", type=size, metavar="SIZE",
+        help="that NEW's file system keeps free for others (default 64.0 MiB)",
+    )  # fmt: skip
     add_json(command)
     command.set_defaults(run=salvage)
 
@@ -68,6 +73,8 @@ def add(commands: Commands) -> None:
 async def salvage(args: argparse.Namespace) -> int:
     found = places(args.data, args.vhost)
     _check_new(args.data, args.to)
+    # Before there is anything in NEW, which has to be empty the next time.
+    config = log_config(args)
     rows, load_keyring = [], partial(keyring_of, settings(args))
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked, adopting=True):
         for line in problems_of(place, offline):
@@ -75,7 +82,7 @@ async def salvage(args: argparse.Namespace) -> int:
         adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
         for one in adopted:
             words(f"vhost {place.name}: {one.ready} messages whose queue is unknown: {one.name}")
-        copied = await _copy(args, place, offline, adopted)
+        copied = await _copy(args, config, place, offline, adopted)
         rows.append({
             "vhost": place.name, "copied": copied, "problems": problems_of(place, offline),
             "adopted": {one.name: one.ready for one in adopted},
@@ -106,15 +113,16 @@ def _is_adopted(queue: Queue) -> bool:
 
 
 async def _copy(
-    args: argparse.Namespace, place: Place, offline: Offline, adopted: Iterable[Queue]
-) -> dict[str, int]:
+    args: argparse.Namespace, config: LogConfig, place: Place, offline: Offline,
+    adopted: Iterable[Queue],
+) -> dict[str, int]:  # fmt: skip
     """Append everything to a log of its own; records by kind."""
     copied: dict[str, int] = {}
     new = make_vhost(args.to, place.name)
     encryption = None
     if is_encrypted(place.log):
         encryption = alike(place.log, keyring_of(settings(args)))
-    async with open_log(RealDisk(new), log_config(args), encryption=encryption) as log:
+    async with open_log(RealDisk(new), config, encryption=encryption) as log:
         drafts = Carried(offline).drafts(offline.records())
         while some := await trio.to_thread.run_sync(_some, drafts):
             await _append(log, some)

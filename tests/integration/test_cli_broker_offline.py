@@ -113,6 +113,21 @@ def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
         assert (status, said.count("\n"), says in said) == (1, 1, True)
 
 
+def test_a_salvage_with_a_wrong_size_leaves_nothing_behind(directory: Offline) -> None:
+    """Found: with the right one, it said next that NEW was not empty."""
+    status, _, said = directory.run("salvage", "data", "--to", "new", "--segment-size", "5")
+    assert (status, "--segment-size is 5," in said) == (2, True)
+    assert not (directory.path / "new").exists()
+
+
+def test_a_salvage_leaves_to_others_what_it_is_told_to(directory: Offline) -> None:
+    """Found: it was refused for 64 MiB of --free-min, an option that it did not have."""
+    sizes = ("--segment-size", "64K", "--free-min")
+    status, _, said = directory.run("salvage", "data", "--to", "full", *sizes, "1000000G")
+    assert (status, "leaves 1073741824000000 to others (--free-min)" in said) == (1, True)
+    assert directory.run("salvage", "data", "--to", "new", *sizes, "0")[0] == 0
+
+
 def test_a_copied_snapshot_says_nothing_of_log_positions(directory: Offline) -> None:
     """They are others there, and a broker would free what the snapshot does not know."""
     plain = to_plain(QueueDefinition(name=QUEUE))
