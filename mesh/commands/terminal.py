@@ -38,6 +38,7 @@ def payload(text: str) -> bytes:
     if text != "-":
         return os.fsencode(text)
     with naming("stdin"):
+        _tell_how_it_ends()
         data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
     if len(data) > STDIN_BYTES_MAX:
         raise TooLarge("stdin", len(data), STDIN_BYTES_MAX)
@@ -50,6 +51,8 @@ async def stdin_lines() -> AsyncIterator[bytes]:
     Read from the descriptor: a thread left inside `sys.stdin` holds its lock when Python ends,
     which then ends with a fatal error.
     """
+    with naming("stdin"):
+        _tell_how_it_ends()
     rest = b""
     while piece := await _stdin_piece():
         *lines, rest = (rest + piece).split(b"\n")
@@ -59,6 +62,12 @@ async def stdin_lines() -> AsyncIterator[bytes]:
             raise TooLarge("a line of stdin", len(rest), STDIN_BYTES_MAX)
     if rest:
         yield rest
+
+
+def _tell_how_it_ends() -> None:
+    """Who left a payload out would see a command that hangs."""
+    if sys.stdin.isatty():
+        words("reading what is typed, until Ctrl-D at the start of a line")
 
 
 async def _stdin_piece() -> bytes:

@@ -220,6 +220,23 @@ def test_what_fails_at_stdin_says_so(
             trio.run(first_line) if lines else payload("-")
 
 
+async def all_lines() -> list[bytes]:
+    return [line async for line in stdin_lines()]
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_who_is_to_type_is_told_how_that_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lines: bool
+) -> None:
+    """Found: `mesh publish orders.eu` waited for a payload without a word."""
+    ours, theirs = os.openpty()
+    os.write(ours, b"a\n\x04")
+    with os.fdopen(ours, "wb"), os.fdopen(theirs) as typed:
+        monkeypatch.setattr(sys, "stdin", typed)
+        assert (trio.run(all_lines) == [b"a"]) if lines else (payload("-") == b"a\n")
+    assert "reading what is typed, until Ctrl-D" in capsys.readouterr().err
+
+
 def test_what_has_no_descriptor_keeps_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found: "[Errno None] None: 'stdin'", where a program calls `main` with a stdin of its own."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x")))
