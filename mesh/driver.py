@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from threading import get_ident
 from weakref import WeakSet
 
@@ -28,6 +29,7 @@ from .errors import ConfigError, NodeClosed, WrongThread
 from .forking import FORKED, inherit
 from .nursery import open_nursery
 from .pace import Pace
+from .patience import within
 from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.instructions import Probed
@@ -181,6 +183,11 @@ class Driver:
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         """`call` then, unless the timer is cancelled or the node has left by then. It must not raise."""
         return self.core.timers.at(trio.current_time() + seconds, lambda _now_s: call())
+
+    def within(self, seconds: float) -> AbstractContextManager[trio.CancelScope]:
+        """As `trio.move_on_after`, with the patience of `mesh/patience.py`. Raises WrongThread."""
+        self.check_thread()
+        return within(seconds, self.after)
 
     def close(self) -> None:
         """Nothing moves any more: tell whoever still waits. Again: nothing."""

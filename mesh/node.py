@@ -57,7 +57,8 @@ class Node:
         self._publisher = driver.core.patterns.publisher
         self._streams = self._publisher.streams
         self._payload_bytes_max = config.payload_bytes_max
-        self.after, self.check_thread = driver.after, driver.check_thread
+        self.after, self.within = driver.after, driver.within
+        self.check_thread = driver.check_thread
         """For what is built on top of it: see there."""
 
     def __repr__(self) -> str:
@@ -379,7 +380,7 @@ class Node:
         cluster, endpoint = split_target(target)
         tried: list[bytes] = []
         cause: MeshError | None = None
-        with trio.move_on_after(timeout_s) as scope:
+        with self.within(timeout_s) as scope:
             while len(tried) < TUNNEL_TRIES:
                 self._core.check_open()
                 candidate = self._core.choose(cluster, tried)
@@ -416,11 +417,10 @@ class Node:
         return tunnel
 
     async def _wait_rotation(self, cluster: str) -> None:
-        settle_s = self.config.settle_s
-        with trio.move_on_after(settle_s):
+        with self.within(self.config.settle_s):
             await self.wait_members(cluster)
             return
-        raise NoMembers(cluster, settle_s, self._core.rotation.present())
+        raise NoMembers(cluster, self.config.settle_s, self._core.rotation.present())
 
     # Members
 

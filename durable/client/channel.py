@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -97,7 +97,7 @@ class Channel:
         number, session = next(self._numbers), b""
         asked = self._asked[number] = _Asked()
         try:
-            with trio.move_on_after(self.timeout_s):
+            with self.within(self.timeout_s):
                 while asked.answer is None:
                     self._check()
                     if self._calls is not None and session != self.session:
@@ -105,9 +105,6 @@ class Channel:
                         await self._ask(self._calls, Call(number, operation, arguments))
                     else:
                         await asked.wait()
-            if asked.answer is None:
-                # Where our loop was late, it may be there, and read in this very turn.
-                await trio.lowlevel.checkpoint()
         finally:
             del self._asked[number]
         answer = asked.answer
@@ -153,7 +150,7 @@ class Channel:
             BrokerLost: it did not hold within `timeout_s`, or this node has left the mesh.
             DurableError: what the broker says.
         """
-        with trio.move_on_after(self.timeout_s):
+        with self.within(self.timeout_s):
             while True:
                 try:
                     return await attempt()
@@ -169,7 +166,7 @@ class Channel:
     async def connected(self) -> bytes:
         """The session, once there is one. Raises BrokerLost: not within `timeout_s`."""
         self._ensure_running()
-        with trio.move_on_after(self.timeout_s):
+        with self.within(self.timeout_s):
             while not self.session:
                 self._check()
                 await self._bell.wait()
@@ -184,6 +181,10 @@ class Channel:
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         """`call` then, unless the timer is cancelled or the node has left by then."""
         return self._node.after(seconds, call)
+
+    def within(self, seconds: float) -> AbstractContextManager[trio.CancelScope]:
+        """As `trio.move_on_after`; see `Driver.within`."""
+        return self._node.within(seconds)
 
     def check_thread(self) -> None:
         """Raises WrongThread, and NodeClosed: this is a forked child."""

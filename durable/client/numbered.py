@@ -64,7 +64,7 @@ class NumberedPublisher(Sender):
         return self
 
     async def _until_known(self) -> None:
-        with trio.move_on_after(self._channel.timeout_s):
+        with self._channel.within(self._channel.timeout_s):
             while not self._known_as:
                 self._check()
                 await self._bell.wait()

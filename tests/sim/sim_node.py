@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import cast
+from typing import NoReturn, cast
 
 from mesh.config import MeshConfig
 from mesh.driver import GOODBYE_S, Driver
@@ -235,6 +235,10 @@ class SimNode:
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         return self.core.timers.at(self.now_s + seconds, lambda _now_s: call())
+
+    def within(self, seconds: float) -> NoReturn:
+        """Nobody waits here: there are no tasks."""
+        raise NotImplementedError
 
     def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
         stream.payloads.append(payload)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -12,14 +13,19 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.client.channel import RETRY_S, Channel
+from durable.client.numbered import NumberedPublisher
 from durable.errors import BrokerLost
 from durable.protocol.calls import Answer, encode_answer
 from mesh.errors import NoMembers
 from mesh.node import Node
+from mesh.patience import within
+from mesh.protocol.timers import Timer
 from mesh.tunnel import Tunnel
 from tests.waiting import virtual_sleep
 
-SETTLE_S = 2.0
+SETTLE_S, TIMEOUT_S = 2.0, 1.0
+TURNS = 3
+"""From an answer's first frame to what it was waited for."""
 
 
 class Lonely:
@@ -34,6 +40,20 @@ class Lonely:
 
     def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(task)
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(lambda _now_s: call())
+        self._nursery.start_soon(self._run_timer, timer, seconds)
+        return timer
+
+    async def _run_timer(self, timer: Timer, seconds: float) -> None:
+        await virtual_sleep(seconds)
+        await trio.lowlevel.checkpoint()  # As a driver, which reads before.
+        if timer.callback is not None:
+            timer.callback(trio.current_time())
+
+    def within(self, seconds: float) -> AbstractContextManager[trio.CancelScope]:
+        return within(seconds, self.after)
 
     @asynccontextmanager
     async def open_tunnel(self, target: str, **_: Any) -> AsyncIterator[Tunnel]:
@@ -90,6 +110,71 @@ async def test_an_answer_that_is_there_when_a_late_loop_looks_is_in_time(
             node.answers.set()
             await wait_all_tasks_blocked()
             assert results == ["done"] * number
+        nursery.cancel_scope.cancel()
+
+
+class Distant(Answering):
+    """A node whose broker greets when the test says so, several turns later: once for each tunnel."""
+
+    @asynccontextmanager
+    async def open_tunnel(self, target: str, **_: Any) -> AsyncIterator[Tunnel]:
+        await self.answers.wait()
+        self.answers = trio.Event()
+        for _turn in range(TURNS):
+            await trio.lowlevel.checkpoint()
+        yield cast("Tunnel", self)
+
+    async def each(self, heard: Callable[[bytes], bool]) -> None:
+        await trio.sleep_forever()
+
+
+async def test_a_greeting_on_its_way_when_a_late_loop_looks_is_in_time(
+    mock_clock: MockClock,
+) -> None:
+    """Found: a loop that was blocked for all of `timeout` while it connected was told that the broker is lost."""
+    async with trio.open_nursery() as nursery:
+        node = Distant(nursery)
+        channel = Channel(cast("Node", node), "broker", "/", timeout_s=TIMEOUT_S)
+
+        async def opens() -> None:
+            async with channel.open("publish"):
+                pass
+
+        for connects in (channel.connected, partial(channel.until_open, opens)):
+            nursery.start_soon(connects)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(2 * TIMEOUT_S)
+            node.answers.set()
+            await wait_all_tasks_blocked()
+            assert channel.session
+        nursery.cancel_scope.cancel()
+
+
+class Silent(Distant):
+    """One that says what it has stored several turns after its first word."""
+
+    async def __anext__(self) -> bytes:
+        return encode_answer(Answer(0, {
+            "session": b"session", "publisher": bytes(16), "epoch": 1, "holes": [], "decided": 7, "floor": 0,
+        }))  # fmt: skip
+
+
+async def test_what_is_stored_may_be_said_turns_after_a_late_loop_looks(
+    mock_clock: MockClock,
+) -> None:
+    """Found: a numbered publisher that began in a blocked loop said that the broker says nothing."""
+    async with trio.open_nursery() as nursery:
+        node = Silent(nursery)
+        channel = Channel(cast("Node", node), "broker", "/", timeout_s=TIMEOUT_S)
+        node.answers.set()
+        await channel.connected()
+        publisher = NumberedPublisher(channel, "import", 1, 1000)
+        nursery.start_soon(publisher.__aenter__)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(2 * TIMEOUT_S)
+        node.answers.set()
+        await wait_all_tasks_blocked()
+        assert publisher.known.end == 7
         nursery.cancel_scope.cancel()
 
 
