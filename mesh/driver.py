@@ -125,9 +125,11 @@ class Driver:
             with trio.CancelScope(deadline=timers.due_s()) as self._sleep:
                 await trio.sleep_forever()
             self._sleep = None
-            # Where our loop was late, what has come in time is there to be read in this very turn.
-            await trio.lowlevel.checkpoint()
-            self.core.tick(trio.current_time())
+            now_s = trio.current_time()
+            # Where our loop is late, what has come by now is found in the next turn, and has been read after it.
+            for _turn in range(2):
+                await trio.lowlevel.checkpoint()
+            self.core.tick(now_s)
             self.settle()
 
     def _sooner(self) -> None:
