@@ -43,6 +43,8 @@ from .waker import Bell, Waker
 from .watching import Watch
 
 logger = logging.getLogger("mesh")
+LOOKS, HARDLY_S = 3, 0.1
+"""So often at most time is taken anew, where it was past before all was read: timers must not wait for ever."""
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
 """Longest that peers and finders hold up a node that leaves: frozen ones do not get longer."""
 
@@ -125,12 +127,18 @@ class Driver:
             with trio.CancelScope(deadline=timers.due_s()) as self._sleep:
                 await trio.sleep_forever()
             self._sleep = None
-            now_s = trio.current_time()
-            # Where our loop is late, what has come by now is found in the next turn, and has been read after it.
-            for _turn in range(2):
-                await trio.lowlevel.checkpoint()
-            self.core.tick(now_s)
+            self.core.tick(await self._read_until())
             self.settle()
+
+    async def _read_until(self) -> float:
+        """A time, hardly past, by which all that has come has been read, although our loop may be late."""
+        for _ in range(LOOKS):
+            now_s = trio.current_time()
+            await trio.lowlevel.checkpoint()  # In the next turn it is found,
+            await trio.lowlevel.checkpoint()  # and after that turn it has been read.
+            if trio.current_time() - now_s < HARDLY_S:
+                break  # Else what is begun at that time would soon be over.
+        return now_s
 
     def _sooner(self) -> None:
         if self._sleep is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mesh.driver import Driver
 from mesh.protocol.timers import Timers
@@ -22,12 +23,22 @@ class Checking:
         self.arrived_s: list[float] = []
         """When what was not read yet came."""
         self.ticks = 0
+        self.past_s = 0.0
+        """By how much what it was told at most was."""
 
     def tick(self, now_s: float) -> None:
         assert not [at_s for at_s in self.arrived_s if at_s <= now_s]
         self.ticks += 1
+        self.past_s = max(self.past_s, trio.current_time() - now_s)
         self.timers.run(now_s)
         self.timers.at(now_s + LATE_S, lambda _now_s: None)
+
+
+def driven() -> tuple[Driver, Checking]:
+    driver, core = Driver(cast("Any", None)), Checking()
+    driver.core = cast("Any", core)
+    core.timers.at(0.0, lambda _now_s: None)
+    return driver, core
 
 
 async def test_whatever_has_come_by_the_time_of_a_timer_has_been_read(
@@ -35,10 +46,7 @@ async def test_whatever_has_come_by_the_time_of_a_timer_has_been_read(
 ) -> None:
     """Found: where another task blocked the loop between the two, a dial was given up as not answered, whose answer
     was there; the other end took the link for one that had ended, and with it whatever it had asked by it."""
-    core = Checking()
-    driver = Driver(cast("Any", None))
-    driver.core = cast("Any", core)
-    core.timers.at(0.0, lambda _now_s: None)
+    driver, core = driven()
 
     async def read() -> None:
         while True:
@@ -56,4 +64,19 @@ async def test_whatever_has_come_by_the_time_of_a_timer_has_been_read(
             arrived = trio.Event()
             await trio.lowlevel.checkpoint()
         assert core.ticks
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("turn", range(5))
+async def test_a_timer_is_told_no_time_that_is_long_past(mock_clock: MockClock, turn: int) -> None:
+    """Else what it begins, a dial above all, would be over before it has begun."""
+    driver, core = driven()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(driver._keep_time)
+        for _ in range(turn):
+            await trio.lowlevel.checkpoint()
+        mock_clock.jump(10 * LATE_S)
+        await wait_all_tasks_blocked()
+        assert core.ticks
+        assert core.past_s < LATE_S
         nursery.cancel_scope.cancel()
