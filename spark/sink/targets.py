@@ -83,7 +83,7 @@ async def _look(node: mesh.Node, timeout_s: float) -> None:
     """Until there are members, and what they subscribe to is known."""
     if node.members():
         return
-    with trio.move_on_after(timeout_s):
+    with node.within(timeout_s):
         async for _ in node.watch():
             if node.members():
                 break
