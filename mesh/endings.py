@@ -137,7 +137,9 @@ class Endings:
         if what == BROKEN_OFF and self._said_nothing(key):
             self.forget(key)
             return ""
-        if what == STRANGER and (self._received_bytes(key) or 0) >= CLIENTS_BYTES:
+        # Its end was there when we looked; or of more at a time nothing is known.
+        late = key not in self._kept or key in self._unsure
+        if what == STRANGER and (late or (self._received_bytes(key) or 0) >= CLIENTS_BYTES):
             what = BROKEN_OFF  # By libzmq, which waited for us, as our loop was late, to say whose key it is.
         return STRANGER if self.was_plain(key, now_s) else what
 

@@ -183,6 +183,19 @@ def test_what_was_not_admitted_has_a_name_unless_it_said_nothing(
     endings.close()
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_whoever_was_not_looked_at_in_time_is_no_stranger(there: bool, pair: Pair) -> None:
+    """Found: who dialled a node whose loop was blocked for longer than libzmq waits was said not to speak our protocol."""
+    ours, _ = pair
+    endings = Endings(60_000)
+    number = ours.fileno() if there else 1 << 20
+    endings.begun(number, number, "it")
+    endings.failed(by_them=False)
+    assert endings.stranger(number, 0.0) == BROKEN_OFF
+    assert not endings._kept
+    assert not endings._unsure
+
+
 async def test_one_that_has_its_number_and_is_ended_by_its_peer_meanwhile_says_nothing(
     pair: Pair,
 ) -> None:
