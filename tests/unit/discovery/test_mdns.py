@@ -270,6 +270,23 @@ async def test_a_late_echo_ends_the_problem(autojump_clock: MockClock) -> None:
     assert world.network.log.count("open") == 1
 
 
+async def test_an_echo_that_comes_while_the_loop_is_late_is_no_problem(
+    autojump_clock: MockClock,
+) -> None:
+    """Found: a program that took longer than `echo_s` for its own start was told that this machine has no multicast."""
+    world = World(settings := MdnsSettings())
+    world.network.echo = False
+    await world.finder.announce(b"me", 9000)
+    async with world.running():
+        await wait_all_tasks_blocked()
+        autojump_clock.jump(10 * settings.echo_s)
+        for turn in range(20):
+            if turn == 5:  # Between zeroconf's thread and ours there are some.
+                world.network.on_change("ab12", True)
+            assert world.finder.problem() is None
+            await trio.lowlevel.checkpoint()
+
+
 async def test_nothing_announced_or_withdrawn_at_once_is_no_problem(
     autojump_clock: MockClock,
 ) -> None:
