@@ -11,8 +11,8 @@ gathered meanwhile. All protocol is in the core; there is no decision about it i
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import get_ident
 from weakref import WeakSet
 
@@ -29,7 +29,6 @@ from .errors import ConfigError, NodeClosed, WrongThread
 from .forking import FORKED, inherit
 from .nursery import open_nursery
 from .pace import Pace
-from .patience import within
 from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.instructions import Probed
@@ -194,10 +193,17 @@ class Driver:
         """`call` then, unless the timer is cancelled or the node has left by then. It must not raise."""
         return self.core.timers.at(trio.current_time() + seconds, lambda _now_s: call())
 
-    def within(self, seconds: float) -> AbstractContextManager[trio.CancelScope]:
-        """As `trio.move_on_after`, with the patience of `mesh/patience.py`. Raises WrongThread."""
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[trio.CancelScope]:
+        """As `trio.move_on_after`, but see `Timers.patiently`. Raises WrongThread."""
         self.check_thread()
-        return within(seconds, self.after)
+        scope, now_s = trio.CancelScope(), trio.current_time()
+        timer = self.core.timers.patiently(now_s, seconds, lambda _now_s: scope.cancel())
+        try:
+            with scope:
+                yield scope
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """Nothing moves any more: tell whoever still waits. Again: nothing."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from itertools import count
 from math import inf
 
+PARTS = 8
+
 
 class Timer:
     """One deadline. Cancelling is free; the heap forgets it later."""
@@ -40,6 +42,31 @@ class Timers:
 
     def at(self, at_s: float, callback: Callable[[float], None]) -> Timer:
         timer = Timer(callback)
+        self._set(timer, at_s)
+        return timer
+
+    def patiently(self, now_s: float, seconds: float, callback: Callable[[float], None]) -> Timer:
+        """A deadline in so many seconds, for what takes several turns: frames come, then links, then answers.
+
+        The time passes in parts, of which a loop that is blocked spends one, however long that takes.
+        """
+        part_s, left = seconds / PARTS, PARTS
+        due_s = now_s + part_s
+
+        def next_part(now_s: float) -> None:
+            nonlocal due_s, left
+            left -= 1
+            if not left:
+                callback(now_s)
+                return
+            due_s = (now_s if now_s - due_s >= part_s else due_s) + part_s
+            timer.callback = next_part
+            self._set(timer, due_s)
+
+        timer = self.at(due_s, next_part)
+        return timer
+
+    def _set(self, timer: Timer, at_s: float) -> None:
         heap = self._heap
         sooner = not heap or at_s < heap[0][0]
         heapq.heappush(heap, (at_s, next(self._order), timer))
@@ -47,7 +74,6 @@ class Timers:
             self._forget_cancelled()
         if sooner:
             self.sooner()
-        return timer
 
     def _forget_cancelled(self) -> None:
         # Who sets timers and cancels them before they are due would fill the heap without this.

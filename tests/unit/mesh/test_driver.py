@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mesh.driver import Driver
-from mesh.protocol.timers import Timers
+from tests.driving import Ticking, driving
 
 TURNS, LATE_S = 200, 0.7
 """Turns of which it is left to chance who is first in them."""
 
 
-class Checking:
-    """A core that is told the time: what has come by then, it must have heard."""
+class Checking(Ticking):
+    """What has come by the time that it is told, it must have heard."""
 
     def __init__(self) -> None:
-        self.timers = Timers()
+        super().__init__()
         self.arrived_s: list[float] = []
         """When what was not read yet came."""
         self.ticks = 0
@@ -30,15 +28,14 @@ class Checking:
         assert not [at_s for at_s in self.arrived_s if at_s <= now_s]
         self.ticks += 1
         self.past_s = max(self.past_s, trio.current_time() - now_s)
-        self.timers.run(now_s)
+        super().tick(now_s)
         self.timers.at(now_s + LATE_S, lambda _now_s: None)
 
 
 def driven() -> tuple[Driver, Checking]:
-    driver, core = Driver(cast("Any", None)), Checking()
-    driver.core = cast("Any", core)
+    core = Checking()
     core.timers.at(0.0, lambda _now_s: None)
-    return driver, core
+    return driving(core), core
 
 
 async def test_whatever_has_come_by_the_time_of_a_timer_has_been_read(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -18,9 +18,8 @@ from durable.errors import BrokerLost
 from durable.protocol.calls import Answer, encode_answer
 from mesh.errors import NoMembers
 from mesh.node import Node
-from mesh.patience import within
-from mesh.protocol.timers import Timer
 from mesh.tunnel import Tunnel
+from tests.driving import Ticking, driving
 from tests.waiting import virtual_sleep
 
 SETTLE_S, TIMEOUT_S = 2.0, 1.0
@@ -35,25 +34,14 @@ class Lonely:
         self._nursery = nursery
         self.looked_s: list[float] = []
         """When it began to look for one, and when it gave up."""
+        driver = driving(Ticking())
+        nursery.start_soon(driver._keep_time)
+        self.within = driver.within
 
     def check_thread(self) -> None: ...
 
     def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(task)
-
-    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        timer = Timer(lambda _now_s: call())
-        self._nursery.start_soon(self._run_timer, timer, seconds)
-        return timer
-
-    async def _run_timer(self, timer: Timer, seconds: float) -> None:
-        await virtual_sleep(seconds)
-        await trio.lowlevel.checkpoint()  # As a driver, which reads before.
-        if timer.callback is not None:
-            timer.callback(trio.current_time())
-
-    def within(self, seconds: float) -> AbstractContextManager[trio.CancelScope]:
-        return within(seconds, self.after)
 
     @asynccontextmanager
     async def open_tunnel(self, target: str, **_: Any) -> AsyncIterator[Tunnel]:

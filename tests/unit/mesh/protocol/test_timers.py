@@ -2,7 +2,12 @@ from __future__ import annotations
 
 from math import inf
 
-from mesh.protocol.timers import Timers
+import pytest
+
+from mesh.protocol.timers import PARTS, Timers
+
+SECONDS = 8.0
+PART_S = SECONDS / PARTS
 
 
 def test_runs_what_is_due_in_order_and_nothing_else() -> None:
@@ -102,3 +107,46 @@ def test_many_live_timers_are_not_searched_again_and_again() -> None:
     assert timers._cancelled_limit >= 5000 - 1
     timers.run(4998.0)
     assert timers.due_s() == 4999.0
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.9 * PART_S])
+def test_a_patient_timer_takes_the_time_it_was_given(late_s: float) -> None:
+    """Also where each turn is a little late: that does not add up."""
+    timers, ran = Timers(), list[float]()
+    timer = timers.patiently(1.0, SECONDS, ran.append)
+    for part in range(1, PARTS + 1):
+        timers.run(now_s := 1.0 + part * PART_S - 0.05)
+        assert not timer.over
+        timers.run(now_s + 0.05 + late_s)
+    assert ran == [1.0 + SECONDS + late_s]
+    assert timer.over
+    assert timers.due_s() is None
+
+
+def test_of_a_patient_timer_a_late_loop_spends_one_part() -> None:
+    timers, ran = Timers(), list[float]()
+    timers.patiently(0.0, SECONDS, ran.append)
+    for part in range(PARTS):
+        timers.run(10 * SECONDS + part * PART_S)
+        assert bool(ran) == (part == PARTS - 1)
+
+
+@pytest.mark.parametrize("parts", [0, 3])
+def test_a_patient_timer_that_was_cancelled_never_runs(parts: int) -> None:
+    timers, ran = Timers(), list[float]()
+    timer = timers.patiently(0.0, SECONDS, ran.append)
+    timers.run(parts * PART_S)
+    timer.cancel()
+    assert timers.due_s() is None
+    timers.run(100 * SECONDS)
+    assert ran == []
+
+
+def test_no_time_is_over_at_once_and_one_without_end_never() -> None:
+    timers, ran = Timers(), list[float]()
+    timers.patiently(1.0, float("inf"), ran.append)
+    timers.patiently(1.0, 0.0, ran.append)
+    timers.run(1.0)
+    assert ran == [1.0]
+    timers.run(1e9)
+    assert ran == [1.0]
