@@ -196,8 +196,8 @@ class RequestTable:
         else:
             self._wait(pending)
             if settled_s < pending.deadline_s:
-                pending.settled = self._timers.at(
-                    settled_s, lambda now: self._settled(pending, now)
+                pending.settled = self._timers.patiently(
+                    now_s, settled_s - now_s, lambda now: self._settled(pending, now)
                 )
 
     def _no_members(self, pending: Pending, now_s: float) -> NoMembers:
@@ -227,12 +227,18 @@ class RequestTable:
             goes = any(self._takes(one.link, size) for one in candidates)
             refused = bool(pending.full) and not candidates
             # Its members have all gone while it waited for room, and none came instead.
-            alone = not members and now_s >= pending.started_s + self._settle_s
+            alone = not members and self._is_settled(pending, now_s)
             if goes or refused or alone:
                 self._stop_waiting(pending)
                 self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
             elif len(candidates) == len(members):
                 return  # Nobody has room for it, and those behind it do not overtake.
+
+    def _is_settled(self, pending: Pending, now_s: float) -> bool:
+        """Whether it has waited for long enough to be told that nobody is there."""
+        if pending.settled is NO_TIMER:
+            return now_s >= pending.started_s + self._settle_s
+        return pending.settled.over
 
     def _stop_waiting(self, pending: Pending) -> None:
         pending.settled.cancel()  # Or it would keep the request, however soon that has ended.

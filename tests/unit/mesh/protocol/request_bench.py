@@ -66,6 +66,15 @@ class Bench:
         return pending
 
     def wait(self, seconds: float) -> None:
+        """In a loop that is never late."""
+        until_s = self.now_s + seconds
+        while (due_s := self.timers.due_s()) is not None and due_s <= until_s:
+            self.now_s = due_s
+            self.timers.run(due_s)
+        self.now_s = until_s
+
+    def block(self, seconds: float) -> None:
+        """The loop: then all is due at once."""
         self.now_s += seconds
         self.timers.run(self.now_s)
 

@@ -39,6 +39,33 @@ def test_waits_for_the_first_member_until_settled() -> None:
     assert error.present == ("other",)
 
 
+def test_a_loop_that_is_late_is_not_told_that_nobody_is_there() -> None:
+    """Found: one that was blocked for longer than `settle_s` knew of nobody, whose first words were there to be read."""
+    bench = Bench(members=0)
+    pending = bench.ask()
+    bench.block(2 * SETTLE_S)
+    bench.table.room_came(bench.now_s)
+    assert pending.state == WAITING
+    link = bench.add(1).link
+    bench.table.members_came("shop", bench.now_s)
+    assert [ident for _, ident, _ in take_records(link)] == [pending.ident]
+
+
+def test_who_waited_for_a_member_and_then_for_room_is_told_when_it_goes() -> None:
+    bench = Bench(members=0)
+    large = bytes(Bench().links()[0].limits.outbox_bytes)
+    first, second = bench.ask(payload=large), bench.ask(payload=large)
+    link = bench.add(1).link
+    bench.table.members_came("shop", bench.now_s)
+    assert [first.state, second.state] == [QUEUED, WAITING]
+    bench.wait(SETTLE_S)
+    assert second.state == WAITING
+    bench.candidates.clear()
+    bench.table.lost(link, bench.now_s)
+    bench.table.members_came("shop", bench.now_s)
+    assert isinstance(outcome(second), NoMembers)
+
+
 def test_goes_as_soon_as_somebody_comes() -> None:
     bench = Bench(members=0)
     pending, cancelled = bench.ask(), bench.ask()
