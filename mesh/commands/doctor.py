@@ -237,7 +237,7 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
     """Join, and say who is there. A network of nobody is wrong where seeds promise somebody."""
     try:
         async with join(args.cluster, **settings(args)) as node:
-            with trio.move_on_after(config.settle_s):
+            with node.within(config.settle_s):
                 if args.target is not None:
                     await node.wait_members(args.target)
                 else:

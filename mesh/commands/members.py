@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-import trio
-
 from ..names import short
 from ..protocol.membership import Member
 from .options import Commands, add_joining, joined, seconds
-from .reaching import tell_why_nobody
+from .reaching import look_around, tell_why_nobody
 from .terminal import words
 
 LOOK_S = 1.0
@@ -37,7 +35,7 @@ async def members(args: argparse.Namespace) -> int:
         if args.watch:
             async for change in node.watch(args.of):
                 show(change.member, change.kind, as_json=args.json)
-        await trio.sleep(args.wait)
+        await look_around(node, args.wait)
         found = node.members(args.of)
         for member in sorted(found, key=lambda one: (one.clusters, one.node)):
             show(member, member.state.value, as_json=args.json)

@@ -27,7 +27,7 @@ from .options import (
     seconds,
     some_seconds,
 )
-from .reaching import tell_why_nobody
+from .reaching import look_around, tell_why_nobody
 from .terminal import (
     jsonable,
     out,
@@ -178,14 +178,14 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
 
 
 async def _wait_first(node: Node, target: str) -> None:
-    with trio.move_on_after(node.config.settle_s):
+    with node.within(node.config.settle_s):
         await node.wait_members(target.partition("/")[0])
 
 
 async def publish(args: argparse.Namespace) -> int:
     data, headers = data_of(args), given_once(args.header) or None
     async with joined(args) as node:
-        await trio.sleep(args.wait)
+        await look_around(node, args.wait)
         sent = await send_payloads(
             args, data, partial(node.publish, args.topic, headers=headers),
             trio.lowlevel.checkpoint, partial(_published, node),

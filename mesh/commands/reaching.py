@@ -17,6 +17,12 @@ ANSWER_S_MAX = 2.0
 """For the resolver and the connection together; a live seed on a WAN needs a tenth of it."""
 
 
+async def look_around(node: Node, seconds: float) -> None:
+    """Return when whoever is there had so much time to be found, also by a loop that is late."""
+    with node.within(seconds):
+        await trio.sleep_forever()
+
+
 async def unreachable(endpoint: str) -> str | None:
     """What is wrong with an address, and what to do; None when something accepts connections there."""
     try:

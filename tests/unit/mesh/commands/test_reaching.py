@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import errno
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mesh.commands.reaching import tell_why_nobody, unreachable
+from mesh.commands.reaching import look_around, tell_why_nobody, unreachable
+from mesh.node import Node
+from mesh.protocol.timers import PARTS
+from tests.driving import Ticking, driving
 
+SECONDS = 8.0
 DOCTOR = "`mesh doctor` may say why"
 
 
@@ -44,3 +49,24 @@ async def test_an_address_of_a_family_that_is_not_here_is_one_that_leads_nowhere
 
     monkeypatch.setattr(trio.socket, "socket", refuse)
     assert "not supported by protocol" in str(await unreachable("tcp://[::1]:1"))
+
+
+async def test_a_loop_that_is_late_has_time_left_to_look_around(mock_clock: MockClock) -> None:
+    """Found: `mesh members` said that nobody is here, of whom a loop that was blocked for as long had to hear yet."""
+    driver, looked = driving(Ticking()), False
+
+    async def look() -> None:
+        nonlocal looked
+        await look_around(cast("Node", driver), SECONDS)
+        looked = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(look)
+        await wait_all_tasks_blocked()
+        for part in range(PARTS):
+            assert not looked
+            mock_clock.jump(10 * SECONDS if part == 0 else SECONDS / PARTS)
+            await wait_all_tasks_blocked()
+        assert looked
+        nursery.cancel_scope.cancel()
