@@ -34,6 +34,7 @@ def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
                 core.lost(item[0], now_s())
         elif isinstance(item, Dial):
             door.dial(item)
+            core.peering.dialler.dialled(item.conn, now_s())
         elif isinstance(item, Hangup):
             door.hang_up(item.conn)
         elif isinstance(item, Probe):

@@ -80,6 +80,8 @@ class Call:
     turn: int = 0
     """Which attempt to resume it is: each is at another address of the peer."""
     endpoint: str = ""
+    due_s: float = math.inf
+    """When it has taken too long."""
 
     @property
     def failures(self) -> int:
@@ -259,11 +261,20 @@ class Dialler:
         conn = self._next_conn
         self._calls[conn] = call
         call.endpoint = endpoint
-        due_s = now_s + self._settings.handshake_s * min(1 + call.failures, PATIENCE_MAX)
-        self._timers.at(due_s, lambda now: self._timeout(conn, now))
+        call.due_s = now_s + self._patience_s(call)
+        self._timers.at(call.due_s, lambda now: self._timeout(conn, now))
         self._out.append(Dial(conn, call.lane, endpoint, server, client))
         self._out.append((conn, greeting(call.lane, kind, body)))
         return conn
+
+    def _patience_s(self, call: Call) -> float:
+        return self._settings.handshake_s * min(1 + call.failures, PATIENCE_MAX)
+
+    def dialled(self, conn: int, now_s: float) -> None:
+        """Now, not when it was to be: our loop may have been late in between."""
+        call = self._calls.get(conn)
+        if call is not None:
+            call.due_s = now_s + self._patience_s(call)
 
     def _introduce(
         self, owner: Peer | Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys,
@@ -335,7 +346,10 @@ class Dialler:
             self.hang_up(conn)
 
     def _timeout(self, conn: int, now_s: float) -> None:
-        if conn in self._calls:
+        call = self._calls.get(conn)
+        if call is not None and now_s < call.due_s:
+            self._timers.at(call.due_s, lambda now: self._timeout(conn, now))
+        elif call is not None:
             self._out.append(Hangup(conn))
             self.lost(conn, now_s)
 

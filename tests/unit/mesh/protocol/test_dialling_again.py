@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 import pytest
 
+from mesh.protocol.carrying import carry_out
 from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
@@ -15,6 +17,8 @@ from mesh.protocol.dialling import (
 )
 from mesh.protocol.frame import Kind
 from mesh.protocol.hello import NOT_ME, UNTRUSTED
+from mesh.protocol.instructions import Dial, Instruction
+from mesh.protocol.lane import Conn
 from security.keys import derive
 
 from .peering_bench import (
@@ -62,6 +66,35 @@ def test_who_does_not_answer_in_time_is_hung_up_on() -> None:
     bench.run_to(HANDSHAKE_S)
     assert set(kinds(bench.take())) == {("hang up", conn) for conn in conns}
     assert bench.run_to_dial() > 0
+
+
+class Late:
+    """A core and a transport of a loop that is late as it dials."""
+
+    def __init__(self, bench: Bench, late_s: float) -> None:
+        self.peering, self._bench, self._late_s = bench.peering, bench, late_s
+        self.out: list[Instruction] = list(bench.take())
+
+    def flush(self, now_s: float) -> None: ...
+
+    def send(self, conn: Conn, frame: bytes) -> bool:
+        return True
+
+    def dial(self, dial: Dial) -> None:
+        self._bench.now_s += self._late_s
+
+
+def test_who_is_dialled_late_has_all_of_its_time_to_answer() -> None:
+    """Found: a process that was stopped as it dialled gave up at once; the other end had a link, and asked by it."""
+    bench = Bench()
+    bench.hear(announce(LARGER))
+    late: Any = Late(bench, late_s := 2 * HANDSHAKE_S)
+    conn = late.out[0].conn
+    assert carry_out(late, late, lambda: bench.now_s)
+    bench.run_to(late_s + HANDSHAKE_S - 0.01)
+    assert bench.take() == []
+    bench.run_to(late_s + HANDSHAKE_S)
+    assert set(kinds(bench.take())) == {("hang up", conn)}
 
 
 def hears_of_a_peer(bench: Bench) -> None:
