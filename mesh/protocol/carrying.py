@@ -22,25 +22,28 @@ class Door(Protocol):
 def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
     """Flush the core and do everything it wants, what follows from it included. False: nothing."""
     began_s = now_s()
-    core.flush(began_s)
     out = core.out
     at = 0
     send = door.send
-    while at < len(out):
-        item = out[at]
-        at += 1
-        if isinstance(item, tuple):
-            if not send(item[0], item[1]):
-                core.lost(item[0], now_s())
-        elif isinstance(item, Dial):
-            door.dial(item)
-            core.peering.dialler.dialled(item.conn, now_s())
-        elif isinstance(item, Hangup):
-            door.hang_up(item.conn)
-        elif isinstance(item, Probe):
-            door.probe(item.endpoint, item.node)
+    while True:
+        while at < len(out):
+            item = out[at]
+            at += 1
+            if isinstance(item, tuple):
+                if not send(item[0], item[1]):
+                    core.lost(item[0], now_s())
+            elif isinstance(item, Dial):
+                door.dial(item)
+                core.peering.dialler.dialled(item.conn, now_s())
+            elif isinstance(item, Hangup):
+                door.hang_up(item.conn)
+            elif isinstance(item, Probe):
+                door.probe(item.endpoint, item.node)
+        core.flush(
+            began_s
+        )  # Not before: what would leave by a link that has ended counts as sent then.
         if at == len(out):
-            core.flush(began_s)
+            break
     if not out:
         return False
     out.clear()
