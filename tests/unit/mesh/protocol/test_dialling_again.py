@@ -95,6 +95,8 @@ def test_who_is_dialled_late_has_all_of_its_time_to_answer() -> None:
     assert bench.take() == []
     bench.run_to(late_s + HANDSHAKE_S)
     assert set(kinds(bench.take())) == {("hang up", conn)}
+    bench.dialler.dialled(conn, bench.now_s)
+    assert bench.take() == [], "wanted no more by then"
 
 
 def hears_of_a_peer(bench: Bench) -> None:
