@@ -39,9 +39,8 @@ def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
                 door.hang_up(item.conn)
             elif isinstance(item, Probe):
                 door.probe(item.endpoint, item.node)
-        core.flush(
-            began_s
-        )  # Not before: what would leave by a link that has ended counts as sent then.
+        # Not before: what would leave by a link that has ended counts as sent then.
+        core.flush(began_s)
         if at == len(out):
             break
     if not out:
