@@ -18,20 +18,22 @@ class Admission:
 
     def __init__(
         self, zap: ZmqSocket, keyring: Keyring, *, catch_up: Callable[[], bool],
-        refused: Callable[[str], object],
+        asked: Callable[[], object], refused: Callable[[str], object],
     ) -> None:  # fmt: skip
         """
         Args:
             catch_up: takes in what has come before; whether there was anything.
+            asked: told each time, before there is an answer.
             refused: told of the address of who is not admitted.
         """
         self._zap, self._keyring = zap, keyring
-        self._catch_up, self._refused = catch_up, refused
+        self._catch_up, self._asked, self._refused = catch_up, asked, refused
         zap.raw.bind(ADDRESS)
 
     def asked(self, parts: list[bytes]) -> None:
         if len(parts) < 8:
             return
+        self._asked()
         ident, _, version, request, _, address, _, mechanism, *credentials = parts
         cluster = None
         if mechanism == b"CURVE" and len(credentials) == 1:

@@ -53,6 +53,8 @@ class Endings:
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
         self._unsure: dict[Hashable, Hashable] = {}
         """Keys that may be another connection's, and on which way they were told of."""
+        self._asked: set[Hashable] = set()
+        """Ways on which has been told, and maybe not been heard yet, of who may have shaken hands by now."""
         self._greeted, self._greeted_s = 0, -math.inf
         """How often in a row somebody hung up after nothing but a greeting, and when last."""
         self._failed: str | None = None
@@ -65,19 +67,25 @@ class Endings:
         closes it, so one that has not been told by then had not come when we looked.
         """
         self.forget(key)
+        self._unsure[key] = told_on
         try:
             # With a family it looks at nothing: the number may have become a file's, which must be closed again.
             self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
-            return  # Ended long ago, or there are no descriptors left: then nothing is told of it.
-        self._unsure[key] = told_on
+            return  # It has ended, or there are no descriptors left.
         if len(self._kept) > self._most:
             self.forget(next(iter(self._kept)))
 
     def caught_up(self, told_on: Hashable = None) -> None:
         """Nothing is left of what was told on this way."""
+        self._asked.discard(told_on)
         if self._unsure:
             self._unsure = {key: way for key, way in self._unsure.items() if way != told_on}
+
+    def asked(self, told_on: Hashable = None) -> None:
+        """libzmq wants to know whose key somebody has shown, whose beginning is told on this way: no handshake
+        ends well without that."""
+        self._asked.add(told_on)
 
     def ended(self, key: Hashable) -> socket.socket | None:
         """The connection, for `hung_up_on`, if its peer lives and talks; None: it ended as any other."""
@@ -115,7 +123,8 @@ class Endings:
     def _take(self, key: Hashable) -> socket.socket | None:
         """The connection, which is not kept any longer; None: it is not known any more, or not for sure."""
         kept = self._kept.pop(key, None)
-        if kept is not None and self._unsure.pop(key, self) is not self:
+        unsure = self._unsure.pop(key, self) is not self
+        if kept is not None and unsure:
             kept.close()
             return None
         return kept
@@ -130,16 +139,19 @@ class Endings:
 
         Empty: its peer broke off what it had not begun, as our own probes do, and nobody needs to know.
         """
-        fell_short = self.fell_short(key, CLIENTS_BYTES)
-        what, self._failed = self._failed or (STRANGER if fell_short else None), None
-        if what is None:
-            return None
-        if what == BROKEN_OFF and self._said_nothing(key):
-            self.forget(key)
-            return ""
+        what, self._failed = self._failed, None
         # Its end was there when we looked; or of more at a time nothing is known.
         late = key not in self._kept or key in self._unsure
-        if what == STRANGER and (late or (self._received_bytes(key) or 0) >= CLIENTS_BYTES):
+        if what is None:
+            # Whoever breaks off fails, and who had shaken hands we would have been asked about: libzmq did not like it.
+            refused = key in self._unsure and self._unsure[key] not in self._asked
+            if not refused and not self.fell_short(key, CLIENTS_BYTES):
+                return None
+            what = STRANGER
+        elif what == BROKEN_OFF and self._said_nothing(key):
+            self.forget(key)
+            return ""
+        elif late or (self._received_bytes(key) or 0) >= CLIENTS_BYTES:
             what = BROKEN_OFF  # By libzmq, which waited for us, as our loop was late, to say whose key it is.
         return STRANGER if self.was_plain(key, now_s) else what
 

@@ -131,12 +131,13 @@ class ZmqTransport:
                 self._nursery = nursery
                 zap = ZmqSocket(self._context.socket(zmq.ROUTER))
                 sockets.append(zap)
+                self._inbound = self._router()
                 admission = Admission(
                     zap, self._keyring, catch_up=self._catch_up,
+                    asked=partial(self._endings.asked, self._inbound),
                     refused=partial(self._receiver.refused, "a connection"),
                 )  # fmt: skip
                 nursery.start_soon(zap.each, admission.asked)
-                self._inbound = self._router()
                 self._out = {CONTROL: self._router(), DATA: self._router()}
                 for socket in self._out.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)

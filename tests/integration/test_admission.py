@@ -34,12 +34,17 @@ class Asked(InMemory):
         transport._dials.add(Dialled(CONN, socket, SEED, CONTROLS))
         self.refused: list[str] = []
         self.answers: list[tuple[bytes, bytes]] = []
-        self.frames = 0
+        self.frames = self.questions = 0
         raw: Any = SimpleNamespace(bind=lambda _: None, send_multipart=self._answer)
         self.admission = Admission(
             SimpleNamespace(raw=raw),  # type: ignore[arg-type]
-            self.keyring, catch_up=transport._catch_up, refused=self.refused.append,
+            self.keyring, catch_up=transport._catch_up, asked=self._question,
+            refused=self.refused.append,
         )  # fmt: skip
+
+    def _question(self) -> None:
+        assert not self.answers, "before there is an answer"
+        self.questions += 1
 
     def _answer(self, parts: list[bytes], _flags: int) -> None:
         self.answers.append((parts[4], parts[6]))
@@ -72,6 +77,7 @@ async def test_who_is_introduced_by_an_answer_that_has_come_is_no_stranger() -> 
         one.answer_of_the_seed()
         assert one.ask() == ALLOWED
         assert one.refused == ["10.0.0.7"], "before"
+        assert one.questions == 2, "told each time"
 
 
 async def test_what_has_come_is_taken_in_to_its_end() -> None:

@@ -7,7 +7,7 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -194,6 +194,31 @@ def test_whoever_was_not_looked_at_in_time_is_no_stranger(there: bool, pair: Pai
     assert endings.stranger(number, 0.0) == BROKEN_OFF
     assert not endings._kept
     assert not endings._unsure
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_whoever_libzmq_turned_away_before_we_looked_is_a_stranger(there: bool, pair: Pair) -> None:
+    """Found: where nobody else kept the loop awake, a node of another network was counted twice at first, and no more."""
+    ours, peer = pair
+    peer.sendall(GREETING)
+    ours.recv(1, socket.MSG_PEEK)
+    endings = Endings(60_000)
+    number = ours.fileno() if there else 1 << 20
+
+    def named(*before: Callable[[object], None]) -> str | None:
+        endings.begun("it", number, "inbound")
+        for tell in before:
+            tell("inbound")
+        name = endings.stranger("it", 0.0)
+        endings.forget("it")
+        assert not endings._unsure
+        return name
+
+    assert named() == STRANGER
+    assert named(endings.asked) is None, "it may have shaken hands"
+    assert named(endings.caught_up, endings.asked) == (STRANGER if there else None)
+    assert named(endings.asked, endings.caught_up) == (STRANGER if there else None)
+    assert named() == STRANGER
 
 
 async def test_one_that_has_its_number_and_is_ended_by_its_peer_meanwhile_says_nothing(
