@@ -116,6 +116,14 @@ class Distant(Answering):
         await trio.sleep_forever()
 
 
+async def blocked(clock: MockClock, node: Distant) -> None:
+    """The loop is, for longer than the timeout, while the broker answers; then all goes on as far as it can."""
+    await wait_all_tasks_blocked()
+    clock.jump(2 * TIMEOUT_S)
+    node.answers.set()
+    await wait_all_tasks_blocked()
+
+
 async def test_a_greeting_on_its_way_when_a_late_loop_looks_is_in_time(
     mock_clock: MockClock,
 ) -> None:
@@ -130,10 +138,7 @@ async def test_a_greeting_on_its_way_when_a_late_loop_looks_is_in_time(
 
         for connects in (channel.connected, partial(channel.until_open, opens)):
             nursery.start_soon(connects)
-            await wait_all_tasks_blocked()
-            mock_clock.jump(2 * TIMEOUT_S)
-            node.answers.set()
-            await wait_all_tasks_blocked()
+            await blocked(mock_clock, node)
             assert channel.session
         nursery.cancel_scope.cancel()
 
@@ -158,10 +163,7 @@ async def test_what_is_stored_may_be_said_turns_after_a_late_loop_looks(
         await channel.connected()
         publisher = NumberedPublisher(channel, "import", 1, 1000)
         nursery.start_soon(publisher.__aenter__)
-        await wait_all_tasks_blocked()
-        mock_clock.jump(2 * TIMEOUT_S)
-        node.answers.set()
-        await wait_all_tasks_blocked()
+        await blocked(mock_clock, node)
         assert publisher.known.end == 7
         nursery.cancel_scope.cancel()
 
