@@ -26,7 +26,7 @@ from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
 from .errors import ConfigError, NodeClosed, WrongThread
-from .forking import FORKED, inherit
+from .forking import FORKED, end_child, end_where_it_waits, inherit
 from .nursery import open_nursery
 from .pace import Pace
 from .protocol.carrying import carry_out
@@ -218,14 +218,22 @@ class Driver:
 
     def let_go(self) -> None:
         """This process is a forked child: nothing moves here, and verbs say so."""
+        here = self.running and get_ident() == self._thread
         self.forked, self.running, self._thread = True, False, 0
         self.core.let_go(FORKED)
+        if here:
+            end_where_it_waits()
 
     def check_thread(self) -> None:
         """Raises WrongThread: not all that a verb does would, and some of it only when it is done.
         In a forked child, NodeClosed."""
         if get_ident() != self._thread:
             raise NodeClosed(FORKED) if self.forked else WrongThread
+
+    def end_if_forked(self) -> None:
+        """A block is left: a forked child ends here, for the rest would wait."""
+        if self.forked:
+            end_child()
 
     def now(self) -> tuple[float, float]:
         """When the caller's scope ends, and what time it is. Raises WrongThread."""

@@ -1,11 +1,13 @@
 """Children of a process with nodes, by `os.fork`: they have copies of these, and must not use them.
 
     parent ── os.fork ──> child: every node lets go, its verbs raise NodeClosed
-                            └── leaves the block of a node: ends there
+                            ├── leaves a block of a node: ends there
+                            └── waits for anything: ends there, before another task has a turn
 
 What libzmq and trio wait with is the parent's, too: a message that the child takes in, or what it ends to wait for,
-the parent misses. The threads of both are not there at all. So trio cannot end a run in a child, nor any task that
-waits for a descriptor: all that a child can do with a block is not to come out of it.
+the parent misses. So is what other tasks do: a broker's would write to the log of the parent's. The threads of both
+are not there at all. So trio cannot end a run in a child, nor any task that waits for a descriptor: all that a child
+can do with a block is not to come out of it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn, Protocol
 from weakref import WeakSet
+
+import trio
 
 logger = logging.getLogger("mesh")
 FORKED = (
@@ -49,14 +53,33 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def end_child() -> NoReturn:
-    """With the status, and the traceback, that the exception which is being handled would end it with."""
+    """It leaves a block: with the status, and the traceback, that the exception which is being handled would end it with."""
     error = sys.exc_info()[1]
     status = 0 if error is None else _status(error)
+    _end(status, "leaves the block of a node")
+
+
+def end_where_it_waits() -> None:
+    """Called in a child, in the thread of a node that has not left: see above."""
+    trio.lowlevel.add_instrument(_WAITS)  # Once, for however many nodes.
+
+
+class _Waits(trio.abc.Instrument):
+    """Of the run that a child has a copy of. The step in which it was forked ends: it waits, or its task is done."""
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        _end(1, f"waits, or has ended its task ({task.name})")
+
+
+_WAITS = _Waits()
+
+
+def _end(status: int, how: str) -> NoReturn:
     logger.error(
-        "a forked child leaves the block of a node: it ends here, with status %d, and nothing behind the block "
-        "runs; end children by os._exit or exec",
-        status,
-    )
+        "a forked child %s: it ends here, with status %d, and nothing behind that runs; end children by os._exit or "
+        "exec",
+        how, status,
+    )  # fmt: skip
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

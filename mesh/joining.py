@@ -24,7 +24,6 @@ from .driver import Driver
 from .entering import Life
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
-from .forking import end_child
 from .listening import binds_of
 from .node import Node
 from .nursery import open_nursery
@@ -114,8 +113,7 @@ async def _life(
             try:
                 yield node
             finally:
-                if driver.forked:
-                    end_child()
+                driver.end_if_forked()
                 await _leave(driver)
                 beside.cancel()
     except BaseException as error:

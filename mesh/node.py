@@ -58,7 +58,7 @@ class Node:
         self._streams = self._publisher.streams
         self._payload_bytes_max = config.payload_bytes_max
         self.after, self.within = driver.after, driver.within
-        self.check_thread = driver.check_thread
+        self.check_thread, self.end_if_forked = driver.check_thread, driver.end_if_forked
         """For what is built on top of it: see there."""
 
     def __repr__(self) -> str:
@@ -291,9 +291,10 @@ class Node:
     async def wait_sent(self, waiting_bytes: int = 0) -> None:
         """Wait until at most so much waits for any one member; 0: members have taken all of it.
 
-        What was published before leaves at once, whoever else runs. Raises NodeClosed.
+        What was published before leaves at once, whoever else runs. Raises NodeClosed, WrongThread.
         """
         _check_bytes("waiting_bytes", waiting_bytes, 0)
+        self._driver.check_thread()
         await trio.lowlevel.checkpoint()
         self._driver.settle()
         while self._core.unsent_bytes() > waiting_bytes:

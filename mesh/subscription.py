@@ -61,6 +61,7 @@ class Subscription(AsyncBlock):
     async def __aenter__(self) -> Subscription:
         if self._inbox is not None:
             raise RuntimeError("a subscription is entered once; subscribe again for another")
+        self._driver.check_thread()
         await trio.lowlevel.checkpoint()  # First: cancelled, it leaves no subscription behind.
         if self._closed:
             raise RuntimeError("a subscription was closed before it was entered")
@@ -78,6 +79,7 @@ class Subscription(AsyncBlock):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self._driver.end_if_forked()
         self._end()
 
     def close(self) -> None:

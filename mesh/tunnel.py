@@ -233,6 +233,7 @@ class Tunnel:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self._driver.end_if_forked()
         if error is None:
             await self.aclose()
         else:

@@ -32,7 +32,6 @@ from .binding import bind_to
 from .config import MeshConfig
 from .dials import Dialled, Dials, secret_of
 from .endings import BROKEN_OFF, CLOSING_S, SERVERS_BYTES, Endings, hung_up_on
-from .forking import inherit
 from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .probing import probe
@@ -100,15 +99,8 @@ class ZmqTransport:
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()
         self._sockets: list[ZmqSocket] = []
-        inherit(self)
 
     # Life
-
-    def let_go(self) -> None:
-        """This process is a forked child. libzmq gives EINTR for any call there, and pyzmq tries again for ever."""
-        self._hurried = {}
-        for socket in self._sockets:
-            socket.closed = True
 
     @enable_ki_protection
     async def run(

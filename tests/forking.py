@@ -1,6 +1,7 @@
 """A program with a node, a broker and a consumer that forks, for tests of what its child does, and it after that.
 
-Called with what the child does; prints a line of JSON: what its verbs raised, its status, what the parent got then.
+Called with what the child does and in which block; prints a line of JSON: what its verbs raised, its status, what the
+parent got then.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -56,6 +58,8 @@ async def raised_by(node: mesh.Node, shop: Connection, deliveries: Deliveries) -
         "gather": lambda: at_once(lambda: node.gather("broker", b"child")),
         "broadcast": lambda: node.broadcast("broker", b"child"),
         "subscribe": subscribe,
+        "wait_sent": node.wait_sent,
+        "wait_members": lambda: node.wait_members("nobody"),
         "open_tunnel": open_tunnel,
         "durable call": shop.statistics,
         "durable publish": lambda: shop.publish("", "jobs", b"child"),
@@ -71,7 +75,21 @@ async def raised_by(node: mesh.Node, shop: Connection, deliveries: Deliveries) -
     return found
 
 
-async def main(how: str) -> dict[str, Any]:
+def inner(node: mesh.Node, shop: Connection, block: str) -> AbstractAsyncContextManager[object]:
+    """The block in which it forks."""
+    blocks: dict[str, Callable[[], AbstractAsyncContextManager[object]]] = {
+        "node": nullcontext,
+        "subscription": lambda: node.subscribe("u"),
+        "tunnel": lambda: node.open_tunnel("broker/durable"),
+        "consumer": lambda: shop.consume("other"),
+        "reader": lambda: shop.read("told"),
+        "publisher": lambda: shop.publisher("till"),
+        "nursery": trio.open_nursery,
+    }
+    return blocks[block]()
+
+
+async def main(how: str, block: str) -> dict[str, Any]:
     reading, writing = os.pipe()
     with TemporaryDirectory() as data:
         async with (
@@ -80,24 +98,30 @@ async def main(how: str) -> dict[str, Any]:
             node.subscribe("t") as messages,
         ):
             shop = durable.connect(node)
-            await shop.declare_queue("jobs")
+            for queue in ("jobs", "other"):
+                await shop.declare_queue(queue)
+            await shop.declare_stream("told")
             await shop.publish("", "jobs", b"before")
             async with shop.consume("jobs") as deliveries:
                 await (await anext(deliveries)).ack()
                 await deliveries.synced()  # Else the child would not know what became of it.
-                for number in range(WAITING):
-                    node.publish_nowait("t", b"%d waits as it forks" % number)
-                child = os.fork()
-                if not child:
-                    if how == "verbs":
-                        found = await raised_by(node, shop, deliveries)
-                        os.write(writing, json.dumps(found).encode())
-                    elif how == "exits":
-                        sys.exit(STATUS)
-                    elif how == "fails":
-                        raise LookupError("of the child")
-                    return {}
-                status = await ended(child)
+                async with inner(node, shop, block):
+                    for number in range(WAITING):
+                        node.publish_nowait("t", b"%d waits as it forks" % number)
+                    child = os.fork()
+                    if not child:
+                        if how == "verbs":
+                            found = await raised_by(node, shop, deliveries)
+                            os.write(writing, json.dumps(found).encode())
+                        elif how == "waits":
+                            await trio.lowlevel.checkpoint()
+                            os._exit(STATUS)
+                        elif how == "exits":
+                            sys.exit(STATUS)
+                        elif how == "fails":
+                            raise LookupError("of the child")
+                        return {}
+                    status = await ended(child)
                 await node.publish("t", b"after")
                 await shop.publish("", "jobs", b"after")
                 got = [(await anext(messages)).payload.decode() for _ in range(WAITING + 1)]
@@ -124,4 +148,4 @@ async def ended(child: int) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(trio.run(main, sys.argv[1])))
+    print(json.dumps(trio.run(main, sys.argv[1], sys.argv[2])))

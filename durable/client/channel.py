@@ -190,6 +190,10 @@ class Channel:
         """Raises WrongThread, and NodeClosed: this is a forked child."""
         self._node.check_thread()
 
+    def end_if_forked(self) -> None:
+        """See `Driver.end_if_forked`."""
+        self._node.end_if_forked()
+
     def _ensure_running(self) -> None:
         self.check_thread()
         if not self._running:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from types import TracebackType
 from typing import Any
 
 import trio
@@ -158,29 +157,23 @@ class Deliveries(Feed):
         self._lost = 0
         """Messages whose settlement went down with a connection, which nobody has been told."""
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        session = self._session
+    async def _leave(self, error: BaseException | None) -> None:
+        session, tunnel = self._session, self._tunnel
         living = session is not None and session.open
         try:
-            try:
-                if error is None:
-                    await self.synced()
-            finally:
-                self._give_back()
-            if error is None and living and self._tunnel is not None:
-                await self._leave(self._tunnel)
+            if error is None:
+                await self.synced()
         finally:
-            await super().__aexit__(kind, error, trace)
+            self._give_back()
+        if error is None and living and tunnel is not None:
+            await self._until_released(tunnel)
 
     def _give_back(self) -> None:
         if self._session is not None:
             last = None if self._settings["peek"] else self._last
             self._session.leave(last.end_tag if last is not None else 0)
 
-    async def _leave(self, tunnel: Tunnel) -> None:
+    async def _until_released(self, tunnel: Tunnel) -> None:
         """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
         with suppress(MeshError), trio.move_on_after(self._channel.timeout_s):
             await tunnel.send_eof()

@@ -52,8 +52,16 @@ class Feed(AsyncBlock, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self._entered = False
-        await self._close()
+        self._channel.end_if_forked()
+        try:
+            await self._leave(error)
+        finally:
+            self._entered = False
+            await self._close()
+
+    @abstractmethod
+    async def _leave(self, error: BaseException | None) -> None:
+        """What there is to say to the broker, or to hear from it, before the tunnel is closed."""
 
     def __aiter__(self) -> Self:
         return self
@@ -89,6 +97,7 @@ class Feed(AsyncBlock, ABC):
 
     async def _receive_anew(self) -> None:
         """Take in one part, by a new tunnel where there is none; one that breaks is closed."""
+        self._channel.check_thread()
         try:
             if self._tunnel is None and self._entered:
                 await self._channel.until_open(self._open)

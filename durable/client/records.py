@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, suppress
 from datetime import MINYEAR, datetime
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import trio
@@ -69,18 +68,12 @@ class Records(Feed):
             else {"start": start}
         )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        try:
-            if error is None:
-                await self._until_kept()
-            elif self._tunnel is not None and self._stored is not None:
-                with suppress(MeshError, trio.WouldBlock):
-                    self._tunnel.send_nowait(encode_number(CURSOR, self._stored))
-        finally:
-            await super().__aexit__(kind, error, trace)
+    async def _leave(self, error: BaseException | None) -> None:
+        if error is None:
+            await self._until_kept()
+        elif self._tunnel is not None and self._stored is not None:
+            with suppress(MeshError, trio.WouldBlock):
+                self._tunnel.send_nowait(encode_number(CURSOR, self._stored))
 
     async def store(self) -> None:
         """Have the broker keep, under our cursor, that everything taken so far has been read.

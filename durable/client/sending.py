@@ -168,6 +168,7 @@ class Sender(AsyncBlock, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self._channel.end_if_forked()
         try:
             if error is None:
                 await self.flush()

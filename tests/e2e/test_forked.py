@@ -11,47 +11,59 @@ import pytest
 
 from tests.forking import GOT, STATUS
 
+BLOCKS = ["node", "subscription", "tunnel", "consumer", "reader", "publisher"]
+
 PATIENCE_S = 60
 """The program waits no longer than 10 s for its child."""
 
 
-def run(how: str) -> tuple[dict[str, Any], str]:
+def run(how: str, block: str) -> tuple[dict[str, Any], str]:
     """What the program says, and what is on its stderr."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.forking", how], capture_output=True, timeout=PATIENCE_S,
+        [sys.executable, "-m", "tests.forking", how, block], capture_output=True, timeout=PATIENCE_S,
         text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout), ended.stderr
+    said = json.loads(ended.stdout)
+    assert said["got"] == GOT, f"its parent goes on: {ended.stderr}"
+    return said, ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "told"),
+    ("how", "block", "status", "told"),
     [
-        ("leaves", 0, ""),
-        ("exits", STATUS, ""),
-        ("fails", 1, "LookupError: of the child"),
+        *(("leaves", block, 0, "") for block in BLOCKS),
+        *(("exits", block, STATUS, "") for block in ("node", "consumer")),
+        *(("fails", block, 1, "LookupError: of the child") for block in ("node", "consumer")),
     ],
 )
-def test_a_forked_child_that_leaves_the_block_ends_there(how: str, status: int, told: str) -> None:
+def test_a_forked_child_that_leaves_a_block_ends_there(
+    how: str, block: str, status: int, told: str
+) -> None:
     """Found: it hung, for trio waits for what its parent gets."""
-    said, stderr = run(how)
-    assert said["status"] == status
-    assert said["got"] == GOT, "its parent goes on"
+    said, stderr = run(how, block)
+    assert said["status"] == status, stderr
     assert "a forked child leaves the block of a node" in stderr
     assert told in stderr
 
 
+@pytest.mark.parametrize(("how", "block"), [("waits", "node"), ("leaves", "nursery")])
+def test_a_forked_child_that_waits_ends_there(how: str, block: str) -> None:
+    """Found: other tasks had their turn in it, and took what its parent waited for, or called libzmq and hung."""
+    said, stderr = run(how, block)
+    assert said["status"] == 1, stderr
+    assert "a forked child waits, or has ended its task (__main__.main)" in stderr
+
+
 def test_every_verb_says_in_a_forked_child_that_it_is_one() -> None:
-    """Found: what it published went nowhere, and other verbs hung."""
-    said, _ = run("verbs")
-    raised = json.loads(said["raised"])
-    assert raised == dict.fromkeys(
+    """Found: what it published went nowhere, and other verbs hung; then some waited before they said it."""
+    said, stderr = run("verbs", "node")
+    assert said["status"] == 0, stderr
+    assert json.loads(said["raised"]) == dict.fromkeys(
         [
             "publish", "publish_nowait", "publish_many", "request", "gather", "broadcast",
-            "subscribe", "open_tunnel", "durable call", "durable publish", "durable publisher",
-            "durable consume",
+            "subscribe", "wait_sent", "wait_members", "open_tunnel", "durable call",
+            "durable publish", "durable publisher", "durable consume",
         ],
         "NodeClosed",
     )  # fmt: skip
-    assert said["got"] == GOT, "its parent goes on"
