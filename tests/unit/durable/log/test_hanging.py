@@ -29,8 +29,9 @@ async def test_a_sync_that_hangs_is_reported_and_others_go_on(
         (hanging,) = log.append_nowait([publish(2)])
         await wait_all_tasks_blocked()
         assert log.statistics().overdue_s == 0
-        mock_clock.jump(SMALL.commit_s_max + 1)
-        await wait_all_tasks_blocked()
+        for _ in range(12):  # At once it would be a loop that is late.
+            mock_clock.jump((SMALL.commit_s_max + 1) / 12)
+            await wait_all_tasks_blocked()
         assert log.statistics().overdue_s == 1
         assert "has been under way for 5.0 s" in caplog.text
         assert log.durable_end == hanging
@@ -58,6 +59,49 @@ async def test_a_commit_that_ends_while_the_loop_is_late_is_no_disk_that_hangs(
             await log.durable(position)
             await wait_all_tasks_blocked()
     assert not caplog.text
+
+
+async def test_a_process_that_was_stopped_for_longer_than_a_commit_may_take_is_no_disk_that_hangs(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: its own thread, which had been stopped, too, was to write what the disk was said to hang with."""
+    caplog.set_level(logging.ERROR)
+    gate = Gate()
+    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        (position,) = log.append_nowait([publish(1)])
+        await wait_all_tasks_blocked()
+        mock_clock.jump(2 * SMALL.commit_s_max)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(SMALL.commit_s_max / 2)
+        await wait_all_tasks_blocked()
+        gate.open.set()
+        await log.durable(position)
+    assert not caplog.text
+
+
+async def test_a_disk_that_hangs_where_the_process_was_stopped_is_told(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    gate = Gate()
+    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        (position,) = log.append_nowait([publish(1)])
+        await wait_all_tasks_blocked()
+        mock_clock.jump(2 * SMALL.commit_s_max)
+        told = []
+        for _ in range(7):
+            await wait_all_tasks_blocked()
+            told.append(caplog.text)
+            mock_clock.jump(SMALL.commit_s_max / 8)
+        await wait_all_tasks_blocked()
+        told.append(caplog.text)
+        gate.open.set()
+        await log.durable(position)
+    assert [text.count("the disk hangs") for text in told] == 7 * [0] + [1]
 
 
 async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
