@@ -13,7 +13,7 @@ from trio.lowlevel import enable_ki_protection
 from .driver import Driver
 from .entering import Life
 from .errors import TooLarge, TunnelBroken
-from .protocol.tunnel import BROKEN, OPENING, TunnelEnd, TunnelStatistics
+from .protocol.tunnel import BROKEN, CLOSED, OPENING, TunnelEnd, TunnelStatistics
 from .waker import Bell
 
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
@@ -37,6 +37,8 @@ class Tunnel:
         self._iterating = 0
         """Tasks that iterate it and wait."""
         end.wake = self._bell.wake
+        self.within = driver.within
+        """As a node's: for what is built on top of it."""
 
     @property
     def caller(self) -> str:
@@ -70,6 +72,11 @@ class Tunnel:
     async def answered(self) -> None:
         """Wait until the other end has accepted or refused, or is gone."""
         while self._end.state == OPENING:
+            await self._bell.wait()
+
+    async def deserted(self) -> None:
+        """Wait until nobody at the other end hears what else is sent: it reads no more, or either end is gone."""
+        while not self._end.peer_stopped and self._end.state not in (BROKEN, CLOSED):
             await self._bell.wait()
 
     @property

@@ -86,6 +86,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             consumer.leaving = True
             queue.settle(consumer, 0, consumer.next_tag, RELEASE)
             hosted.wake(queue)
+            nursery.start_soon(session.end_deserted, nursery.cancel_scope)
             await session.synced()  # It waits for this tunnel's end.
             nursery.cancel_scope.cancel()
     finally:
@@ -222,6 +223,11 @@ class _Session:
         hosted.hurry()
         while hosted.vhost.settling.durable < flush and hosted.log.failure is None:
             await hosted.settled.wait()
+
+    async def end_deserted(self, scope: trio.CancelScope) -> None:
+        """Whoever has gone, or given up, waits for nothing any more, and is in the way of who wants to be alone."""
+        await self._tunnel.deserted()
+        scope.cancel()
 
     @ends_with_tunnel
     async def report_settled(self) -> None:

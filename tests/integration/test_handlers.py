@@ -11,7 +11,7 @@ import trio.testing
 
 import mesh
 from tests.nodes import linked, node
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 class Unspeakable(Exception):
@@ -128,6 +128,36 @@ async def test_a_tunnel_handler_that_fails_at_once_is_no_overload(
                         pass
         ((kind, *_),) = [record.exc_info for record in caplog.records if record.exc_info]
     assert kind is RuntimeError
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "first"])
+async def test_a_handler_that_has_read_all_is_told_when_nobody_waits_for_what_it_says(
+    how: str,
+) -> None:
+    """Found: a consumer of a broker that was gone was kept until the disk was back, and in the way of others."""
+    databases, read, told = mesh.Service("databases"), trio.Event(), trio.Event()
+
+    @databases.tunnel
+    async def store(tunnel: mesh.Tunnel) -> None:
+        if how == "first":
+            await tunnel.send_eof()
+        assert [part async for part in tunnel] == [b"part"]
+        read.set()
+        await tunnel.deserted()
+        told.set()
+
+    async with node(databases) as serving, node("shop", serving) as shop:
+        await linked(shop, serving)
+        async with shop.open_tunnel("databases") as tunnel:
+            await tunnel.send(b"part")
+            await tunnel.send_eof()
+            await read.wait()
+            if how == "ends":
+                await tunnel.aclose()
+            elif how == "fails":
+                tunnel.abort("no more")
+            with trio.fail_after(PATIENCE_S):
+                await told.wait()
 
 
 async def test_a_member_that_does_not_answer_a_tunnel_is_a_timeout() -> None:

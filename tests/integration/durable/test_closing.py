@@ -107,6 +107,9 @@ class Leaving:
     async def send(self, part: bytes) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def deserted(self) -> None:
+        await trio.sleep_forever()
+
     def __aiter__(self) -> Leaving:
         return self
 

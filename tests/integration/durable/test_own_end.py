@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from durable.errors import UnknownQueue
-from tests.brokers import client, numbered, serving, take
+from durable.log.commits import Commits
+from durable.log.store import Store
+from tests.brokers import client, numbered, payloads, serving, take
 from tests.waiting import PATIENCE_S, until
 
 
@@ -48,3 +52,34 @@ async def test_who_waits_for_its_own_end_is_told_when_the_queue_goes_with_it(
                 ):
                     await nursery.start(consume)
                     await until(lambda: left._lot.statistics().tasks_waiting)
+
+
+async def test_a_consumer_that_is_gone_does_not_wait_for_a_disk_that_hangs_and_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: what it had settled was to be on the disk before anybody else was let in."""
+    back = threading.Event()
+
+    def hang(store: Store, *arguments: Any) -> None:
+        back.wait(PATIENCE_S)
+        carry_out(store, *arguments)
+
+    carry_out = Store.carry_out
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(2))
+        monkeypatch.setattr(Store, "carry_out", hang)
+        monkeypatch.setattr(Commits, "_is_quick", lambda *_: False)  # Each in the thread.
+        try:
+            with pytest.raises(ZeroDivisionError):
+                async with shop.consume("jobs", exclusive=True, prefetch=1) as deliveries:
+                    (first,) = await take(deliveries, 1)
+                    await first.ack()
+                    raise ZeroDivisionError
+            async with shop.consume("jobs", exclusive=True) as deliveries:
+                (second,) = await take(deliveries, 1)
+                back.set()
+                await second.ack()
+        finally:
+            back.set()
+    assert payloads([first, second]) == numbered(2)
