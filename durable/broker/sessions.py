@@ -6,8 +6,6 @@ import logging
 from contextlib import suppress
 from secrets import token_bytes
 
-import trio
-
 from mesh.complaints import COMPLAINTS_MAX
 from mesh.errors import TooLarge, TunnelBroken
 from mesh.tunnel import Tunnel
@@ -58,7 +56,7 @@ class Sessions:
         """One tunnel, to its end. What is wrong is told to the client, not raised."""
         tunnel.lasts()
         try:
-            with trio.move_on_after(HELLO_S) as scope:
+            with tunnel.within(HELLO_S) as scope:
                 part = await anext(tunnel)
             if scope.cancelled_caught:
                 raise Malformed(f"no hello within {HELLO_S:g} s")
