@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
@@ -11,6 +11,8 @@ from discovery.endpoint import parse_endpoint
 from discovery.errors import BadEndpoint
 
 from ..node import Node
+from ..nursery import open_nursery
+from ..protocol.timers import PARTS
 from .terminal import words
 
 ANSWER_S_MAX = 2.0
@@ -29,20 +31,41 @@ async def unreachable(endpoint: str) -> str | None:
         host, port = parse_endpoint(endpoint)
     except BadEndpoint as error:
         return str(error)
-    problem = f"no answer within {ANSWER_S_MAX:g} s; is a firewall in between?"
-    with trio.move_on_after(ANSWER_S_MAX):
+    problem: str | None = f"no answer within {ANSWER_S_MAX:g} s; is a firewall in between?"
+
+    async def ask() -> None:
+        nonlocal problem
         try:
             found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         except (OSError, UnicodeError):
-            return f"{host} cannot be resolved; correct the name, or give an address"
+            problem = f"{host} cannot be resolved; correct the name, or give an address"
+            return
         for family, kind, protocol, _, address in found:
             try:
                 with trio.socket.socket(family, kind, protocol) as probe:
                     await probe.connect(address)
-                    return None
+                    problem = None
+                    return
             except OSError as error:  # Also of a family that this machine is without.
                 problem = _explain(error)
+
+    await _within(ANSWER_S_MAX, ask)
     return problem
+
+
+async def _within(seconds: float, task: Callable[[], Awaitable[None]]) -> None:
+    """Run a task for so long at most. It passes in parts, of which a loop that is late spends one: there is no node whose
+    timers could do that."""
+    async with open_nursery() as nursery:
+
+        async def run() -> None:
+            await task()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(run)
+        for _ in range(PARTS):
+            await trio.sleep(seconds / PARTS)
+        nursery.cancel_scope.cancel()
 
 
 def _explain(error: OSError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mesh.commands.reaching import look_around, tell_why_nobody, unreachable
+from mesh.commands.reaching import ANSWER_S_MAX, look_around, tell_why_nobody, unreachable
 from mesh.node import Node
 from mesh.protocol.timers import PARTS
 from tests.driving import Ticking, driving
@@ -70,3 +71,39 @@ async def test_a_loop_that_is_late_has_time_left_to_look_around(mock_clock: Mock
             await wait_all_tasks_blocked()
         assert looked
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_address_that_answers_while_the_loop_is_blocked_leads_somewhere(
+    answers: bool, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: it was said not to answer, and a firewall was looked for."""
+    resolved, connected, found = trio.Event(), trio.Event(), list[str | None]()
+
+    async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        await resolved.wait()
+        return [(0, 0, 0, "", (host, port))]
+
+    async def connect(_address: object) -> None:
+        await connected.wait()
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(
+        trio.socket, "socket", lambda *_: nullcontext(SimpleNamespace(connect=connect))
+    )
+
+    async def ask() -> None:
+        found.append(await unreachable("tcp://shop.example:7400"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(10 * ANSWER_S_MAX)
+        resolved.set()  # Both are there by now, and are read in two turns.
+        if answers:
+            connected.set()
+        await wait_all_tasks_blocked()
+        mock_clock.autojump_threshold = 0
+    expected = None if answers else "no answer within 2 s; is a firewall in between?"
+    assert found == [expected]
+    assert trio.current_time() <= 11 * ANSWER_S_MAX
