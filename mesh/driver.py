@@ -190,15 +190,16 @@ class Driver:
                 await finder.withdraw()
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """`call` then, unless the timer is cancelled or the node has left by then. It must not raise."""
-        return self.core.timers.at(trio.current_time() + seconds, lambda _now_s: call())
+        """`call` then, unless the timer is cancelled or the node has left by then; see `Timers.patiently`. It must not
+        raise."""
+        return self.core.timers.patiently(trio.current_time(), seconds, lambda _now_s: call())
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[trio.CancelScope]:
         """As `trio.move_on_after`, but see `Timers.patiently`. Raises WrongThread."""
         self.check_thread()
-        scope, now_s = trio.CancelScope(), trio.current_time()
-        timer = self.core.timers.patiently(now_s, seconds, lambda _now_s: scope.cancel())
+        scope = trio.CancelScope()
+        timer = self.after(seconds, scope.cancel)
         try:
             with scope:
                 yield scope

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from typing import Any
 
 import trio
@@ -385,14 +386,14 @@ class Connection:
             timeout_s = wait_s("message", "timeout", timeout)
         publisher, handed = self._own_publisher(), Handed()
         given = publisher.given(exchange, key, as_given(payloads), headers, properties)
-        end_s = trio.current_time() + timeout_s
-        all_given = publisher.hand_over_nowait(given, handed)
-        if not all_given:
-            with trio.move_on_at(end_s):
+        if publisher.hand_over_nowait(given, handed):
+            confirmed = await publisher.wait_confirmed(handed, timeout_s)
+        else:
+            confirmed = False
+            with self._channel.within(timeout_s):
                 await publisher.hand_over(given, handed)
-                all_given = True
-        left_s = end_s - trio.current_time()
-        if all_given and await publisher.wait_confirmed(handed, left_s):
+                confirmed = await publisher.wait_confirmed(handed, inf)
+        if confirmed:
             return
         unsent = len(given.payloads) - handed.count
         unconfirmed = Unconfirmed(

@@ -102,14 +102,11 @@ class Records(Feed):
 
     async def _until_kept(self) -> None:
         timeout_s = self._channel.timeout_s
-        for limit_s in (timeout_s, 0):
-            with trio.move_on_after(limit_s), self._alone():
-                while self._kept != self._stored:
-                    await self._receive_anew()
-                    self._batches.clear()  # Nobody is going to take them.
-                return
-            # Where our loop was late, it may be there, and read in this very turn.
-            await trio.lowlevel.checkpoint()
+        with self._channel.within(timeout_s), self._alone():
+            while self._kept != self._stored:
+                await self._receive_anew()
+                self._batches.clear()  # Nobody is going to take them.
+            return
         unknown = f"unknown whether cursor {self._cursor!r} is stored"
         why = f"{unknown}, {self._channel.silence(timeout_s)}"
         raise BrokerLost(self._channel.cluster, why)

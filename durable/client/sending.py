@@ -312,11 +312,8 @@ class Sender(AsyncBlock, ABC):
         while self._full():
             self._work.wake()
             heard = self._outbox.heard
-            with trio.move_on_after(patience_s) as scope:
+            with self._channel.within(patience_s) as scope:
                 await self._room.wait()
-            if scope.cancelled_caught:
-                # Where our loop was late, it may have said something, read in this very turn.
-                await trio.lowlevel.checkpoint()
             silent = scope.cancelled_caught and self._outbox.heard == heard
             if silent and self._full():
                 raise BrokerLost(self._channel.cluster, self._silence())

@@ -18,9 +18,10 @@ from durable.client.records import Records
 from durable.client.sending import Handed
 from durable.errors import Unconfirmed
 from durable.protocol.parts import ACK, SETTLED, encode_confirm, encode_number
-from mesh.protocol.timers import Timer, Timers
+from mesh.protocol.timers import PARTS
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell
+from tests.driving import Ticking, driving
 from tests.waiting import virtual_sleep
 
 PATIENCE_S = 10.0
@@ -32,8 +33,10 @@ class Deaf:
     timeout_s, message_bytes_max, cluster = PATIENCE_S, 1000, "broker"
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
-        self.timers = Timers()
+        core = Ticking()
+        driver, self.timers = driving(core), core.timers
+        self.after, self.within = driver.after, driver.within
+        nursery.start_soon(driver._keep_time)
 
     def run_beside(self, task: object) -> None:
         pass
@@ -46,15 +49,6 @@ class Deaf:
 
     def silence(self, timeout_s: float) -> str:
         return f"nothing for {timeout_s:g} s"
-
-    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        timer = self.timers.at(trio.current_time() + seconds, lambda _now_s: call())
-        self._nursery.start_soon(self._run_timers, seconds)
-        return timer
-
-    async def _run_timers(self, seconds: float) -> None:
-        await virtual_sleep(seconds)
-        self.timers.run(trio.current_time())
 
 
 @asynccontextmanager
@@ -123,6 +117,55 @@ async def test_whoever_is_cancelled_leaves_no_timer(autojump_clock: MockClock) -
         assert deaf.timers.due_s() == inf
 
 
+async def answered_after_a_block(
+    clock: MockClock, wait: Callable[[], Awaitable[object]], answer: Callable[[], object]
+) -> None:
+    """`wait`, while which the loop is blocked for longer than it may take, before what is asked has left."""
+    async with trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            await wait()
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        clock.jump(PATIENCE_S + 1)
+        for _ in range(PARTS - 1):
+            await wait_all_tasks_blocked()
+            clock.jump(PATIENCE_S / PARTS - 0.01)
+        await wait_all_tasks_blocked()
+        answer()
+
+
+async def test_who_publishes_has_time_left_after_its_loop_was_blocked(
+    mock_clock: MockClock,
+) -> None:
+    """Found by reading: no answer within `timeout`, it was said, of what had not left yet."""
+    async with publishing() as (publisher, handed, _):
+
+        async def wait() -> None:
+            assert await publisher.wait_confirmed(handed, PATIENCE_S)
+
+        await answered_after_a_block(
+            mock_clock, wait, lambda: publisher._heard(encode_confirm(2, []))
+        )
+
+
+async def test_who_waits_for_room_has_time_left_after_its_loop_was_blocked(
+    mock_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        publisher = Publisher(cast("Channel", Deaf(nursery)), None, 1, 1)
+        publisher.start()
+        await publisher.send("", "jobs", b"one")
+        publisher._next_part()
+        await answered_after_a_block(
+            mock_clock,
+            lambda: publisher._wait_room(PATIENCE_S),
+            lambda: publisher._heard(encode_confirm(publisher._barrier(), [])),
+        )
+        nursery.cancel_scope.cancel()
+
+
 LATE = 20
 """Turns in which the time is over and the answer there: who is first is left to chance."""
 
@@ -148,6 +191,7 @@ async def test_room_that_there_is_when_a_late_loop_looks_is_in_time(mock_clock: 
             decided.set()
             await wait_all_tasks_blocked()
             assert not publisher._full()
+        nursery.cancel_scope.cancel()
 
 
 class Settled:
@@ -217,3 +261,22 @@ async def test_a_cursor_that_is_kept_when_a_late_loop_looks_is_so_in_time(
             records._stored = number
             await beside_an_answer(mock_clock, records._until_kept, tunnel, number)
             assert records._kept == number
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_for_settlements_or_a_cursor_has_time_left_after_its_loop_was_blocked(
+    mock_clock: MockClock,
+) -> None:
+    tunnel = Settled()
+    async with trio.open_nursery() as nursery:
+        deaf = cast("Channel", Deaf(nursery))
+        deliveries, records = Deliveries(deaf, "jobs", {}), Records(deaf, "audit", "first", "all")
+        session = _Session(cast("Tunnel", tunnel), deliveries._lose)
+        deliveries._tunnel = records._tunnel = cast("Tunnel", tunnel)
+        deliveries._session = session
+        nursery.start_soon(session.run)
+        session.settle(ACK, 0, 1)
+        await answered_after_a_block(mock_clock, deliveries.synced, lambda: tunnel.says(1))
+        records._stored = 1
+        await answered_after_a_block(mock_clock, records._until_kept, lambda: tunnel.says(1))
+        nursery.cancel_scope.cancel()
