@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mesh.errors import ConfigError
+from mesh.errors import OutOfRange
 
 from .log.config import LogConfig
 
@@ -15,7 +15,7 @@ WINDOW_BYTES_MAX = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker. Raises ConfigError: a value is out of range, the text names it."""
+    """Settings of one broker. Raises OutOfRange."""
 
     log: LogConfig = field(default_factory=LogConfig)
     """Of each vhost."""
@@ -62,9 +62,9 @@ class BrokerConfig:
             "checkpoint_records",
         ):  # fmt: skip
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, want at least 1")
+                raise OutOfRange(name, getattr(self, name), "at least 1")
         for name in ("capture_bytes", "tunnel_window_bytes"):
             if not 1 <= getattr(self, name) <= WINDOW_BYTES_MAX:
-                raise ConfigError(f"{name} is {getattr(self, name)}, want 1 to {WINDOW_BYTES_MAX}")
+                raise OutOfRange(name, getattr(self, name), f"1 to {WINDOW_BYTES_MAX}")
         if not 0 < self.idle_s <= 60:
-            raise ConfigError(f"idle_s is {self.idle_s}, want more than 0 and at most 60")
+            raise OutOfRange("idle_s", self.idle_s, "more than 0 and at most 60")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .errors import NodeClosed as NodeClosed
     from .errors import NodeCrashed as NodeCrashed
     from .errors import NoMembers as NoMembers
+    from .errors import OutOfRange as OutOfRange
     from .errors import Overloaded as Overloaded
     from .errors import PeerLost as PeerLost
     from .errors import RequestError as RequestError
@@ -46,8 +47,8 @@ _HOMES = {
     **dict.fromkeys(
         (
             "CannotBind", "ConfigError", "InvalidName", "KeyMissing", "LimitReached", "MeshError",
-            "NoMembers", "NodeClosed", "NodeCrashed", "Overloaded", "PeerLost", "RequestError",
-            "RequestTimeout", "ServiceError", "TooLarge", "TunnelBroken", "WrongThread",
+            "NoMembers", "NodeClosed", "NodeCrashed", "OutOfRange", "Overloaded", "PeerLost",
+            "RequestError", "RequestTimeout", "ServiceError", "TooLarge", "TunnelBroken", "WrongThread",
         ),
         "errors",
     ),

@@ -2,6 +2,7 @@
 
 MeshError
 ├── ConfigError (ValueError)      a setting is wrong; raised before any socket opens
+│   ├── OutOfRange                `setting` is `value`, and has to be what `want` says
 │   └── CannotBind                nothing is wrong with the address, but it cannot be had here and now
 ├── KeyMissing                    no key for a cluster; says how to make one
 ├── TooLarge (ValueError)         payload over a limit; checked before anything is sent
@@ -33,6 +34,14 @@ class MeshError(Exception):
 
 class ConfigError(MeshError, ValueError):
     """A setting is unknown, contradictory or out of range; the text names it."""
+
+
+class OutOfRange(ConfigError):
+    """`setting` of a broker or of its log is `value`; `want` says what it may be."""
+
+    def __init__(self, setting: str, value: float, want: str) -> None:
+        super().__init__(f"{setting} is {value}, want {want}")
+        self.setting, self.value, self.want = setting, value, want
 
 
 class CannotBind(ConfigError):

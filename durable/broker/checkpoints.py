@@ -196,7 +196,7 @@ class Checkpointer:
                 if not self._warned:
                     logger.warning(
                         "no checkpoint of %s: its snapshot of %d bytes is more than a segment takes "
-                        "(%d). Until the broker has a larger --segment-size no space is given back, "
+                        "(%d). Until the broker has larger segments no space is given back, "
                         "and a start reads all since the last one",
                         self._hosted.vhost.name, error.size_bytes, error.limit_bytes,
                     )  # fmt: skip

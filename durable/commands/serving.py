@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
 from mesh.commands.terminal import Told, until_told, words
-from mesh.errors import ConfigError
+from mesh.errors import ConfigError, OutOfRange
 from mesh.loading import INTERRUPTED
 
 from ..broker.broker import Broker, check_start
@@ -58,6 +57,7 @@ COUNTS = {
         "records of anything after which indexes are written down",
     ),
 }
+OPTIONS = {name: option for option, (name, _) in {**LOG_SIZES, **BROKER_SIZES, **COUNTS}.items()}
 
 
 def add(commands: Commands) -> None:
@@ -147,11 +147,8 @@ def _as_options() -> Iterator[None]:
     """Settings are named as the options are that set them."""
     try:
         yield
-    except ConfigError as error:
-        text = str(error)
-        for option, (name, _) in {**LOG_SIZES, **BROKER_SIZES, **COUNTS}.items():
-            text = re.sub(rf"\b{name}\b", option, text)
-        raise ConfigError(text) from None
+    except OutOfRange as error:
+        raise OutOfRange(OPTIONS[error.setting], error.value, error.want) from None
 
 
 def _reserve(segment_bytes: int) -> int:

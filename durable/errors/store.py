@@ -74,10 +74,13 @@ class StoreFull(StoreError):
     def __init__(
         self, needed_bytes: int, segment_bytes: int, free_bytes: int, kept_bytes: int = 0
     ) -> None:
-        kept = f" and leaves {kept_bytes} to others (--free-min)" if kept_bytes else ""
+        # By setting, for Python programs, and by option.
+        kept = (
+            f" and leaves {kept_bytes} to others (free_bytes_min, --free-min)" if kept_bytes else ""
+        )
         super().__init__(
             f"disk full: no room for {needed_bytes} bytes; a segment needs {segment_bytes} bytes "
-            f"(--segment-size){kept}, {free_bytes} are free: free some space or consume, then send again"
+            f"(segment_bytes, --segment-size){kept}, {free_bytes} are free: free some space or consume, then send again"
         )
         self.needed_bytes, self.segment_bytes = needed_bytes, segment_bytes
         self.free_bytes, self.kept_bytes = free_bytes, kept_bytes

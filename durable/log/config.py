@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mesh.errors import ConfigError
+from mesh.errors import OutOfRange
 
 from ..errors import StoreFull
 
@@ -18,7 +18,7 @@ SEGMENT_PER_SNAPSHOT = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Settings of one log. Raises ConfigError: a value is out of range, the text names it."""
+    """Settings of one log. Raises OutOfRange."""
 
     segment_bytes: int = 256 * MIB
     """Size of a segment file, preallocated. A segment is freed as a whole, so a smaller one gives
@@ -71,27 +71,24 @@ class LogConfig:
         return StoreFull(needed_bytes, self.segment_bytes, free_bytes, self.free_bytes_min)
 
     def __post_init__(self) -> None:
-        if not SEGMENT_BYTES_MIN <= self.segment_bytes <= SEGMENT_BYTES_MAX:
-            raise ConfigError(
-                f"segment_bytes is {self.segment_bytes}, want {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
-            )
-        if self.segment_bytes % 8 or self.reserve_bytes % 8:
-            raise ConfigError("segment_bytes and reserve_bytes must be multiples of 8")
-        if not 0 <= self.reserve_bytes <= self.segment_bytes // 2:
-            raise ConfigError(
-                f"reserve_bytes ({self.reserve_bytes}) must be at most half of "
-                f"segment_bytes ({self.segment_bytes})"
-            )
+        size_bytes, half = self.segment_bytes, self.segment_bytes // 2
+        if not SEGMENT_BYTES_MIN <= size_bytes <= SEGMENT_BYTES_MAX:
+            want = f"{SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
+            raise OutOfRange("segment_bytes", size_bytes, want)
+        for name in ("segment_bytes", "reserve_bytes"):
+            if getattr(self, name) % 8:
+                raise OutOfRange(name, getattr(self, name), "a multiple of 8")
+        if not 0 <= self.reserve_bytes <= half:
+            want = f"0 to {half}, half of a segment"
+            raise OutOfRange("reserve_bytes", self.reserve_bytes, want)
         for name in (
             "commit_bytes_max", "pending_bytes_max", "company_s", "commit_s_max", "retry_s",
             "compaction_bytes_per_s",
         ):  # fmt: skip
             if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be positive")
+                raise OutOfRange(name, getattr(self, name), "more than 0")
         if not 0 <= self.compaction_share_max <= 0.5:
-            raise ConfigError(
-                f"compaction_share_max is {self.compaction_share_max}, want 0 (never) to 0.5: "
-                "beyond, it writes more than it frees"
-            )
+            want = "0 (never) to 0.5: beyond, it writes more than it frees"
+            raise OutOfRange("compaction_share_max", self.compaction_share_max, want)
         if self.free_bytes_min < 0:
-            raise ConfigError("free_bytes_min must not be negative")
+            raise OutOfRange("free_bytes_min", self.free_bytes_min, "at least 0")

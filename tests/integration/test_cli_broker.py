@@ -275,8 +275,8 @@ def test_on_a_port_that_is_used_a_store_stays_as_it_is(shell: Shell) -> None:
     ("words", "says"),
     [
         (["--segment-size", "8"], "--segment-size is 8,"),
-        (["--reserve-size", "1"], "--segment-size and --reserve-size must be multiples of 8"),
-        (["--pending-size", "0"], "--pending-size must be positive"),
+        (["--reserve-size", "1"], "--reserve-size is 1, want a multiple of 8"),
+        (["--pending-size", "0"], "--pending-size is 0, want more than 0"),
         (["--window-size", "1G"], "fits into no segment"),
         (["--window-size", "190M"], "fits into no segment, which have 197132288 bytes"),
         (["--window-size", "0"], "--window-size is 0"),

@@ -124,7 +124,11 @@ def test_a_salvage_leaves_to_others_what_it_is_told_to(directory: Offline) -> No
     """Found: it was refused for 64 MiB of --free-min, an option that it did not have."""
     sizes = ("--segment-size", "64K", "--free-min")
     status, _, said = directory.run("salvage", "data", "--to", "full", *sizes, "1000000G")
-    assert (status, "leaves 1073741824000000 to others (--free-min)" in said) == (1, True)
+    assert (status, "leaves 1073741824000000 to others (free_bytes_min, --free-min)" in said) == (
+        1,
+        True,
+    )
+    assert "a segment needs 65536 bytes (segment_bytes, --segment-size)" in said
     assert directory.run("salvage", "data", "--to", "new", *sizes, "0")[0] == 0
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from durable.config import WINDOW_BYTES_MAX, BrokerConfig
-from mesh.errors import ConfigError
+from durable.log.config import LogConfig
+from mesh.errors import ConfigError, OutOfRange
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,22 @@ def test_a_setting_out_of_range_is_named(name: str, value: int) -> None:
     settings: dict[str, Any] = {name: value}
     with pytest.raises(ConfigError, match=f"{name} is {value}, want"):
         BrokerConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"segment_bytes": 8}, "segment_bytes"), ({"segment_bytes": 1 << 32}, "segment_bytes"),
+        ({"segment_bytes": 1025, "reserve_bytes": 1}, "segment_bytes"),
+        ({"reserve_bytes": 1}, "reserve_bytes"), ({"reserve_bytes": -8}, "reserve_bytes"),
+        ({"segment_bytes": 1024, "reserve_bytes": 520}, "reserve_bytes"),
+        ({"retry_s": 0}, "retry_s"), ({"compaction_share_max": 0.6}, "compaction_share_max"),
+        ({"free_bytes_min": -1}, "free_bytes_min"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_a_log_out_of_range_is_named(settings: dict[str, Any], name: str) -> None:
+    with pytest.raises(OutOfRange, match=f"{name} is ") as refused:
+        LogConfig(**settings)
+    error = refused.value
+    assert (error.setting, error.value) == (name, settings[name])
+    assert str(error) == f"{name} is {error.value}, want {error.want}"

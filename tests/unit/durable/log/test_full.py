@@ -51,8 +51,9 @@ def test_a_disk_of_which_the_rest_is_left_to_others_is_said_to_be_full_for_that_
     assert error.free_bytes > config.segment_bytes
     assert error.kept_bytes == config.free_bytes_min
     assert (
-        f"a segment needs {config.segment_bytes} bytes (--segment-size) and leaves {config.free_bytes_min} to others "
-        f"(--free-min), {error.free_bytes} are free" in str(error)
+        f"a segment needs {config.segment_bytes} bytes (segment_bytes, --segment-size) and "
+        f"leaves {config.free_bytes_min} to others (free_bytes_min, --free-min), {error.free_bytes} are free"
+        in str(error)
     )
 
 
