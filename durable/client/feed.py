@@ -27,7 +27,8 @@ class Feed(AsyncBlock, ABC):
     """Of one consumer or reader. One task at a time may iterate; another gets a RuntimeError."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+        self._channel, self.within = channel, channel.within
+        """`within`: as a node's, for what is built on top of it."""
         self._stack = AsyncExitStack()
         self._entered = self._receiving = False
         self._tunnel: Tunnel | None = None

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
-import trio
-
 from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import add_count, some_seconds
 from mesh.commands.terminal import until_told, while_read
@@ -54,17 +52,9 @@ async def _until_enough(feed: Feed, args: argparse.Namespace) -> AsyncIterator[D
     """As many as --count says, and as long as they come within --idle."""
     seen = 0
     while args.count is None or seen < args.count:
-        message = await _within(args.idle, feed)
-        if message is None:
+        with feed.within(args.idle) as idle:
+            message = await anext(feed)
+        if idle.cancelled_caught:
             return
         yield message
         seen += 1
-
-
-async def _within(idle_s: float, feed: Feed) -> Delivery | None:
-    """The next message; None: none came for so long. Where our loop was late, one that is there by then has come."""
-    for limit_s in (idle_s, 0):
-        with trio.move_on_after(limit_s):
-            return await anext(feed)
-        await trio.lowlevel.checkpoint()
-    return None
