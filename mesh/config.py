@@ -108,7 +108,7 @@ class MeshConfig:
     """Default timeout of a request. There is no waiting for ever."""
 
     settle_s: float = 2.0
-    """How long a request waits for the first member of its cluster before NoMembers."""
+    """How long a request waits, while its cluster has no member, before NoMembers."""
 
     concurrency: int = 64
     """Handlers of one service that run at a time, unless the service says otherwise."""

@@ -122,7 +122,7 @@ class Pending:
         """The member that may have executed it, and was lost before one was asked again; empty: none."""
         self.retry_after_s = 0.0
         self.settled = NO_TIMER
-        """Its timer while it waits for its cluster's first member."""
+        """Its timer while there is nobody to ask."""
         self.sequence = 0
         """Of the data frame in which the last of it left; 0: that has not left."""
         self.soft = False

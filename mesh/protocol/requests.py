@@ -188,17 +188,13 @@ class RequestTable:
         self._touched(link)
 
     def _nobody(self, pending: Pending, now_s: float) -> None:
-        settled_s = pending.started_s + self._settle_s
         if pending.full:
             self._finish(pending, _overloaded(pending, len(pending.full)))
-        elif now_s >= settled_s:
-            self._finish(pending, self._no_members(pending, now_s))
-        else:
+        else:  # However long ago it began: asked anew, it would wait as well.
             self._wait(pending)
-            if settled_s < pending.deadline_s:
-                pending.settled = self._timers.patiently(
-                    now_s, settled_s - now_s, lambda now: self._settled(pending, now)
-                )
+            pending.settled = self._timers.patiently(
+                now_s, self._settle_s, lambda now: self._settled(pending, now)
+            )
 
     def _no_members(self, pending: Pending, now_s: float) -> NoMembers:
         return NoMembers(pending.cluster, now_s - pending.started_s, self._present())
@@ -226,19 +222,12 @@ class RequestTable:
             size = len(pending.payload)
             goes = any(self._takes(one.link, size) for one in candidates)
             refused = bool(pending.full) and not candidates
-            # Its members have all gone while it waited for room, and none came instead.
-            alone = not members and self._is_settled(pending, now_s)
+            alone = not members and pending.settled.over  # All have gone while it waited for room.
             if goes or refused or alone:
                 self._stop_waiting(pending)
-                self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
+                self._assign(pending, now_s)  # To a member, or to Overloaded; or it waits for one.
             elif len(candidates) == len(members):
                 return  # Nobody has room for it, and those behind it do not overtake.
-
-    def _is_settled(self, pending: Pending, now_s: float) -> bool:
-        """Whether it has waited for long enough to be told that nobody is there."""
-        if pending.settled is NO_TIMER:
-            return now_s >= pending.started_s + self._settle_s
-        return pending.settled.over
 
     def _stop_waiting(self, pending: Pending) -> None:
         pending.settled.cancel()  # Or it would keep the request, however soon that has ended.

@@ -28,7 +28,8 @@ class Timer:
 
 
 NO_TIMER = Timer(lambda now_s: None)
-"""For a variable that holds one, before it does."""
+"""For a variable that holds one, before it does: one that is over."""
+NO_TIMER.cancel()
 
 
 class Timers:

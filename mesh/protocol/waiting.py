@@ -40,7 +40,8 @@ class Line:
             del self._groups[key]
 
     def firsts(self) -> Iterator[Pending]:
-        """The first of each group, as they came. Behind one that is removed meanwhile the next follows."""
+        """The first of each group, as they came. Behind one that is removed meanwhile, or goes to the end,
+        the next follows."""
         heap = [(next(iter(group.values())), key) for key, group in self._groups.items()]
         heapify(heap)
         while heap:
@@ -48,5 +49,5 @@ class Line:
             pending = next(iter(self._groups[key]))
             yield pending
             group = self._groups.get(key)
-            if group and pending not in group:
+            if group and next(iter(group)) is not pending:
                 heappush(heap, (next(iter(group.values())), key))

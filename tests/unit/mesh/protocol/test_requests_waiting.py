@@ -63,6 +63,9 @@ def test_who_waited_for_a_member_and_then_for_room_is_told_when_it_goes() -> Non
     bench.candidates.clear()
     bench.table.lost(link, bench.now_s)
     bench.table.members_came("shop", bench.now_s)
+    bench.wait(SETTLE_S - 0.1)
+    assert second.state == WAITING
+    bench.wait(0.1)
     assert isinstance(outcome(second), NoMembers)
 
 
@@ -96,12 +99,17 @@ def test_the_deadline_may_come_before_settled() -> None:
     assert isinstance(outcome(pending), NoMembers)
 
 
-def test_nobody_left_after_it_was_settled() -> None:
+def test_nobody_left_is_waited_for_however_long_ago_it_began() -> None:
+    """Found: it was told at once, where one that is asked anew waits; so was one whose loop had been blocked."""
     bench = Bench()
-    pending = bench.ask()
+    pending, early = bench.ask(timeout_s=60), bench.ask(timeout_s=SETTLE_S + 2.0)
     bench.wait(SETTLE_S + 1.0)
     link = bench.candidates.pop().link
     bench.table.lost(link, bench.now_s)
+    bench.wait(SETTLE_S - 0.1)
+    assert pending.state == WAITING
+    assert isinstance(outcome(early), NoMembers), "its deadline came before"
+    bench.wait(0.1)
     assert isinstance(outcome(pending), NoMembers)
 
 
@@ -257,6 +265,25 @@ def test_when_all_members_go_those_that_waited_for_room_are_told() -> None:
     bench.wait(SETTLE_S)
     bench.table.room_came(bench.now_s)
     assert isinstance(outcome(pending), NoMembers)
+
+
+def test_all_that_waited_for_room_with_members_that_go_wait_for_others_from_then_on() -> None:
+    bench = Bench(requests_max=10)
+    large = bytes(bench.links()[0].limits.outbox_bytes)
+    bench.ask(payload=large, timeout_s=60)
+    waiting = [bench.ask(payload=bytes([one]) + large[1:], timeout_s=60) for one in range(3)]
+    bench.wait(SETTLE_S)
+    bench.candidates.clear()
+    bench.table.room_came(bench.now_s)
+    bench.wait(SETTLE_S - 0.1)
+    links = [bench.add(name).link for name in (2, 3)]
+    bench.table.members_came("shop", bench.now_s)
+    assert [one.state for one in waiting] == [QUEUED, QUEUED, WAITING]
+    assert [read_payload(*take_records(one))[0] for one in links] == [0, 1], "first come first"
+    bench.candidates.clear()
+    bench.table.room_came(bench.now_s)
+    bench.wait(SETTLE_S)
+    assert isinstance(outcome(waiting[2]), NoMembers)
 
 
 def test_goes_where_there_is_room() -> None:
