@@ -16,7 +16,7 @@ from mesh.commands.terminal import words
 from security.keyring import Keyring
 
 from ..broker.checkpoints import begin_at
-from ..broker.directory import DEFAULT_VHOST, NAME_FILE, is_going, is_vhost
+from ..broker.directory import DEFAULT_VHOST, LOG_FOLDER, NAME_FILE, is_going, is_vhost
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
@@ -91,8 +91,8 @@ def _place(path: Path) -> Place:
         name = ""
     for known in (name, DEFAULT_VHOST):
         if directory_name(known) == path.name:
-            return Place(known, path / "log", named=known == name)
-    return Place(f"vhost-{path.name[:8]}", path / "log", named=False)
+            return Place(known, path / LOG_FOLDER, named=known == name)
+    return Place(f"vhost-{path.name[:8]}", path / LOG_FOLDER, named=False)
 
 
 class VhostGone(DurableError):

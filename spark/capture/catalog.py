@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from durable.broker.directory import is_going, vhost_path, vhosts
+from durable.broker.directory import LOG_FOLDER, is_going, vhost_path, vhosts
 from durable.errors import UnknownVhost
 
 from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
@@ -55,7 +55,7 @@ class Catalog:
 
     def __init__(self, options: Options) -> None:
         self._options, self._data = options, Path(options.path)
-        self.log = StoredLog(vhost_path(self._data, options.vhost) / "log", options.keys)
+        self.log = StoredLog(vhost_path(self._data, options.vhost) / LOG_FOLDER, options.keys)
 
     def check_there(self) -> None:
         """Raises NoCapture: no broker ever stored anything here; UnknownVhost: there is no such vhost."""
