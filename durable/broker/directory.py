@@ -11,9 +11,10 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
+from ..definition_checks import NAME_BYTES_MAX
 from ..errors import ForeignStore
 from ..log.checkpoint import directory_name
-from ..log.disk import Directory
+from ..log.disk import Directory, read_front, replace_file
 from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.real_disk import RealDirectory
@@ -21,7 +22,7 @@ from ..log.real_disk import RealDirectory
 logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"
 FOLDER, LOG_FOLDER = "vhosts", "log"
-NAME_FILE, NEW_FILE, GOING_FILE = "vhost", "vhost.new", "deleted"
+NAME_FILE, GOING_FILE = "vhost", "deleted"
 LOST = "lost+found"
 """File systems have it in their root."""
 
@@ -52,8 +53,7 @@ def write_vhost(data: Directory, name: str) -> None:
     folder = _made(above, directory_name(name))
     _made(folder, LOG_FOLDER)
     if _name(folder) != name:
-        _write(folder, NEW_FILE, name)
-        folder.rename(NEW_FILE, NAME_FILE)
+        replace_file(folder, NAME_FILE, name.encode())
     for one in (folder, above, data):
         one.sync_directory()  # Also what is there: it may be so in the cache only, after a SIGKILL.
 
@@ -62,19 +62,6 @@ def _made(above: Directory, name: str) -> Directory:
     if name not in above.names():
         above.make_directory(name)
     return above.directory(name)
-
-
-def _write(folder: Directory, name: str, text: str) -> None:
-    if name in folder.names():  # Of an attempt that was cut off.
-        folder.unlink(name)
-    file = folder.create(name)
-    try:
-        file.pwritev([text.encode()], 0)
-        file.fdatasync()
-    except OSError as error:  # Of which file, nobody would know.
-        raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
-    finally:
-        file.close()
 
 
 def remove_vhost(data: Directory, name: str) -> None:
@@ -190,15 +177,9 @@ def vhosts(data: Path) -> list[str]:
 def _name(folder: Directory) -> str:
     """What it says; nothing where it does not."""
     try:
-        file = folder.open(NAME_FILE)
+        return read_front(folder, NAME_FILE, NAME_BYTES_MAX + 1).decode(errors="replace")
     except OSError:
         return ""
-    try:
-        return file.pread(file.size_bytes, 0).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        file.close()
 
 
 def _sync(path: Path) -> None:

@@ -102,13 +102,16 @@ def read_front(directory: Directory, name: str, size_bytes: int) -> bytes:
 
 def replace_file(directory: Directory, name: str, data: bytes) -> None:
     """Durable when it returns: the file of this name holds these bytes, or what it held before."""
-    with suppress(FileNotFoundError):
-        directory.unlink(name + NEW)
-    with closing(directory.create(name + NEW)) as file:
-        file.pwritev([data], 0)
-        file.fdatasync()
-    directory.rename(name + NEW, name)
-    directory.sync_directory()
+    try:
+        with suppress(FileNotFoundError):
+            directory.unlink(name + NEW)
+        with closing(directory.create(name + NEW)) as file:
+            file.pwritev([data], 0)
+            file.fdatasync()
+        directory.rename(name + NEW, name)
+        directory.sync_directory()
+    except OSError as error:  # Of which file, nobody would know.
+        raise OSError(error.errno, error.strerror, f"{directory.path}/{name}") from error
 
 
 class Syncer(Protocol):

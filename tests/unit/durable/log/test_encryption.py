@@ -228,6 +228,15 @@ def test_a_full_disk_puts_off_rotation_and_not_the_start(caplog: pytest.LogCaptu
         PlainLog(MemoryDisk(Volume(capacity_bytes=100)), encryption=encryption())
 
 
+def test_a_full_disk_that_is_to_be_encrypted_for_the_first_time_is_told_with_the_file() -> None:
+    """Found: no space for what, it did not say."""
+    volume = Volume()
+    write(volume, *DRAFTS, use=None)
+    volume.capacity_bytes = volume.used_bytes
+    with pytest.raises(StoreFailed, match=r"no space left.*/keys'; free some space"):
+        PlainLog(MemoryDisk(volume), encryption=encryption())
+
+
 def test_a_broker_of_another_name_with_both_keys_takes_a_store_over() -> None:
     volume = Volume()
     write(volume, *DRAFTS, use=encryption())
