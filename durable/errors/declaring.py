@@ -38,23 +38,25 @@ class Unknown(DurableError):
 
     Args:
         hint: what to do, where nothing of a like name is known.
+        beside: what to do otherwise, whatever is known.
     """
 
     kind = ""
 
     def __init__(
-        self, name: str, known: Iterable[str] = (), hint: str = "declare it first"
-    ) -> None:
+        self, name: str, known: Iterable[str] = (), hint: str = "declare it first", beside: str = "",
+    ) -> None:  # fmt: skip
         self.name, self.nearest = name, nearest(name, known)
         if self.nearest:
             hint = f"did you mean {self.nearest!r}?"
-        super().__init__(f"no {self.kind} {shown(name)}: {hint}")
+        super().__init__(f"no {self.kind} {shown(name)}: {hint}{beside}")
 
 
 class UnknownExchange(Unknown):
     """There is no exchange called `name`."""
 
     kind = "exchange"
+    FOR_QUEUE = '; to publish to a queue, exchange "" and its name as the key'
 
 
 class UnknownQueue(Unknown):

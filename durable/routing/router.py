@@ -74,7 +74,12 @@ class Router:
 
     def check_publish(self, exchange: str) -> None:
         """Whether clients may publish to it. Raises UnknownExchange, InternalExchange."""
-        if self._exchange(exchange).definition.internal:
+        there = self._exchanges.get(exchange)
+        if (
+            there is None
+        ):  # A queue's, as often as not: whether one has it is not everybody's business.
+            raise UnknownExchange(exchange, self._exchanges, beside=UnknownExchange.FOR_QUEUE)
+        if there.definition.internal:
             raise InternalExchange(exchange)
 
     def definitions(self) -> tuple[tuple[ExchangeDefinition, ...], tuple[BindingDefinition, ...]]:

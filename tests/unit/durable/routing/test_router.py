@@ -197,6 +197,15 @@ def test_what_does_not_exist_is_named_with_what_is_near() -> None:
     assert router.definitions()[1] == ()
 
 
+def test_who_publishes_to_a_queue_as_to_an_exchange_is_told_of_the_default_one() -> None:
+    """Found: `declare it first`, of a queue that was there."""
+    router = make("orders", queues="")
+    router.add_queue("orders.eu")
+    for name, hint in (("jobs", "declare it first"), ("orders.eu", r"did you mean 'orders'\?")):
+        with pytest.raises(UnknownExchange, match=f'{hint}; to publish to a queue, exchange ""'):
+            router.check_publish(name)
+
+
 def test_clients_may_not_publish_to_internal_exchanges() -> None:
     router = make("ex", internal=True)
     router.check_publish("")
