@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from .definition_checks import check_name
+from .definition_checks import NAME, check_name
 from .definitions import (
     BUILT_IN,
     BindingDefinition,
@@ -115,7 +115,10 @@ def read_definitions(plain: Any) -> tuple[str, Definitions]:
         InvalidDefinition: it is not what `export_definitions` gives; which entry, and why.
     """
     _check_fields("definitions", plain, ["version", "vhost", *GROUPS])
-    version, vhost = plain.get("version"), plain.get("vhost")
+    for name, allowed in (("version", str(VERSION)), ("vhost", NAME)):
+        if name not in plain:
+            raise InvalidDefinition("definitions", name, None, f"{allowed}, it is missing")
+    version, vhost = plain["version"], plain["vhost"]
     if type(version) is not int or version != VERSION:
         raise InvalidDefinition("definitions", "version", version, str(VERSION))
     check_name("definitions", "vhost", vhost)

@@ -194,10 +194,11 @@ def test_what_exists_already_counts() -> None:
 @pytest.mark.parametrize(
     ("plain", "text"),
     [
-        ({"vhost": "/"}, "version is None: want 1"),
+        ({}, "version is None: want 1, it is missing"),
+        ({"vhost": "/"}, "version is None: want 1, it is missing"),
         ({"version": 2, "vhost": "/"}, "version is 2: want 1"),
         ({"version": True, "vhost": "/"}, "version is True: want 1"),
-        ({"version": 1}, "vhost is None: want 1 to 255 bytes"),
+        ({"version": 1}, "vhost is None: want 1 to 255 bytes.*, it is missing"),
         ({"version": 1, "vhost": "/", "queus": []}, "did you mean queues"),
         ({"version": 1, "vhost": "/", "queues": {}}, "queues is {}: want a list"),
         ({"version": 1, "vhost": "/", "queues": [{"name": "q"}, {}]}, r"queues\[1\]: name is None"),
