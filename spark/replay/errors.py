@@ -60,10 +60,11 @@ class TooManyPauses(ReplayError):
 
 
 class ReplayFailed(ReplayError):
-    """`why`; of what was sent `report` has what the tasks that ended told, `sent` what all noted."""
+    """`why`; of what was sent `report` has what the tasks that ended told, `sent` what all noted, what was
+    refused among it."""
 
     def __init__(self, why: str, report: Report, sent: int) -> None:
-        super().__init__(f"{why}; {sent} messages at least were sent before it ended")
+        super().__init__(f"{why}; {sent} messages at least had been handed over")
         self.why, self.report, self.sent = why, report, sent
 
 
@@ -71,5 +72,5 @@ class ReplayInterrupted(KeyboardInterrupt):
     """`report` and `sent` as in ReplayFailed."""
 
     def __init__(self, report: Report, sent: int) -> None:
-        super().__init__(f"interrupted; {sent} messages at least were sent before it ended")
+        super().__init__(f"interrupted; {sent} messages at least had been handed over")
         self.report, self.sent = report, sent

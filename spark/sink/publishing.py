@@ -92,7 +92,9 @@ async def _publish(
             raise first from None
         if target is None:
             raise Unreachable("the mesh", str(first)) from first
-        raise SendingFailed(str(first), target.counts.sent) from first
+        # How many were refused is in the notes.
+        why = "; ".join((str(first), *getattr(first, "__notes__", ())))
+        raise SendingFailed(why, target.counts.sent) from first
 
 
 def _first(error: BaseException) -> BaseException:

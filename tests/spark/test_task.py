@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 import mesh
-from durable.errors import BrokerLost
+from durable.errors import BrokerLost, QueueFull
 from spark.sink import publishing
 from spark.sink.errors import SendingFailed, Unreachable
 from spark.sink.messages import Address, Messages
@@ -178,6 +178,28 @@ class Losing(Noting):
         yield self
         if self.where == "closing":
             raise BrokerLost("broker", "on purpose")
+
+
+async def test_what_was_refused_is_told_with_how_many_were(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Found: of a replay of which a full queue took nothing, that all had been sent."""
+
+    class Refusing(Noting):
+        async def finish(self) -> None:
+            error = QueueFull("jobs", 1, None)
+            error.add_note("2 messages were refused")
+            raise error
+
+        @asynccontextmanager
+        async def opened(self, *_: Any) -> AsyncGenerator[Target]:
+            yield self
+
+    monkeypatch.setattr(publishing, "opened", Refusing().opened)
+    rows = pa.record_batch({"topic": ["orders"], "value": [b"x"]})
+    node, options = cast("mesh.Node", None), read_sink_options({})
+    with pytest.raises(SendingFailed, match=r"jobs.*; 2 messages were refused \(2 messages of"):
+        await publishing._publish(node, iter([rows, rows]), options, Identity("p/0", 0, 0))
 
 
 @pytest.mark.parametrize(

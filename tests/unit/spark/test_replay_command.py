@@ -87,7 +87,7 @@ def test_a_replay_that_is_broken_off_tells_what_it_has_sent(
     with pytest.raises(caught):
         _run(Namespace(master="local[1]", json=True, dry_run=False), plan, {}, None)
     told = json.loads(capsys.readouterr().out)
-    assert told["error"] == f"{text}; {before + 300} messages at least were sent before it ended"
+    assert told["error"] == f"{text}; {before + 300} messages at least had been handed over"
     assert not told["complete"]
 
 
