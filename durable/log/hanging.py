@@ -7,13 +7,12 @@ from math import inf
 
 import trio
 
+from mesh.protocol.timers import PARTS, next_due
 from mesh.waker import Bell, Waker
 
 from .committing import Committer
 
 logger = logging.getLogger("durable.log")
-PARTS = 8
-"""Of its time. A process that is stopped writes nothing meanwhile, either: that counts as one of them, however long."""
 
 
 async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> None:
@@ -24,16 +23,14 @@ async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> N
         changed: rung when one has ended.
     """
     limit_s = committer.config.commit_s_max
-    part_s = limit_s / PARTS
     while True:
         commit = committer.commit
         if commit is None or commit.begun_s == inf:
             await begun.wait()
             continue
         begun_s = due_s = commit.begun_s
-        for _ in range(PARTS):
-            now_s = trio.current_time()
-            due_s = (now_s if now_s - due_s >= part_s else due_s) + part_s
+        for _ in range(PARTS):  # A process that is stopped writes nothing: it spends one of them.
+            due_s = next_due(due_s, limit_s / PARTS, trio.current_time())
             await trio.sleep_until(due_s)
             # Where our loop was late, its end may have come in time and be seen in this very turn.
             await trio.lowlevel.checkpoint()

@@ -75,9 +75,8 @@ class Router:
     def check_publish(self, exchange: str) -> None:
         """Whether clients may publish to it. Raises UnknownExchange, InternalExchange."""
         there = self._exchanges.get(exchange)
-        if (
-            there is None
-        ):  # A queue's, as often as not: whether one has it is not everybody's business.
+        if there is None:
+            # A queue's name, as often as not; whether one has it is not everybody's business.
             raise UnknownExchange(exchange, self._exchanges, beside=UnknownExchange.FOR_QUEUE)
         if there.definition.internal:
             raise InternalExchange(exchange)

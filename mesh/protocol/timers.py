@@ -10,6 +10,11 @@ from math import inf
 PARTS = 8
 
 
+def next_due(due_s: float, part_s: float, now_s: float) -> float:
+    """The end of the part of a time behind one that ended at `due_s`: of a loop that was blocked it begins now."""
+    return (now_s if now_s - due_s >= part_s else due_s) + part_s
+
+
 class Timer:
     """One deadline. Cancelling is free; the heap forgets it later."""
 
@@ -60,7 +65,7 @@ class Timers:
             if not left:
                 callback(now_s)
                 return
-            due_s = (now_s if now_s - due_s >= part_s else due_s) + part_s
+            due_s = next_due(due_s, part_s, now_s)
             timer.callback = next_part
             self._set(timer, due_s)
 
