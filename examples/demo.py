@@ -6,12 +6,14 @@ make demo      ends by itself; exit status 0 only when everything held
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -27,6 +29,8 @@ from spark.installed import missing
 
 SECONDS_MAX = float(os.environ.get("DEMO_SECONDS_MAX", "60"))
 """For the main job. DEMO_SECONDS_MAX: where other work is going on."""
+PORTS = range(10_000, 20_000)
+"""Below those that systems give to whoever asks for any: until a process has begun, others ask for dozens."""
 TALKING = ("examples.shop", "examples.ledger")
 """Processes that are told something, and answer."""
 
@@ -137,8 +141,10 @@ def answer_shop(processes: Processes, stdin: IO[str], line: str, data: str) -> N
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    for port in random.sample(PORTS, 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError("no free port")
 
 
 def how_they_find_each_other(problem: str | None) -> tuple[dict[str, str], dict[str, str]]:

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import trio
 
-from examples.demo import Processes, follow_shop
+from examples.demo import PORTS, Processes, follow_shop, free_port
 from examples.shop import check, held
 from tests.waiting import PATIENCE_S
 
@@ -26,6 +27,17 @@ def test_the_demo_holds() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything held" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def test_the_port_of_the_seed_is_given_to_nobody_who_asks_for_any() -> None:
+    """Found by reading: until the seed had begun, others could be given it, and nobody found anybody."""
+    first, last = map(int, GIVEN.read_text().split())
+    if first < PORTS.stop and PORTS.start <= last:
+        pytest.skip(f"this machine gives ports {first} to {last} to anybody")
+    assert not first <= free_port() <= last
 
 
 def test_a_shop_that_says_nothing_does_not_hold_the_demo(capfd: pytest.CaptureFixture[str]) -> None:
