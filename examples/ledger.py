@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from contextlib import suppress
 
 import trio
 
@@ -23,12 +24,13 @@ async def main() -> None:
     ):
 
         async def count() -> None:
-            async for batch in replayed.batches():
-                counts[batch.topic] += len(batch.payloads)
+            with suppress(mesh.NodeClosed):
+                async for batch in replayed.batches():
+                    counts[batch.topic] += len(batch.payloads)
 
         nursery.start_soon(count)
         await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
-        nursery.cancel_scope.cancel()
+        replayed.close()  # What waits is counted, too: whoever sent it is done.
     print(json.dumps(counts))
 
 
