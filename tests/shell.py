@@ -60,7 +60,7 @@ class Shell:
         process = self.start(*words)
         try:
             assert process.stderr is not None
-            assert process.stderr.readline()
+            assert process.stderr.readline(), f"it said nothing, and ended with {process.wait(10)}"
             yield process
         finally:
             process.kill()

@@ -172,7 +172,9 @@ trio.run(main)
 def test_short_of_descriptors_it_cannot_open_and_does_not_hang() -> None:
     """Found: its thread died without a word, and the node could not even be ended."""
     command = [sys.executable, "-c", SHORT_OF_DESCRIPTORS]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
     *short, enough = done.stdout.splitlines()
     assert [line.rpartition(": ")[2] for line in short] == ["Too many open files"] * 3
     assert enough == "opened"
@@ -316,7 +318,7 @@ def test_host_ids_tell_namespaces_apart(namespaces: tuple[str, str]) -> None:
     command = [sys.executable, "-c", "import discovery; print(discovery.host_id().hex())"]
 
     def host_id_in(*prefix: str) -> str:
-        ran = subprocess.run([*prefix, *command], check=True, capture_output=True, cwd=ROOT)
+        ran = subprocess.run([*prefix, *command], check=True, stdout=subprocess.PIPE, cwd=ROOT)
         return ran.stdout.decode().strip()
 
     ids = [host_id_in(), *(host_id_in("ip", "netns", "exec", name) for name in namespaces)]

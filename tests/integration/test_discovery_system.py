@@ -46,7 +46,7 @@ def test_importing_discovery_loads_neither_zeroconf_nor_the_mesh() -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", script],
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
         timeout=30,

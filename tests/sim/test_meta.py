@@ -22,7 +22,7 @@ def test_one_seed_tells_the_same_story_in_every_process() -> None:
     code = "from tests.sim.story import Story; print(Story(11).tell().network.digest())"
     elsewhere = [
         subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True,
+            [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONHASHSEED": salt},
         ).stdout.strip()
         for salt in ("1", "2")

@@ -81,7 +81,7 @@ def test_ctrl_c_while_it_loads_has_the_answer_that_it_has_later() -> None:
     """Found: a stack trace, in the third of a second until the commands were loaded."""
     loaded = "import bench.cli, sys; print({'trio', 'zmq', 'bench.commands'} & set(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", loaded], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     assert done.stdout == "set()\n"
 

@@ -32,7 +32,7 @@ def imported(role: str, system: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, role, system],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        cwd=ROOT, capture_output=True, text=True, check=True,
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     return set(done.stdout.split())
 

@@ -26,7 +26,7 @@ print("zeroconf" in sys.modules)
 @pytest.mark.parametrize("zeroconf", [True, False])
 def test_zeroconf_is_loaded_with_the_finders_where_it_is_used(zeroconf: bool) -> None:
     command = [sys.executable, "-c", SCRIPT.format(zeroconf)]
-    found = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert found.stdout.strip() == str(zeroconf)
 
 

@@ -26,7 +26,7 @@ def test_what_spark_shows_workers_is_not_the_archive(tmp_path: Path) -> None:
     assert [one.name for one in archive.iterdir()] == ["pyspark"]
     program = "import pyspark.taskcontext as one; print(one.__file__)"
     told = subprocess.run(
-        [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True,
+        [sys.executable, "-S", "-c", program], stdout=subprocess.PIPE, text=True, check=True,
         env={"PYTHONPATH": f"{archive}{os.pathsep}{next((home / 'python/lib').glob('py4j-*'))}"},
     ).stdout.split()  # fmt: skip
     assert told == [str(archive / "pyspark/taskcontext.py")]

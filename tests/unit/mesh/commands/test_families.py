@@ -45,7 +45,9 @@ def test_help_and_errors_tell_of_all(console: ModuleType) -> None:
 def test_a_client_of_a_broker_loads_no_broker_and_no_asyncio() -> None:
     """The one took twice as long to load as what it talks to the broker with, the other a twentieth of all."""
     told = "import sys, durable.commands.console as c; c.load(['publish']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", told], stdout=subprocess.PIPE, text=True, check=True
+    )
     modules = set(done.stdout.split())
     assert "mesh.zmq_transport" in modules
     assert "asyncio" not in modules
