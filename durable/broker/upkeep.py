@@ -17,6 +17,7 @@ RATES_S = 5.0
 
 async def keep_up(hosted: Hosted, idle_s: float) -> None:
     """Until cancelled."""
+    unused: dict[Queue, None] = {}
     while True:
         await trio.sleep(idle_s)
         now_us = hosted.clock.now_us()
@@ -28,8 +29,11 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
             while not stream.lane.retired and stream.retain(now_us):
                 hosted.wake()
                 await trio.lowlevel.checkpoint()
-        for queue in registry.queues.values():
-            if not _is_used(hosted, queue) and queue not in hosted.endings:
+        # Unused the time before, too: where our loop was late, what uses one is there and has yet to be read.
+        before = unused
+        unused = {one: None for one in registry.queues.values() if not _is_used(hosted, one)}
+        for queue in unused:
+            if queue in before and queue not in hosted.endings:
                 stays = partial(_is_used, hosted, queue)
                 hosted.endings.add(queue, "nobody used it for its expires_s", stays=stays)
                 hosted.endings.due.wake()

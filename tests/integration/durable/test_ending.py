@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from durable.broker.control import Control
 from durable.broker.hosted import Hosted
@@ -92,6 +93,29 @@ def test_what_was_rejected_is_buried_before_its_queue_goes(
     volume = Volume()
     run(volume, life)
     run(volume, partial(becomes, wanted={"graves": 100}))
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_queue_that_somebody_uses_stays_although_the_loop_was_late(used: bool) -> None:
+    """Found by reading: a broker that was stopped for longer than `expires_s` deleted it, with the call that used it
+    there to be read."""
+    expires_s = 3 * CONFIG.idle_s
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs", expires_s=expires_s)
+        await publish(hosted, make_batch(0, [b"x"], key="jobs"))
+        queue, clock = hosted.vhost.registry.queue("jobs"), trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        clock.jump(2 * expires_s)
+        await virtual_sleep(CONFIG.idle_s / 2)
+        if used:
+            queue.touch(hosted.clock.now_us())
+        await virtual_sleep(CONFIG.idle_s)
+        assert ready(hosted) == ({"jobs": 1} if used else {})
+        await virtual_sleep(expires_s + 2 * CONFIG.idle_s)
+        assert ready(hosted) == {}, "nobody uses it any more"
+
+    run(Volume(), life)
 
 
 @pytest.mark.parametrize("why", ["auto_delete", "expires_s"])
