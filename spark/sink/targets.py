@@ -125,7 +125,7 @@ class TopicsTarget(Target):
         await self._node.wait_sent(WAITING_BYTES_MAX)
 
     async def finish(self) -> None:
-        with trio.move_on_after(self._timeout_s) as patience:
+        with self._node.within(self._timeout_s) as patience:
             await self._node.wait_sent()
         if patience.cancelled_caught:
             raise Unreachable(
