@@ -34,7 +34,7 @@ from .compaction import AGAIN, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
-from .hanging import report_hanging
+from .hanging import PARTS, report_hanging
 from .making import make_ahead
 from .opening import Opening
 from .record import Draft, Record
@@ -465,11 +465,15 @@ class Log:
         committer = self._committer
         self._hurried = True
         self.commit_nowait()
-        with trio.move_on_after(self._config.commit_s_max):
-            while self.calls or not (
-                committer.stopped or committer.refusing or committer.durable_end == committer.end
-            ):
-                await self._changed.wait()
+        for _ in range(PARTS):
+            with trio.move_on_after(self._config.commit_s_max / PARTS):
+                while self.calls or not (
+                    committer.stopped
+                    or committer.refusing
+                    or committer.durable_end == committer.end
+                ):
+                    await self._changed.wait()
+                break
         committer.close()
         self._tell()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -102,6 +104,36 @@ async def test_a_disk_that_hangs_where_the_process_was_stopped_is_told(
         gate.open.set()
         await log.durable(position)
     assert [text.count("the disk hangs") for text in told] == 7 * [0] + [1]
+
+
+async def test_a_log_that_is_closed_as_its_process_is_stopped_is_not_left_open(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by reading: what it wrote last hung, it was said, and where others would have opened it, it was in use."""
+    goes_on, disk = trio.Event(), MemoryDisk()
+
+    async def in_thread(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        """One that is stopped, too, once there is something to be written."""
+        if appended:
+            await goes_on.wait()
+        return call(*args)
+
+    appended: list[int] = []
+
+    async def life() -> None:
+        async with open_log(disk, SMALL, in_thread=in_thread) as log:
+            await wait_all_tasks_blocked()
+            appended.extend(log.append_nowait([publish(1)]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(life)
+        await wait_all_tasks_blocked(0.01)
+        mock_clock.jump(2 * SMALL.commit_s_max)
+        await wait_all_tasks_blocked()
+        goes_on.set()
+    assert not caplog.text
+    async with open_log(disk, SMALL, in_thread=Gate()) as log:
+        assert log.durable_end > appended[0]
 
 
 async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
