@@ -67,6 +67,8 @@ class Commit:
     end: int = 0
     begun_s: float = 0.0
     """When it was last handed to the disk. inf: it waits for space, and the disk for nothing."""
+    hangs: bool = False
+    """Whether it is known to take longer than it may: a loop that is late has yet to hear of its end."""
 
 
 class Committer:
@@ -241,7 +243,7 @@ class Committer:
     def again(self, now_s: float) -> Commit:
         """The commit that waited for space, to be carried out once more."""
         assert self.commit is not None, "a commit is under way"
-        self.commit.begun_s = now_s
+        self.commit.begun_s, self.commit.hangs = now_s, False
         return self.commit
 
     def failed(self, reason: str) -> None:
@@ -280,6 +282,6 @@ class Committer:
 
     def overdue_s(self, now_s: float) -> float:
         """By how much the commit under way is over its limit; 0 if it is not, or waits for space."""
-        if self.commit is None:
+        if self.commit is None or not self.commit.hangs:
             return 0.0
         return max(0.0, now_s - self.commit.begun_s - self.config.commit_s_max)

@@ -40,6 +40,7 @@ async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> N
             if committer.commit is not commit or commit.begun_s != begun_s:
                 break
         else:
+            commit.hangs = True
             logger.error(
                 "a commit of %d bytes has been under way for %.1f s: the disk hangs or is too slow",
                 commit.size_bytes, limit_s,

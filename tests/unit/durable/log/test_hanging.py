@@ -58,6 +58,7 @@ async def test_a_commit_that_ends_while_the_loop_is_late_is_no_disk_that_hangs(
             await wait_all_tasks_blocked()
             mock_clock.jump(SMALL.commit_s_max + 1)
             gate.open.set()
+            assert not log.statistics().overdue_s, "whoever asks in this turn is told nothing else"
             await log.durable(position)
             await wait_all_tasks_blocked()
     assert not caplog.text
