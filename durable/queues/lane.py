@@ -376,6 +376,10 @@ class Lane:
             return end
         return self._marks.following(start, min(end, self._there))
 
+    def never_expires(self) -> None:
+        """What messages say of it means nothing here."""
+        self._expiries = Expiries()
+
     @property
     def may_expire(self) -> bool:
         """Whether any message has, or had, a time of its own to expire at."""

@@ -211,6 +211,8 @@ class Replay:
         registry.journal.take_released()  # The log has not been told of any of it.
         for queue in registry.queues.values():
             queue.recovered(now_us)
+        for stream in registry.streams.values():
+            stream.recovered()
         for lane in registry.lanes.values():
             lane.recovered(now_us)
             for records in lane.referenced():

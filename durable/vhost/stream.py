@@ -65,6 +65,11 @@ class Stream:
         lane.enqueue(first, count, position, size_bytes, time_us)
         self.counts.published += count
 
+    def recovered(self) -> None:
+        """All of the log is read, which gave the lane what messages say of their expiry; of those that come live
+        it is not kept."""
+        self.lane.never_expires()
+
     def retain(self, now_us: int, runs_max: int = RUNS_AT_ONCE) -> int:
         """Drop from the front what the limits say, so many records at most; the number of messages
         dropped. To be called again until that is 0."""

@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
+from durable.protocol.properties import Properties
 from durable.queues.index import Index
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
 from durable.queues.runs import Run
+from durable.vhost import changes
 from durable.vhost.stream import Stream
 from tests.queues import positions_of
+from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
 
 HOUR_US = 3_600_000_000
 """Between two records: more than a mark covers, so ages are exact."""
@@ -105,3 +109,15 @@ def test_a_million_records_go_without_a_look_at_each(monkeypatch: pytest.MonkeyP
         turns.append((count, len(journal.released)))
         journal.released.clear()
     assert turns == [(1000, 1)] * 9 + [(999, 1)]
+
+
+def test_expiries_are_kept_no_more_after_a_restart_than_before() -> None:
+    """Found: they mean nothing in a stream, and took memory, and room in its checkpoints, from a start on."""
+    one, definition = PlainVhost(), StreamDefinition(name="s")
+    one.change([changes.STREAM, *one.registry.new_lanes(definition), to_plain(definition)])
+    batch = make_batch(0, [b"x"], key="s", properties=Properties(ttl_us=5))
+    one.vhost.intake.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0)
+    one.commit()
+    there, again = (vhost.registry.stream("s") for vhost in (one, one.restarted()))
+    assert [there.lane.may_expire, again.lane.may_expire] == [False, False]
+    assert (again.end, again.lane.encode()) == (1, there.lane.encode())
