@@ -10,6 +10,7 @@ import argparse
 import json
 import platform
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from secrets import token_hex
@@ -62,18 +63,26 @@ def add(commands: Commands) -> None:
 
 
 async def doctor(args: argparse.Namespace) -> int:
-    rows = [_versions(), _clock()]
-    rows += await _with_settings(args)
-    if ("clock", False) in {row[:2] for row in rows}:
-        rows = [row for row in rows if row[:2] != ("clock", True)]
+    rows: list[Row] = []
+
+    def say(*found: Row) -> None:
+        rows.extend(found)
+        for name, ok, text in () if args.json else found:
+            print(f"{'ok   ' if ok else 'WRONG'} {name:10} {text}", flush=True)
+
+    say(_versions())
+    clock = _clock()
+    if not clock[1]:
+        say(clock)
+    await _with_settings(args, say)
+    if all(name != "clock" for name, _, _ in rows):  # Nor did the others say so.
+        say(clock)
     if args.json:
         print(json.dumps([{"check": name, "ok": ok, "text": text} for name, ok, text in rows]))
-    for name, ok, text in () if args.json else rows:
-        print(f"{'ok   ' if ok else 'WRONG'} {name:10} {text}")
     return 0 if all(ok for _, ok, _ in rows) else 1
 
 
-async def _with_settings(args: argparse.Namespace) -> list[Row]:
+async def _with_settings(args: argparse.Namespace, say: Callable[..., None]) -> None:
     """What can be said only once the settings are right; whatever stops `join` stops here too."""
     try:
         if args.target is not None:
@@ -81,23 +90,26 @@ async def _with_settings(args: argparse.Namespace) -> list[Row]:
         config = load_config((args.cluster,), settings(args))
         finders = make_finders(config, bytes(16))
         parse_ports(config.listen, "listen")
-        rows = [_changed(args)]
+        say(_changed(args))
     except MeshError as error:
-        return [("settings", False, str(error))]
+        say(("settings", False, str(error)))
+        return
     try:
         keyring = load_keyring(
             network_secret=config.network_secret, network_secret_file=config.network_secret_file,
             keys_dir=config.keys_dir,
         )  # fmt: skip
-        rows += _keys(args, keyring)
+        keys = _keys(args, keyring)
     except SecurityError as error:
-        return [*rows, ("keys", False, str(error))]
-    rows += [await _ports(config, keyring)]
-    rows += await _seeds(config)
-    rows += await _finding(config, finders, keyring)
-    if all(ok for name, ok, _ in rows if name in ("keys", "ports")):
-        rows += await _members(args, config)
-    return rows
+        say(("keys", False, str(error)))
+        return
+    say(*keys)
+    ports = await _ports(config, keyring)
+    say(ports)
+    say(*await _seeds(config))
+    say(*await _finding(config, finders, keyring))
+    if all(ok for _, ok, _ in (*keys, ports)):
+        say(*await _members(args, config))
 
 
 def _versions() -> Row:

@@ -86,6 +86,27 @@ async def test_a_clock_that_is_not_that_of_a_seed_is_wrong(
     assert not rows["members"]["ok"]
 
 
+async def test_what_is_found_is_said_before_the_next_thing_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: one saw nothing for as long as seeds that do not answer take, and where it stuck never."""
+    said: list[list[str]] = []
+
+    async def look(*_: object) -> list[tuple[str, bool, str]]:
+        said.append([line.split()[1] for line in capsys.readouterr().out.splitlines()])
+        return [("seed", True, "answers")]
+
+    for name in ("_seeds", "_finding", "_members"):
+        monkeypatch.setattr(doctor, name, look)
+    parser = argparse.ArgumentParser()
+    doctor.add(parser.add_subparsers())
+    monkeypatch.setenv("MESH_NETWORK_SECRET", SECRET)
+    args = parser.parse_args(["doctor", "--no-zeroconf", "--listen", "tcp://127.0.0.1:0"])
+    assert await doctor.doctor(args) == 0
+    assert said == [["versions", "settings", "keys", "ports"], ["seed"], ["seed"]]
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["seed", "clock"]
+
+
 def test_a_libzmq_without_encryption_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._versions()[1]
     monkeypatch.setattr(zmq, "has", lambda what: what != "curve")
