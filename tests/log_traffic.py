@@ -7,7 +7,7 @@ from random import Random
 from durable.log.bodies import encode_acks, encode_definitions, encode_moved_on
 from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
-from durable.vhost.groups import Stretch, encode_group
+from durable.vhost.groups import GroupStretch, encode_group
 from mesh.protocol.batch import Batch, batch_pieces
 
 LANES = (7, 8, 9)
@@ -159,7 +159,7 @@ class Traffic:
     def _torn_stretch(self, lane: int) -> list[Draft]:
         """The first record of two, and what comes behind it."""
         batches = [self._batch(b"p", 1, 8, None) for _ in range(3)]
-        stretch = Stretch(batches[0].base_sequence, 4, 2)
+        stretch = GroupStretch(batches[0].base_sequence, 4, 2)
         body = encode_group(batches, None, stretch)
         target = Target(lane, self._taken(lane, 3))
         draft = Draft(Kind.PUBLISH, body, (target,), self._now(), grouped=True, spread=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from durable.broker.hosted import Hosted
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
-from durable.log.report import Gap
+from durable.log.report import LogGap
 from durable.log.segments import Segments, Tally
 from durable.protocol.properties import Properties, encode_properties
 from durable.queues.lane import Lane
@@ -94,10 +94,10 @@ class PlainStore:
     def tally(self) -> Tally:
         return PlainTally()
 
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[LogGap]:
         """What is missing behind the first record there is: what is before it has been freed."""
         first = min(self.records, default=self.end)
-        return [Gap(at, at + 1) for at in range(first, self.end) if at not in self.records]
+        return [LogGap(at, at + 1) for at in range(first, self.end) if at not in self.records]
 
     def needed(self) -> dict[int, int]:
         return {position: count for position, count in self.references.items() if count}

@@ -18,7 +18,7 @@ from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
 from ..queues.lane import Lane
 from ..queues.runs import Run
 from ..vhost.bodies import MEMORY
-from ..vhost.cutting import LOST_BYTES, WORTH, Range, without
+from ..vhost.cutting import LOST_BYTES, WORTH, Span, without
 from ..vhost.store import record_bytes
 from ..vhost.vhost import Vhost
 from .hosted import Hosted
@@ -141,9 +141,9 @@ class Round:
             self.tally.count(run.position, 0, whole_bytes - left_bytes)
 
 
-def _settled(lanes: Mapping[int, Lane], targets: Sequence[Target]) -> list[Range]:
+def _settled(lanes: Mapping[int, Lane], targets: Sequence[Target]) -> list[Span]:
     """Those of its messages that none of these lanes needs."""
-    needed: list[Range] = []
+    needed: list[Span] = []
     count = 0
     for lane_id, first in targets:
         lane = lanes[lane_id]
@@ -152,7 +152,7 @@ def _settled(lanes: Mapping[int, Lane], targets: Sequence[Target]) -> list[Range
         count = run.count
         unsettled = lane.settled.unsettled(first, first + count)
         needed += [(start - first, end - first) for start, end in unsettled]
-    settled: list[Range] = []
+    settled: list[Span] = []
     at = 0
     for start, end in sorted(needed):
         if start > at:

@@ -15,7 +15,7 @@ from ..errors import StoreError
 from ..log.encryption import Encryption
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
-from ..log.report import Gap
+from ..log.report import LogGap
 from ..vhost.bodies import Bodies
 from ..vhost.checkpointing import Checkpointing
 from ..vhost.publishers import Publishers
@@ -75,7 +75,7 @@ async def _recovered(
 ) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
     """From the checkpoints if they hold, else from the front of the log and what was settled."""
     end: int | None = None
-    lost: list[Gap] = []
+    lost: list[LogGap] = []
     while True:  # Twice at most: what is left then is nothing but true.
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)

@@ -31,7 +31,7 @@ from ..tunnels import ends_with_tunnel
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.groups import part_of
-from ..vhost.registry import Gap as Recorded
+from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
 from .capture import FULL_PAUSE_S
 from .hosted import Hosted
@@ -225,7 +225,7 @@ async def _send(
             await hosted.stored.wait()
 
 
-async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[Recorded]) -> None:
+async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> None:
     """Behind all that is before them."""
     for part in slices.take():
         await tunnel.send(part.data)

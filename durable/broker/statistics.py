@@ -10,7 +10,7 @@ from ..queues.counts import Counts
 from ..queues.latencies import by_bound
 from ..queues.queue import Queue
 from ..turns import some_at_once
-from ..vhost.registry import Gap
+from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
 from .hosted import Hosted
 
@@ -76,7 +76,7 @@ def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
     }
 
 
-def _stream(stream: Stream, gaps: Iterable[Gap], now_us: int) -> dict[str, Any]:
+def _stream(stream: Stream, gaps: Iterable[StreamGap], now_us: int) -> dict[str, Any]:
     return {
         "start": stream.start, "end": stream.end, "size_bytes": stream.size_bytes,
         "oldest_s": _age_s(stream.lane.oldest_us(), now_us),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import RecordDamaged
-from ..log.report import Damage, Gap, RecoveryReport, TornTail
+from ..log.report import Damage, LogGap, RecoveryReport, TornTail
 
 
 def summary(report: RecoveryReport) -> str:
@@ -35,7 +35,7 @@ def findings(report: RecoveryReport, *, only_looked: bool = False) -> list[str]:
     return lines
 
 
-def _gap(gap: Gap) -> str:
+def _gap(gap: LogGap) -> str:
     if gap.end == gap.start:
         return f"the chain is broken before log position {gap.start}: what stood there was replaced"
     known = "they had been confirmed" if gap.synced else "perhaps they never were confirmed"

@@ -46,7 +46,7 @@ EPOCH_MASK = (1 << EPOCH_BITS) - 1
 MESSAGES = (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED)
 """Kinds of records that hold a batch, or a group of them."""
 
-Range = tuple[int, int]
+Span = tuple[int, int]
 """First sequence, and the one after the last."""
 
 
@@ -76,7 +76,7 @@ class Acks(NamedTuple):
     """One block."""
 
     queue: int
-    ranges: list[Range]
+    ranges: list[Span]
     what: int = What.SETTLED
     """A What, or one that this version does not know."""
     copies: int = 0
@@ -95,14 +95,14 @@ class Missed(NamedTuple):
 
 
 def encode_acks(
-    settled: Mapping[int, Sequence[Range]], returned: Mapping[int, Sequence[Range]] | None = None
+    settled: Mapping[int, Sequence[Span]], returned: Mapping[int, Sequence[Span]] | None = None
 ) -> bytes:
     """Ranges of sequences by queue id."""
     return b"".join(encode_acks_in_parts(settled, returned or {}, 1 << 32))
 
 
 def encode_acks_in_parts(
-    settled: Mapping[int, Sequence[Range]], returned: Mapping[int, Sequence[Range]], bytes_max: int
+    settled: Mapping[int, Sequence[Span]], returned: Mapping[int, Sequence[Span]], bytes_max: int
 ) -> Iterator[bytes]:
     """The same as bodies of several records: each of so many bytes at most, or of one range."""
     pieces: list[bytes] = []

@@ -39,7 +39,7 @@ from .making import make_ahead
 from .opening import Opening
 from .record import Draft, Record
 from .recovery import Begin, Visit
-from .report import Gap, RecoveryReport
+from .report import LogGap, RecoveryReport
 from .scarcity import Scarcity
 from .segments import Tally
 from .spares import SPARES
@@ -133,7 +133,7 @@ class Log:
         """How the store was found when it was opened."""
         return self._store.report
 
-    def lost(self, gaps: Iterable[Gap]) -> None:
+    def lost(self, gaps: Iterable[LogGap]) -> None:
         """Whoever was shown the records needs these, too, and they have not been found."""
         self._store.report = self.report.with_lost(gaps)
 

@@ -11,7 +11,7 @@ from .series import Series
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LogGap:
     """Log positions [`start`, `end`) are gone. Empty: none is, but the chain is broken before `start`."""
 
     start: int
@@ -67,15 +67,15 @@ class RecoveryReport:
     bytes_read: int
     """Of records and damage; zeros behind them do not count."""
     seconds: float
-    gaps: tuple[Gap, ...]
-    absent: tuple[Gap, ...]
+    gaps: tuple[LogGap, ...]
+    absent: tuple[LogGap, ...]
     """Of segments whose files are not there between others: freed, or somebody removed them."""
     damage: tuple[Damage, ...]
     torn: TornTail | None
     encrypted: bool = False
     """Whether what is written from now on is."""
 
-    def with_lost(self, lost: Iterable[Gap]) -> RecoveryReport:
+    def with_lost(self, lost: Iterable[LogGap]) -> RecoveryReport:
         """The same, when these turn out to be lost."""
         return replace(self, gaps=tuple(sorted({*self.gaps, *lost}, key=lambda gap: gap.start)))
 
@@ -115,8 +115,8 @@ class Course:
     epoch: int = 0
     synced_end: int = 0
     records: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    absent: list[Gap] = field(default_factory=list)
+    gaps: list[LogGap] = field(default_factory=list)
+    absent: list[LogGap] = field(default_factory=list)
     _earlier: int = 0
     """So many of the gaps were there before the life whose records come now."""
     _followed: int = 0
@@ -147,7 +147,7 @@ class Course:
             self._reach(position)
             self._followed = len(self.gaps)
         if chain != self.chain and self.chain is not None:
-            self.gaps.append(Gap(position, position))
+            self.gaps.append(LogGap(position, position))
             self._followed = len(self.gaps)
         follows = kind != SEAL_KIND
         self.expected, self.chain = position + follows, checksum
@@ -177,7 +177,7 @@ class Course:
             self.expected = position
         elif position > self.expected:
             found = self.absent if self._hole else self.gaps
-            found.append(Gap(self.expected, position))
+            found.append(LogGap(self.expected, position))
             self.expected, self.chain = position, None
         self._hole = False
 
@@ -191,16 +191,16 @@ class Course:
         """
         missing, self.absent = self.absent, []
         if kept and first is not None and first > kept.start:
-            missing = [Gap(kept.start, first), *missing]
+            missing = [LogGap(kept.start, first), *missing]
         for one in missing:
             freed_end = min(max(one.start, kept.start), one.end) if kept else one.end
             if one.start < freed_end:
-                self.absent.append(Gap(one.start, freed_end))
+                self.absent.append(LogGap(one.start, freed_end))
             if freed_end < one.end:
-                self.gaps.append(Gap(freed_end, one.end))
+                self.gaps.append(LogGap(freed_end, one.end))
         found_end = self.expected or FIRST_POSITION
         if found_end < kept.stop:
-            self.gaps.append(Gap(found_end, kept.stop))
+            self.gaps.append(LogGap(found_end, kept.stop))
             self.expected = kept.stop
         synced_end = max(self.synced_end, kept.stop)
         self._say_synced(range(self._earlier, len(self.gaps)), synced_end)

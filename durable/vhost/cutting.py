@@ -34,11 +34,11 @@ WORTH = 0.75
 ENTRY_BYTES = FIELD_BYTES * ENTRY_FIELDS[SPREAD_KIND]
 LOST_BYTES = HEADER_BYTES + ENTRY_BYTES
 
-Range = tuple[int, int]
+Span = tuple[int, int]
 """Messages of a body, counted from 0: the first, and the one after the last."""
 
 
-def without(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
+def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
     """A group of the same messages in which little is left of those that are settled; None: it is not worth it.
 
     Args:
@@ -54,7 +54,7 @@ def without(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes 
         end = first + batch.count
         while at < len(settled) and settled[at][1] <= first:
             at += 1
-        own: list[Range] = []
+        own: list[Span] = []
         for low, high in islice(settled, at, None):
             if low >= end:
                 break
@@ -67,7 +67,7 @@ def without(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes 
     return made if len(made) <= WORTH * len(body) else None
 
 
-def cut_out(body: Buffer) -> list[Range]:
+def cut_out(body: Buffer) -> list[Span]:
     """Those messages of a group that were cut out. Raises RemoteProtocolError."""
     batches = batches_in(body, 0, 0, read_front(body).messages)
     return [(first, first + batch.count) for batch, first in batches if batch.kind == LOST]
@@ -80,7 +80,7 @@ def _front(batch: Batch, captured: bool) -> Front:
     return Front(1, batch.count, bodies_bytes, batch.epoch, first, ttl_us, batch.publisher)
 
 
-def _pieces(batch: Batch, settled: Sequence[Range]) -> Iterator[Batch]:
+def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
     """What is left of it, and what stands for the rest, in order."""
     if batch.kind == LOST or not settled:
         yield batch
@@ -88,7 +88,7 @@ def _pieces(batch: Batch, settled: Sequence[Range]) -> Iterator[Batch]:
     sizes = batch.message_bytes()
     around = batch.size_bytes - sum(sizes)
     at, count = 0, batch.count
-    gone: list[Range] = []
+    gone: list[Span] = []
     for start, end in settled:
         more = around + ENTRY_BYTES if at < start and end < count else 0  # One piece becomes two.
         if (start, end) == (0, count):
@@ -108,7 +108,7 @@ def _pieces(batch: Batch, settled: Sequence[Range]) -> Iterator[Batch]:
             yield _lost(batch, batch.base_sequence + low, high - low)
 
 
-def pairs(edges: Sequence[int]) -> Iterator[Range]:
+def pairs(edges: Sequence[int]) -> Iterator[Span]:
     """The first with the second, the third with the fourth, and so on."""
     return zip(edges[::2], edges[1::2], strict=True)
 

@@ -65,7 +65,7 @@ UNLIKE_BYTES = 64
 large as their average."""
 
 
-class Stretch(NamedTuple):
+class GroupStretch(NamedTuple):
     """Sequences from `first` on in so many records that follow each other."""
 
     first: int
@@ -87,7 +87,7 @@ class Front(NamedTuple):
     publisher: bytes
     spread: bool = False
     """Whether there are holes between its messages: then `sequences_in` says which they are."""
-    stretch: Stretch | None = None
+    stretch: GroupStretch | None = None
     number: int = 0
     """Which record of the stretch it is."""
 
@@ -104,7 +104,10 @@ def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> 
 
 
 def encode_group(
-    batches: Sequence[Batch], ttl_us: int | None, stretch: Stretch | None = None, number: int = 0
+    batches: Sequence[Batch],
+    ttl_us: int | None,
+    stretch: GroupStretch | None = None,
+    number: int = 0,
 ) -> bytes:
     """Batches of one publisher and epoch whose sequences rise, as one body: spread, where they have holes or
     are record `number` of a stretch."""
@@ -167,7 +170,7 @@ def read_front(body: Buffer) -> Front:
     number, records = NUMBER.unpack_from(body, FRONT.size)
     if number and number >= records:
         raise RemoteProtocolError(f"group {number} of a stretch of {records}")
-    stretch = Stretch(first, stretched, records) if records else None
+    stretch = GroupStretch(first, stretched, records) if records else None
     return Front(
         batches, messages, bodies_bytes, epoch, first, lives_us, publisher, spread=True,
         stretch=stretch, number=number,

@@ -13,7 +13,7 @@ from mesh.protocol.batch import Batch
 from ..errors import DurableError
 from ..log.record import Draft, Kind, Target
 from ..queues.lane import Lane
-from .groups import BATCHES_MAX, DISTANCE_END, Stretch, are_alike, encode_group, is_spread
+from .groups import BATCHES_MAX, DISTANCE_END, GroupStretch, are_alike, encode_group, is_spread
 from .member import Member
 from .publishers import HOLES_MAX
 from .routes import cut
@@ -89,7 +89,7 @@ class Item:
         self.bodies_bytes += bodies_bytes
         self.received_bytes += batch.size_bytes
 
-    def draft(self, kind: int, now_us: int, stretch: Stretch | None, number: int) -> Draft:
+    def draft(self, kind: int, now_us: int, stretch: GroupStretch | None, number: int) -> Draft:
         """The record of what is logged of it; that of this number in a stretch, if there is one."""
         targets = [Target(lane.id, first) for _, lane, first in self.logged]
         if len(self.batches) == 1 and stretch is None:
@@ -273,7 +273,7 @@ class Plan:
         return True
 
 
-def _stretch(items: Sequence[Item]) -> Stretch | None:
+def _stretch(items: Sequence[Item]) -> GroupStretch | None:
     """What all of them are together. None: they are of several publishers, as dead letters may be, or too
     far apart."""
     batches = [batch for item in items for batch in item.batches]
@@ -284,4 +284,4 @@ def _stretch(items: Sequence[Item]) -> Stretch | None:
     if len(publishers) > 1 or messages >= DISTANCE_END:
         return None
     whole = all(one.next_sequence == other.base_sequence for one, other in pairwise(batches))
-    return Stretch(first.base_sequence, messages if whole else 0, len(items))
+    return GroupStretch(first.base_sequence, messages if whole else 0, len(items))

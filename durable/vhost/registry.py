@@ -50,7 +50,7 @@ NOBODY = bytes(16)
 QUEUES_MAX = 100_000
 
 
-class Gap(NamedTuple):
+class StreamGap(NamedTuple):
     """Something is missing in a stream right before `offset`."""
 
     lane: int
@@ -77,7 +77,7 @@ class Registry:
         """Streams by the topics they capture."""
         self.patterns: Counter[str] = Counter()
         """How many streams capture each; none is 0."""
-        self.gaps: dict[int, deque[Gap]] = {}
+        self.gaps: dict[int, deque[StreamGap]] = {}
         """Per lane of a stream, by offset, what it could not capture; see `note_gap`."""
         self._absent: set[str] = set()
         """Recovery: queues in memory that exchanges were bound to which end with their bindings."""
@@ -215,7 +215,7 @@ class Registry:
                 with suppress(DurableError, LookupError, TypeError, ValueError):  # Said before.
                     self.apply(change)
 
-    def note_gap(self, gap: Gap) -> None:
+    def note_gap(self, gap: StreamGap) -> None:
         """Gaps come by offset. Over GAPS_MAX the two oldest become one: how many messages are missing
         stays true, whose they were is forgotten."""
         gaps = self.gaps.setdefault(gap.lane, deque())
@@ -225,14 +225,14 @@ class Registry:
             gaps.popleft()
             gaps[0] = gaps[0]._replace(missed=_of_several(gaps[0].total))
 
-    def gaps_between(self, lane: int, start: int, end: int, known: int = 0) -> list[Gap]:
+    def gaps_between(self, lane: int, start: int, end: int, known: int = 0) -> list[StreamGap]:
         """Those of a stream before the offsets [start, end), for whoever knows of so many missing messages:
         of gaps that have become one since, what is left."""
         gaps = self.gaps.get(lane)
         if not gaps or gaps[-1].offset < start:
             return []
         low = bisect_left(gaps, start, key=_offset)
-        found: list[Gap] = []
+        found: list[StreamGap] = []
         for gap in islice(gaps, low, bisect_left(gaps, end, lo=low, key=_offset)):
             left = gap.total - known
             if left >= gap.missed.messages:
@@ -247,7 +247,7 @@ class Registry:
         at = bisect_left(gaps, offset, key=_offset)
         return gaps[at - 1].total if at else 0
 
-    def all_gaps(self) -> Iterator[Gap]:
+    def all_gaps(self) -> Iterator[StreamGap]:
         for gaps in self.gaps.values():
             yield from gaps
 
@@ -380,7 +380,7 @@ def _of_several(messages: int) -> Missed:
     return Missed(NOBODY, 0, "", 0, messages)
 
 
-def _offset(gap: Gap) -> int:
+def _offset(gap: StreamGap) -> int:
     return gap.offset
 
 

@@ -26,7 +26,7 @@ from ..log.bodies import (
     decode_moved,
 )
 from ..log.record import FIRST_POSITION, PUBLISH_KIND, TARGET, TARGET_BYTES, Kind, Record
-from ..log.report import Gap, RecoveryReport
+from ..log.report import LogGap, RecoveryReport
 from ..log.series import Series
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
@@ -38,8 +38,7 @@ from .cutting import cut_out
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
 from .recovering import Recovering, settle_known
-from .registry import Gap as Uncaptured
-from .registry import Registry
+from .registry import Registry, StreamGap
 from .snapshot import Snapshots
 from .store import Store, refer_all
 from .stretches import Stretches
@@ -138,22 +137,22 @@ class Replay:
         """A snapshot that was read knows what all records before this log position did."""
         return self._snapshots.known
 
-    def missing(self, report: RecoveryReport) -> list[Gap]:
+    def missing(self, report: RecoveryReport) -> list[LogGap]:
         """Now that all has been read: what was not there, and cannot have been freed, for messages that
         `begins` knows of are needed still."""
         if self._snapshot not in self._snapshots.whole:
             return []
         self._settle_down()
-        parts = (Gap(0, report.start), *report.absent)
-        found: dict[Gap, tuple[int, int]] = {}
+        parts = (LogGap(0, report.start), *report.absent)
+        found: dict[LogGap, tuple[int, int]] = {}
         for records in self._needed():
             for part in parts:
                 for low, high in _within(records, part):
                     first, last = found.get(part, (low, high))
                     found[part] = min(first, low), max(last, high)
-        return [Gap(first, last + 1, synced=True) for first, last in found.values()]
+        return [LogGap(first, last + 1, synced=True) for first, last in found.values()]
 
-    def holds(self, report: RecoveryReport, missing: Iterable[Gap]) -> bool:
+    def holds(self, report: RecoveryReport, missing: Iterable[LogGap]) -> bool:
         """Whether what `begins` said was so. What was loaded may point to before the first log position
         there is, when a segment is gone that should be there.
 
@@ -198,7 +197,7 @@ class Replay:
             for name, count in (self._nowhere.items() if freed else ())
         ]
 
-    def finish(self, store: Store, now_us: int, gaps: Iterable[Gap] = ()) -> None:
+    def finish(self, store: Store, now_us: int, gaps: Iterable[LogGap] = ()) -> None:
         """All has been read: put everything in its place, and tell the log what is still needed.
 
         Args:
@@ -220,7 +219,7 @@ class Replay:
         for queue in registry.queues.values():
             queue.shorten(now_us)
 
-    def _pass_over(self, gaps: Iterable[Gap]) -> None:
+    def _pass_over(self, gaps: Iterable[LogGap]) -> None:
         """Leave out the offsets that lost records may have had: somebody may have read that far."""
         lost = list(gaps)
         for stream in self.registry.streams.values():
@@ -246,7 +245,7 @@ class Replay:
                     self._change(change, record.position, torn=torn)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
-                self.registry.note_gap(Uncaptured(lane_id, offset, decode_gap(record)))
+                self.registry.note_gap(StreamGap(lane_id, offset, decode_gap(record)))
                 lane = self.registry.lane(lane_id)
                 lane.next = max(lane.next, offset)
                 self._given[lane_id] = record.position
@@ -322,7 +321,7 @@ class Replay:
                 lane.apply_returned(ranges)
 
 
-def _within(records: Records | Block, part: Gap) -> Iterator[tuple[int, int]]:
+def _within(records: Records | Block, part: LogGap) -> Iterator[tuple[int, int]]:
     """The lowest and the highest log position of those that stand in it, of some of them after the other."""
     if isinstance(records, Records):
         positions = records.positions

@@ -27,7 +27,7 @@ from . import changes
 from .changes import Change
 from .publishers import Publishers
 from .recovering import settle_known
-from .registry import TRANSIENT, Gap, Registry
+from .registry import TRANSIENT, Registry, StreamGap
 
 RECORD_BYTES = 1 << 20
 """Of changes in one record, about."""
@@ -100,7 +100,7 @@ class Snapshots:
         elif word == changes.GAPS:
             self._registry.gaps.clear()
             for lane_id, offset, missed in change[1]:
-                self._registry.note_gap(Gap(lane_id, offset, Missed(*missed)))
+                self._registry.note_gap(StreamGap(lane_id, offset, Missed(*missed)))
         else:
             if self._declared is not None:
                 self._declared.append(change)

@@ -33,7 +33,7 @@ from .deadletters import dead_letter
 from .groups import part_of
 from .intake import Intake
 from .publishers import Publishers
-from .registry import Gap, Registry
+from .registry import Registry, StreamGap
 from .settling import Settling
 from .snapshot import Snapshot
 from .store import Store, append_twice
@@ -111,7 +111,7 @@ class Vhost:
             return
         first = batch.base_sequence - lost
         missed = Missed(batch.publisher, batch.epoch, batch.topic, first, lost)
-        gaps = [Gap(one.lane.id, one.lane.next, missed) for one in streams] if lost else []
+        gaps = [StreamGap(one.lane.id, one.lane.next, missed) for one in streams] if lost else []
         drafts = [gap_draft(missed, one.lane, one.offset, now_us) for one in gaps]
         self.intake.capture(batch, streams, drafts, now_us)
         for gap in gaps:
@@ -123,7 +123,7 @@ class Vhost:
 
     def miss(self, stream: Stream, missed: Missed, now_us: int) -> None:
         """Record messages that cannot be stored. Raises as `capture` does."""
-        gap = Gap(stream.lane.id, stream.lane.next, missed)
+        gap = StreamGap(stream.lane.id, stream.lane.next, missed)
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
         self.registry.note_gap(gap)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from durable.protocol.properties import Properties, encode_properties
 from durable.vhost.cutting import WORTH, cut_out, without
-from durable.vhost.groups import Stretch, batches_in, encode_group, is_group, read_front
+from durable.vhost.groups import GroupStretch, batches_in, encode_group, is_group, read_front
 from mesh.protocol.batch import LOST, Batch, batch_pieces
 from tests.logs import PUBLISHER, following
 
@@ -31,7 +31,7 @@ def stored(draw: st.DrawFn) -> bytes:
     batches = following(some, 5, holes=holes)
     if len(batches) == 1:
         return batches[0].raw()
-    stretch = draw(st.one_of(st.none(), st.just(Stretch(3, 0, 9))))
+    stretch = draw(st.one_of(st.none(), st.just(GroupStretch(3, 0, 9))))
     return encode_group(batches, draw(st.one_of(st.none(), st.just(77))), stretch, 4)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from durable.vhost.groups import (
     FRONT,
-    Stretch,
+    GroupStretch,
     batches_in,
     encode_group,
     is_group,
@@ -30,12 +30,14 @@ FIRST = 1000
 
 
 @st.composite
-def grouped(draw: st.DrawFn) -> tuple[list[Batch], Stretch | None]:
+def grouped(draw: st.DrawFn) -> tuple[list[Batch], GroupStretch | None]:
     """Batches whose sequences follow each other, or rise, and what they are part of."""
     some = draw(parts)
     holes = draw(st.one_of(st.just([0] * len(some)), _holes(len(some))))
     batches = following([(key, bodies, None) for key, bodies in some], 5, holes=holes)
-    stretches = st.builds(Stretch, st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(9, 12))
+    stretches = st.builds(
+        GroupStretch, st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(9, 12)
+    )
     return batches, draw(st.one_of(st.none(), stretches))
 
 
@@ -45,7 +47,7 @@ def _holes(count: int) -> st.SearchStrategy[list[int]]:
 
 @given(grouped(), st.one_of(st.none(), st.integers(0, 2**40)), st.integers(0, 8))
 def test_a_group_says_what_its_batches_say(
-    group: tuple[list[Batch], Stretch | None], ttl_us: int | None, number: int
+    group: tuple[list[Batch], GroupStretch | None], ttl_us: int | None, number: int
 ) -> None:
     batches, stretch = group
     body = encode_group(batches, ttl_us, stretch, number)
@@ -67,7 +69,7 @@ def test_a_group_says_what_its_batches_say(
 
 @given(grouped(), st.integers(0, 40), st.integers(1, 40))
 def test_of_a_range_come_the_batches_it_touches(
-    group: tuple[list[Batch], Stretch | None], at: int, count: int
+    group: tuple[list[Batch], GroupStretch | None], at: int, count: int
 ) -> None:
     batches, stretch = group
     messages = [(batch.topic, payload) for batch in batches for payload in batch.payloads]
@@ -125,7 +127,7 @@ def test_a_table_that_disagrees_with_its_batches_is_wrong() -> None:
 
 @given(grouped(), st.data())
 def test_whatever_stands_there_no_error_but_one(
-    group: tuple[list[Batch], Stretch | None], data: st.DataObject
+    group: tuple[list[Batch], GroupStretch | None], data: st.DataObject
 ) -> None:
     """Of a group that was changed, mostly in front, or cut."""
     batches, stretch = group

@@ -18,7 +18,7 @@ from durable.cli import main
 from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.memory_disk import Folder, Volume
-from durable.log.report import Gap, RecoveryReport
+from durable.log.report import LogGap, RecoveryReport
 from durable.vhost.checkpointing import Checkpointing
 from tests.integration.durable.test_checkpoint_files import STILL, Client
 from tests.integration.durable.test_too_large import declare
@@ -102,7 +102,7 @@ def take_away(volume: Volume, name: str, *, emptied: bool) -> None:
         del volume.seen[name]
 
 
-def check(volume: Volume, lost: Gap, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def check(volume: Volume, lost: LogGap, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is told: to whoever looks, at the next start, and when that has gone on writing."""
     status, row, said = verify(volume, path / "before", capsys)
     gap = {"start": lost.start, "end": lost.end, "synced": True}
@@ -125,7 +125,7 @@ def test_the_only_segment_emptied(
     volume, spans, _, end = make_store(1, segments=1)
     (name,) = spans
     take_away(volume, name, emptied=emptied)
-    check(volume, Gap(1, end, synced=True), tmp_path, capsys)
+    check(volume, LogGap(1, end, synced=True), tmp_path, capsys)
 
 
 def test_everything_removed_but_the_files_of_queues(
@@ -135,7 +135,9 @@ def test_everything_removed_but_the_files_of_queues(
     volume, spans, _, end = make_store(SEGMENTS)
     for name in (*spans, "checkpoint"):
         volume.seen.pop(name)
-    check(volume, Gap(1, end - 1, synced=True), tmp_path, capsys)  # The root knew of its snapshot.
+    check(
+        volume, LogGap(1, end - 1, synced=True), tmp_path, capsys
+    )  # The root knew of its snapshot.
 
 
 def test_the_last_segment_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +147,7 @@ def test_the_last_segment_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     del volume.seen[name].seen[1500:]
     _, row, said = verify(volume, tmp_path / "look", capsys)
     assert "torn tail" in said
-    check(volume, Gap(row["found_end"], end, synced=True), tmp_path, capsys)
+    check(volume, LogGap(row["found_end"], end, synced=True), tmp_path, capsys)
     assert first < row["found_end"] < end
 
 
@@ -157,7 +159,7 @@ def test_all_segments_since_the_checkpoint(
     for name in list(spans)[1:]:
         take_away(volume, name, emptied=emptied)
     first = spans["msgs.0000000002"][0]
-    check(volume, Gap(first, end, synced=True), tmp_path, capsys)
+    check(volume, LogGap(first, end, synced=True), tmp_path, capsys)
 
 
 @pytest.mark.parametrize("emptied", [True, False])
@@ -171,14 +173,14 @@ def test_a_segment_in_the_middle(
     status, row, _ = verify(volume, tmp_path / "look", capsys)
     first, end = spans[name]
     assert (status, row["gaps"]) == (1, [{"start": first, "end": end, "synced": True}])
-    assert serve(volume).gaps == (Gap(first, end, synced=True),)
+    assert serve(volume).gaps == (LogGap(first, end, synced=True),)
 
 
 def test_the_first_segment_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Found: it had been freed, though the last checkpoint was in the middle of it."""
     volume, spans, start, _ = make_store(1)
     del volume.seen["msgs.0000000001"]
-    lost = Gap(start, spans["msgs.0000000001"][1], synced=True)
+    lost = LogGap(start, spans["msgs.0000000001"][1], synced=True)
     status, row, _ = verify(volume, tmp_path / "look", capsys)
     assert (status, row["gaps"]) == (1, [{"start": lost.start, "end": lost.end, "synced": True}])
     assert serve(volume).gaps == (lost,)
@@ -194,7 +196,7 @@ def test_a_segment_removed_that_is_older_than_the_checkpoint(
     name = f"msgs.{number:010}"
     take_away(volume, name, emptied=False)
     first, end = spans[name]
-    lost = Gap(max(first, 3), end, synced=True)  # The first records declare the queue.
+    lost = LogGap(max(first, 3), end, synced=True)  # The first records declare the queue.
     status, row, _ = verify(volume, tmp_path / "look", capsys)
     assert (status, row["gaps"]) == (1, [{"start": lost.start, "end": lost.end, "synced": True}])
     if number == 1:

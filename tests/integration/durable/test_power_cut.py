@@ -24,7 +24,7 @@ from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE, Delivery
 from durable.vhost import changes, cutting
 from durable.vhost.changes import Change
-from durable.vhost.cutting import Range
+from durable.vhost.cutting import Span
 from durable.vhost.groups import part_of
 from mesh.protocol.batch import Batch
 from tests.compactions import cut_at_any_price
@@ -202,7 +202,7 @@ class Client:
             await self.send([batch])
 
 
-def cut(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
+def cut(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
     """Of three batches in four, worth it or not."""
     with cut_at_any_price() if len(body) // 16 % 4 else nullcontext():
         return cutting.without(body, settled, captured=captured)
@@ -213,7 +213,7 @@ def cutting_records() -> Iterator[list[bytes | None]]:
     """What compaction makes of those of which a part is settled."""
     made: list[bytes | None] = []
 
-    def noting(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
+    def noting(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
         made.append(cut(body, settled, captured=captured))
         return made[-1]
 

@@ -45,7 +45,7 @@ from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_ke
 from durable.vhost.cutting import cut_out, without
 from durable.vhost.groups import (
     Front,
-    Stretch,
+    GroupStretch,
     batches_in,
     encode_group,
     read_front,
@@ -106,7 +106,7 @@ def test_a_group() -> None:
     ]  # fmt: skip
 
 
-def spread(stretch: Stretch | None) -> bytes:
+def spread(stretch: GroupStretch | None) -> bytes:
     """A message, and two behind a hole of three."""
     parts = [(b"a", [b"one"], None), (b"b.c", [b"two", b"three"], [b"", b"\x80"])]
     batches = following(parts, 2**40, epoch=7, time_us=1_700_000_000_000_000, holes=[0, 3])
@@ -115,7 +115,7 @@ def spread(stretch: Stretch | None) -> bytes:
 
 def test_a_spread_group() -> None:
     """A line of record 1 of 2, one without a stretch."""
-    stretch = Stretch(2**40 - 1, 9, 2)
+    stretch = GroupStretch(2**40 - 1, 9, 2)
     lines = (GOLDEN / "spread-v1.hex").read_text().split()
     assert [spread(one).hex() for one in (stretch, None)] == lines
     front = Front(2, 3, 11, 7, 2**40 - 1, 1_000_000, PUBLISHER, True, stretch, 1)
@@ -131,7 +131,7 @@ def test_a_spread_group() -> None:
 
 def test_a_record_with_a_spread_group() -> None:
     """As one with a group."""
-    draft = _grouped(spread(Stretch(2**40 - 1, 9, 2)))._replace(spread=True)
+    draft = _grouped(spread(GroupStretch(2**40 - 1, 9, 2)))._replace(spread=True)
     lines = (GOLDEN / "record-v4.hex").read_text().split()
     assert [written(one).hex() for one in _plain_encrypted_moved(draft)] == lines
 

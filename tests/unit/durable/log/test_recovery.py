@@ -13,7 +13,7 @@ from durable.log.header import STORE_NAME, decode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.real_disk import RealDisk
 from durable.log.record import Record
-from durable.log.report import Gap
+from durable.log.report import LogGap
 from tests.full_logs import Tight, in_spare, room
 from tests.logs import SMALL, PlainLog, acks, publish
 
@@ -146,7 +146,7 @@ def test_a_history_that_was_replaced_is_noticed() -> None:
     a.close()
     log = PlainLog(MemoryDisk(first))
     assert len(log.records()) == 4
-    assert log.report.gaps == (Gap(4, 4, synced=True),)
+    assert log.report.gaps == (LogGap(4, 4, synced=True),)
     assert "chain broken before log position 4" in str(log.report)
 
 
@@ -161,7 +161,7 @@ def test_a_segment_of_another_history_is_noticed_by_the_seal_before_it() -> None
         log.close()
     first.seen[segment_name(2)] = second.seen[segment_name(2)]
     log = PlainLog(MemoryDisk(first))
-    assert log.report.gaps == (Gap(begins_at, begins_at, synced=True),)
+    assert log.report.gaps == (LogGap(begins_at, begins_at, synced=True),)
     assert log.report.damage == ()
 
 
@@ -176,7 +176,7 @@ def test_freed_segments_are_no_gap_and_lost_ones_are_told() -> None:
     del volume.seen[segment_name(3)]
     report = PlainLog(MemoryDisk(volume)).report
     assert report.gaps == ()
-    assert report.absent == (Gap(segments[2].first, segments[2].end),)
+    assert report.absent == (LogGap(segments[2].first, segments[2].end),)
 
 
 def test_what_rots_while_the_log_is_open_is_not_handed_out() -> None:

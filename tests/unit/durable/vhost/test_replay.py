@@ -21,7 +21,7 @@ from durable.log.bodies import Missed, encode_definitions, move
 from durable.log.record import Draft, Kind, Record
 from durable.queues.consumers import Consumer
 from durable.vhost import changes
-from durable.vhost.registry import GAPS_MAX, Gap
+from durable.vhost.registry import GAPS_MAX, StreamGap
 from mesh.protocol.batch import Batch, batch_pieces
 from tests.compactions import cut_at_any_price
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch, snapshot_of
@@ -443,7 +443,7 @@ def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:
     story.step("stream", "s", 0)
     (lane,) = [one.lane.id for one in story.registry.streams.values()]
     for offset in range(0, 2 * (GAPS_MAX + 10), 2):
-        story.registry.note_gap(Gap(lane, offset, Missed(PUBLISHER, 1, "t", offset, 3)))
+        story.registry.note_gap(StreamGap(lane, offset, Missed(PUBLISHER, 1, "t", offset, 3)))
     gaps = list(story.registry.all_gaps())
     assert len(gaps) == GAPS_MAX
     assert sum(gap.missed.messages for gap in gaps) == 3 * (GAPS_MAX + 10)

@@ -20,7 +20,7 @@ from durable.definitions import (
 from durable.errors import StoreFull
 from durable.log.bodies import Missed, move
 from durable.log.record import Draft, Kind, Target
-from durable.log.report import Gap, RecoveryReport
+from durable.log.report import LogGap, RecoveryReport
 from durable.queues.lane import Lane
 from durable.vhost import changes
 from durable.vhost.changes import Change
@@ -139,7 +139,7 @@ def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there(
     assert peak < 4 * runs
     report = cast(
         "RecoveryReport",
-        SimpleNamespace(start=500, absent=(Gap(700, 800), Gap(800, 801)), found_end=position),
+        SimpleNamespace(start=500, absent=(LogGap(700, 800), LogGap(800, 801)), found_end=position),
     )
     needed = positions_of(lane.referenced())
     wanted = [

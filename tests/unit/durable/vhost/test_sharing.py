@@ -13,7 +13,14 @@ from durable.protocol.properties import Properties
 from durable.queues.journal import REJECTED, Dead
 from durable.vhost import changes
 from durable.vhost.changes import Change
-from durable.vhost.groups import BATCHES_MAX, Stretch, batches_in, part_of, read_front, sequences_in
+from durable.vhost.groups import (
+    BATCHES_MAX,
+    GroupStretch,
+    batches_in,
+    part_of,
+    read_front,
+    sequences_in,
+)
 from durable.vhost.plan import SPREAD_MAX
 from durable.vhost.publishers import HOLES_MAX
 from mesh.protocol.batch import Batch
@@ -109,7 +116,7 @@ def test_to_queues_in_turn_each_gets_its_group_and_all_are_one_stretch() -> None
     records = publish(one, *[message(at, key) for at, key in enumerate(keys)])
     assert [one.header.spread for one in records] == [True, True]
     fronts = [read_front(one.body) for one in records]
-    assert [front.stretch for front in fronts] == [Stretch(0, 8, 2)] * 2
+    assert [front.stretch for front in fronts] == [GroupStretch(0, 8, 2)] * 2
     assert [front.number for front in fronts] == [0, 1]
     found = [sequences_in(one.body, front) for one, front in zip(records, fronts, strict=True)]
     assert found == [[(0, 1), (2, 4), (7, 8)], [(1, 2), (4, 7)]]
@@ -123,7 +130,7 @@ def test_a_queue_that_gets_one_in_between_is_part_of_the_stretch() -> None:
     records = publish(one, *[message(at, key) for at, key in enumerate("qqrq")])
     assert [read_front(one.body)[:2] for one in records] == [(3, 3), (1, 1)]
     assert [one.header.spread for one in records] == [True, True], "what is alone, too"
-    assert {read_front(one.body).stretch for one in records} == {Stretch(0, 4, 2)}
+    assert {read_front(one.body).stretch for one in records} == {GroupStretch(0, 4, 2)}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,7 @@ def test_a_stretch_with_holes_says_so(
     one = vhost("q", "r")
     written = publish(one, *batches)
     fronts = [read_front(one.body) for one in written]
-    assert [front.stretch for front in fronts] == [Stretch(0, 0, records)] * records
+    assert [front.stretch for front in fronts] == [GroupStretch(0, 0, records)] * records
     for there in (one, one.restarted()):
         publisher = there.publishers.open(PUBLISHER, 1, 0)
         assert (publisher.next, publisher.holes) == (batches[-1].next_sequence, holes)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from durable.definition_forms import read, to_plain
 from durable.definitions import QueueDefinition
 from durable.vhost import changes
-from durable.vhost.groups import Stretch, batches_in, encode_group, read_front, sequences_in
+from durable.vhost.groups import GroupStretch, batches_in, encode_group, read_front, sequences_in
 from durable.vhost.publishers import Publisher, Publishers
 from durable.vhost.stretches import Stretches
 from mesh.protocol.batch import Batch
@@ -110,7 +110,7 @@ def test_a_snapshot_in_the_middle_changes_nothing(
 
 def record(
     number: int,
-    stretch: Stretch | None,
+    stretch: GroupStretch | None,
     *sequences: int,
     publisher: bytes = PUBLISHER,
     epoch: int = 1,
@@ -122,20 +122,20 @@ def record(
 @pytest.mark.parametrize(
     "second",
     [
-        record(1, Stretch(0, 4, 2), 3, publisher=b"o" * 16),
-        record(1, Stretch(0, 4, 2), 3, epoch=2),
-        record(1, Stretch(0, 5, 2), 3),
-        record(1, Stretch(0, 4, 3), 3),
-        record(0, Stretch(0, 4, 2), 3),
+        record(1, GroupStretch(0, 4, 2), 3, publisher=b"o" * 16),
+        record(1, GroupStretch(0, 4, 2), 3, epoch=2),
+        record(1, GroupStretch(0, 5, 2), 3),
+        record(1, GroupStretch(0, 4, 3), 3),
+        record(0, GroupStretch(0, 4, 2), 3),
         record(0, None, 3, 5),
-        record(1, Stretch(0, 4, 2), 3),
+        record(1, GroupStretch(0, 4, 2), 3),
     ],
     ids=["publisher", "epoch", "messages", "records", "number", "no stretch", "fewer than it says"],
 )
 def test_records_that_are_not_all_of_one_stretch_say_for_themselves(second: bytes) -> None:
     publishers = Publishers(10)
     stretches = Stretches(publishers)
-    for body in (record(0, Stretch(0, 4, 2), 0, 2), second):
+    for body in (record(0, GroupStretch(0, 4, 2), 0, 2), second):
         stretches.take(body, read_front(body))
     stretches.end()
     first = publishers.seen(PUBLISHER, 1)
@@ -170,7 +170,7 @@ def test_a_stretch_is_known_with_its_last_record() -> None:
     publishers = Publishers(10)
     stretches = Stretches(publishers)
     for number, sequences in enumerate([(0, 2), (1, 3)]):
-        body = record(number, Stretch(0, 4, 2), *sequences)
+        body = record(number, GroupStretch(0, 4, 2), *sequences)
         assert bool(stretches.begun) == bool(number)
         stretches.take(body, read_front(body))
     assert not stretches.begun
