@@ -163,14 +163,28 @@ class Store:
             OSError: the disk failed.
         """
         size = self._config.segment_bytes
-        left = 0 if self.in_place else self._config.free_bytes_min
-        if carrier_missing:
-            left += size
-        if self._disk.free_bytes() < size + left:
-            raise self._full(size)
-        with self._space_for(size):
-            self._files[number] = self._allocated(segment_name(number), size)
-        self.in_place = False
+        with self._taking_place() as there:
+            left = 0 if there else self._config.free_bytes_min
+            if carrier_missing:
+                left += size
+            if self._disk.free_bytes() < size + left:
+                raise self._full(size)
+            with self._space_for(size):
+                self._files[number] = self._allocated(segment_name(number), size)
+
+    @contextmanager
+    def _taking_place(self) -> Iterator[bool]:
+        """Whether there is that of one that was removed. At once, as others are removed meanwhile, in another thread:
+        that is another place."""
+        there = self.in_place
+        if there:
+            self.in_place = False
+        try:
+            yield there
+        except BaseException:
+            if there:
+                self.in_place = True
+            raise
 
     def _allocated(self, name: str, size_bytes: int) -> File:
         try:
@@ -198,10 +212,16 @@ class Store:
             StoreFull: not enough space. One that was there is as it was, or larger.
             OSError: the disk failed.
         """
+        if not wanted.is_carrier:
+            return self._made_spare(wanted, in_place=False)
+        with self._taking_place() as there:
+            return self._made_spare(wanted, in_place=there)
+
+    def _made_spare(self, wanted: Spare, *, in_place: bool) -> Spare:
         number, size, least = wanted
         carrier = wanted.is_carrier
         free, left = self._disk.free_bytes(), self._config.free_bytes_min
-        if self.in_place and carrier:
+        if in_place:
             left = 0
         elif self.in_place and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
@@ -223,8 +243,6 @@ class Store:
         if number == self._unmade:
             self._unmade = None
             del self._given_back[-1:]
-        if carrier:
-            self.in_place = False
         return Spare(number, size)
 
     def remove(self, spares_max: int = 0) -> list[Spare]:

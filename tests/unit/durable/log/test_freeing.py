@@ -17,6 +17,7 @@ from durable.log.bodies import decode_moved, move
 from durable.log.calls import Calls
 from durable.log.compaction import OVER
 from durable.log.disk import Disk
+from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import segment_name
 from durable.log.log import Log, open_log
 from durable.log.memory_disk import MemoryDisk, Volume
@@ -454,6 +455,23 @@ def test_what_somebody_else_has_removed_does_not_stay_open() -> None:
     assert not log.store.unremoved
     assert 1 not in log.store._files
     assert log.store.in_place
+
+
+def test_what_is_removed_while_a_segment_is_made_in_place_of_another_leaves_its_own() -> None:
+    """Found by reading: it was forgotten when the segment was there, and the next one refused."""
+    faults = Faults()
+    log = in_third(FaultyDisk(Volume(), faults))
+    remove(log.store, 1)
+
+    def meanwhile() -> None:
+        faults.before_sync = None
+        remove(log.store, 2)
+
+    faults.before_sync = meanwhile
+    log.store.make_segment(5, carrier_missing=False)
+    assert log.store.in_place
+    log.store.make_segment(6, carrier_missing=False)
+    assert not log.store.in_place
 
 
 def test_what_was_removed_though_the_disk_said_not_leaves_its_place(
