@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..definition_checks import NAME_BYTES_MAX
-from ..errors import ForeignStore
+from ..errors import ForeignStore, StoreFailed
 from ..log.checkpoint import directory_name
 from ..log.disk import Directory, read_front, replace_file
 from ..log.header import STORE_NAME
@@ -66,12 +66,21 @@ def _made(above: Directory, name: str) -> Directory:
 
 def remove_vhost(data: Directory, name: str) -> None:
     """Its name goes first: what is left of it after a power cut is none any more, nor part of a new one.
-    What has no name, as its making was cut off, goes as it is."""
+    What has no name, as its making was cut off, goes as it is.
+
+    Raises:
+        StoreFailed: it has its name still.
+        OSError: that is gone, and not all of its files are.
+    """
     above, digest = data.directory(FOLDER), directory_name(name)
     folder = above.directory(digest)
-    names = _names(folder)
+    try:
+        names = _names(folder)
+        if NAME_FILE in names:
+            folder.rename(NAME_FILE, GOING_FILE)
+    except OSError as error:
+        raise StoreFailed(f"vhost {name!r} is not deleted: {error}") from error
     if NAME_FILE in names:
-        folder.rename(NAME_FILE, GOING_FILE)
         folder.sync_directory()
     elif GOING_FILE not in names and digest in _names(above):
         _remove(above, digest)

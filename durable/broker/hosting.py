@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +71,14 @@ class _Running:
     going: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Around that: with a deadline once the broker closes, for its disk may hang."""
     ended: trio.Event = field(default_factory=trio.Event)
+    kept: StoreFailed | None = None
+    """Why it is there still, though it was to be deleted."""
+
+    async def gone(self) -> None:
+        """Return when its files are. Raises StoreFailed: they are not, nor is its name."""
+        await self.ended.wait()
+        if self.kept is not None:
+            raise self.kept
 
 
 class Hosting:
@@ -231,11 +239,11 @@ class Hosting:
         if count > limit:
             raise TooManyPatterns(count, limit)
 
-    def delete(self, name: str) -> tuple[Hosted, trio.Event]:
+    def delete(self, name: str) -> tuple[Hosted, Callable[[], Awaitable[None]]]:
         """With everything in it: at once nobody gets at it any more, whatever becomes of the caller.
 
         Returns:
-            Who is using it still; set when its files are gone.
+            Who is using it still; what returns when its files are gone, or raises StoreFailed.
         Raises:
             UnknownVhost: there is none of this name.
             InUse: it is the one that is always there.
@@ -245,7 +253,7 @@ class Hosting:
         hosted, running = self.get(name), self._running[name]
         running.hosted, running.deleted = None, True
         running.ending.set()
-        return hosted, running.ended
+        return hosted, running.gone
 
     async def _host(
         self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -267,28 +275,33 @@ class Hosting:
                         locked.enter_context(self._home.calls.held())
                     nursery.cancel_scope.cancel()
                 if running.deleted:
-                    await self._delete(name, running.going, hosted.log)
+                    await self._delete(name, running, hosted.log)
         finally:
             del self._running[name]
             running.ended.set()
 
-    async def _delete(self, name: str, going: trio.CancelScope, log: Log) -> None:
+    async def _delete(self, name: str, running: _Running, log: Log) -> None:
         """Its files, once nobody is at them. Until then it keeps its name: what a call that hangs makes or
         removes when it is back would be another one's."""
-        with going, suppress(StoreClosed):
+        with running.going, suppress(StoreClosed):
             await log.calls.back()
-            await self._remove(name)
+            running.kept = await self._remove(name)
             return
         logger.error(
             "vhost %s is not deleted yet, the disk hangs: the next start finishes that, or has it as it was",
             name,
         )  # fmt: skip
 
-    async def _remove(self, name: str) -> None:
+    async def _remove(self, name: str) -> StoreFailed | None:
+        """Why it is there still, if it is."""
         try:
             await self._at_home(remove_vhost, RealDirectory(self._data), name)
+        except StoreFailed as error:
+            logger.error("%s; the next start has it", error)
+            return error
         except OSError as error:  # Its name went first: to brokers it is gone all the same.
             logger.warning("vhost %s is deleted, but some of its files are left: %s", name, error)
+        return None
 
     async def _at_home(self, call: Callable[..., T], *arguments: Any) -> T:
         """In a thread; the directory stays locked until it is back. One after the other, where one was left."""

@@ -94,11 +94,11 @@ class Sessions:
             await serve(tunnel, hello, hosted, peer)
 
     async def delete_vhost(self, name: str) -> None:
-        """With all its connections. Raises as `Hosting.delete`."""
+        """With all its connections. Raises as `Hosting.delete`, and StoreFailed: it is there still."""
         hosted, gone = self._hosting.delete(name)
         for tunnel in list(self._tunnels.pop(hosted, ())):
             tunnel.abort("the vhost was deleted")
-        await gone.wait()
+        await gone()
 
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller

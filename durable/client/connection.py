@@ -199,8 +199,12 @@ class Connection:
         await self._channel.call("create_vhost", name=name)
 
     async def delete_vhost(self, name: str) -> bool:
-        """With everything in it, and with the connections to it; whether it was there. Raises InUse:
-        it is this one, or `/`."""
+        """With everything in it, and with the connections to it; whether it was there.
+
+        Raises:
+            InUse: it is this one, or `/`.
+            StoreFailed: nobody gets at it, but it is on the disk still; the broker's next start has it.
+        """
         check_key("vhost", "name", name)
         return await self._end("delete_vhost", name=name)
 

@@ -160,7 +160,7 @@ async def test_files_of_a_deleted_vhost_stay_until_what_hangs_in_them_is_back(
             nursery.start_soon(one.create, "billing")
             await until(lambda: "is left open" in caplog.text)
             hanging.let_go.set()
-            await gone.wait()
+            await gone()
         assert removed_in_time == [True]
         log = vhost_path(tmp_path, "billing") / "log"
         assert [path.name for path in log.glob("msgs.*")] == ["msgs.0000000001"]

@@ -17,7 +17,7 @@ import trio
 import durable
 import mesh
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.directory import make_vhost, vhost_path
+from durable.broker.directory import GOING_FILE, make_vhost, vhost_path
 from durable.errors import (
     InUse,
     InvalidDefinition,
@@ -94,6 +94,35 @@ async def test_what_is_left_of_a_deleted_vhost_is_no_part_of_a_new_one(
     async with serving(tmp_path) as broker, client(broker) as home:
         assert await home.vhosts() == ["/", *([] if restarted else ["billing"])]
         assert len(list((tmp_path / "vhosts").iterdir())) == 1 + (not restarted)
+
+
+async def test_a_vhost_that_could_not_be_deleted_is_there_and_its_client_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: `True`, as if it were gone, and the next start had it."""
+
+    rename = RealDirectory.rename
+
+    def refuse(self: RealDirectory, old: str, new: str) -> None:
+        if new == GOING_FILE:
+            raise OSError(errno.EIO, "Input/output error")
+        rename(self, old, new)
+
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("billing")
+        await durable.connect(joined, vhost="billing").declare_queue("jobs")
+        with monkeypatch.context() as patch:
+            patch.setattr(RealDirectory, "rename", refuse)
+            with pytest.raises(StoreFailed, match=r"'billing' is not deleted.*Input/output error"):
+                await home.delete_vhost("billing")
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        assert await home.vhosts() == ["/", "billing"]
+        billing = durable.connect(joined, vhost="billing")
+        assert list((await billing.statistics())["queues"]) == ["jobs"]
+        assert await home.delete_vhost("billing") is True
+        assert await home.vhosts() == ["/"]
 
 
 @pytest.mark.parametrize("store", [True, False])
