@@ -92,15 +92,15 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
             found = strange + [segment_name(number) for number in used]
             raise ForeignStore(disk.path, f"it holds {', '.join(found[:5])}")
     else:
-        _set_aside(disk, STORE_NAME, "damaged.store")
+        set_aside(disk, STORE_NAME, "damaged.store")
         if KEYS_NAME in names:
-            _set_aside(disk, KEYS_NAME, "damaged.keys")
+            set_aside(disk, KEYS_NAME, "damaged.keys")
     for number in used:
-        _set_aside(disk, segment_name(number), damaged_name(number, 0))
+        set_aside(disk, segment_name(number), damaged_name(number, 0))
     return {number: None for number in numbers if number not in used}
 
 
-def _set_aside(disk: Disk, name: str, aside: str) -> None:
+def set_aside(disk: Disk, name: str, aside: str) -> None:
     """What is there from an earlier time stays: it is the only copy."""
     names = disk.names()
     disk.rename(name, next(one for one in names_after(aside) if one not in names))

@@ -13,6 +13,7 @@ from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
+from .identity import set_aside
 from .placing import Ahead
 from .reader import Reader
 from .record import store_seed
@@ -71,8 +72,15 @@ class Store:
         for name in self._disk.names():
             number = spare_number(name)
             if number is not None:
-                with suppress(IsADirectoryError, FileNotFoundError):  # A directory of others.
+                try:
                     found[number] = self._disk.open(name)
+                except FileNotFoundError:
+                    pass
+                except (
+                    IsADirectoryError
+                ):  # Of others. Small ones have other numbers; the carrier has this name.
+                    if number == CARRIER:
+                        set_aside(self._disk, name, f"damaged.{name}")
         carrier = found.get(CARRIER)
         if carrier is not None and carrier.size_bytes != self._config.segment_bytes:
             found.pop(CARRIER).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from durable.log.compaction import FULL_SHARE
 from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead, Cursor, Placer
+from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind
 from durable.log.segments import Segments
 from durable.log.spares import CARRIER, NEW, SPARES, Spare
@@ -385,3 +387,16 @@ def test_a_carrier_leaves_others_their_part_unless_it_takes_the_place_of_a_segme
         log.store.make_spare(wanted)
     log.store.in_place = True
     assert log.store.make_spare(wanted) == wanted
+
+
+def test_a_directory_with_the_name_of_the_carrier_is_set_aside(tmp_path: Path) -> None:
+    """Found: the store stopped when it made the carrier."""
+    name = spare_name(CARRIER)
+    PlainLog(RealDisk(tmp_path)).close()
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "letter").touch()
+    log = PlainLog(RealDisk(tmp_path))
+    assert log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)).is_carrier
+    log.close()
+    assert (tmp_path / name).is_file()
+    assert (tmp_path / f"damaged.{name}" / "letter").exists()
