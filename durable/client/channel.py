@@ -141,7 +141,15 @@ class Channel:
             f"{self.cluster}/{ENDPOINT}", window_bytes=window_bytes, timeout=self.timeout_s
         ) as tunnel:
             await tunnel.send(encode_hello(kind, self.vhost, session=session, **fields))
-            yield tunnel, await self._greeting(tunnel)
+            try:
+                greeting = await self._greeting(tunnel)
+            except trio.Cancelled as cancelled:
+                # In order: of a consumer that breaks off, what the broker has sent by now would count as returned.
+                given_up = cancelled
+            else:
+                yield tunnel, greeting
+                return
+        raise given_up
 
     async def until_open(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """`attempt` to open something, again when the connection breaks meanwhile.

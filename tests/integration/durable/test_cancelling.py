@@ -94,3 +94,33 @@ async def test_cancelled_before_every_step(
                 break
         assert 1 < number < STEPS_MAX - 1
         assert (await drain(shop, "jobs"))[:COUNT] == numbered(COUNT)
+
+
+async def test_cancelled_before_every_step_of_its_beginning_a_consumer_returns_nothing(
+    tmp_path: Path,
+) -> None:
+    """Found: what had been sent to one that was cancelled as it opened counted as returned, though nobody was
+    handed any of it. So each poll with a timeout that met a broker's restart was one less up to `delivery_limit`."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(COUNT))
+
+        async def none_consumes() -> bool:
+            return not (await shop.statistics())["queues"]["jobs"]["consumers"]
+
+        for number in range(1, STEPS_MAX):
+            with trio.CancelScope() as scope:
+                cancel = CancelBefore(scope, number)
+                trio.lowlevel.add_instrument(cancel)
+                with trio.fail_after(PATIENCE_S):
+                    async with shop.consume("jobs", prefetch=10):
+                        pass
+                cancel.steps_left = 0
+            trio.lowlevel.remove_instrument(cancel)
+            await until(none_consumes)
+            if not scope.cancel_called:
+                break
+        assert 1 < number < STEPS_MAX - 1
+        async with shop.consume("jobs", prefetch=0) as deliveries:
+            found = await take(deliveries, COUNT)
+        assert [one.redelivered for one in found] == [0] * COUNT
