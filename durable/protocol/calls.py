@@ -45,7 +45,9 @@ class Hello(NamedTuple):
     def field(self, name: str, kind: type[T], default: Any = ...) -> T:
         """Of this type, or `default` where there is none. Raises Malformed."""
         value = self.fields.get(name, default)
-        if value is default and default is not ...:
+        if value is ...:
+            raise Malformed(f"a hello without {name}")
+        if value is default:
             return value  # type: ignore[no-any-return]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise Malformed(f"a hello whose {name} is {type(value).__name__}, not {kind.__name__}")

@@ -65,6 +65,16 @@ def test_hellos_come_back(kind: str, vhost: str, fields: dict[str, Any]) -> None
     assert calls.decode_hello(calls.encode_hello(kind, vhost, **fields)) == (kind, vhost, fields)
 
 
+def test_a_hello_that_lacks_something_is_refused_by_its_name() -> None:
+    """Found: `a hello whose session is ellipsis`."""
+    hello = calls.decode_hello(calls.encode_hello("consume", "/", queue=5))
+    with pytest.raises(Malformed, match=r"a hello without session$"):
+        hello.field("session", bytes)
+    with pytest.raises(Malformed, match=r"a hello whose queue is int, not str$"):
+        hello.field("queue", str)
+    assert hello.field("prefetch", int, 0) == 0
+
+
 @given(st.lists(st.tuples(st.sampled_from([ACK, REQUEUE, REJECT, RELEASE]), u64, u64), min_size=1))
 def test_settlements_come_back(given_ones: list[tuple[int, int, int]]) -> None:
     ones = [Settlement(what, *sorted(ends)) for what, *ends in given_ones if ends[0] != ends[1]]
