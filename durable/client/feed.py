@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Self
@@ -15,12 +16,21 @@ import trio
 from mesh.entering import AsyncBlock
 from mesh.errors import MeshError, NodeClosed
 from mesh.tunnel import Tunnel
+from mesh.waker import Waker
 
-from ..errors import DurableError
+from ..errors import BrokerLost, DurableError
 from .channel import Channel
 from .delivery import Delivery, DeliveryBatch
 
 WINDOW_BYTES = 4 << 20
+
+
+class _Attempt:
+    """To open the next tunnel, in a task of its own."""
+
+    def __init__(self) -> None:
+        self.scope, self.waker, self.ended = trio.CancelScope(), Waker(), trio.Event()
+        self.error: Exception | None = None
 
 
 class Feed(AsyncBlock, ABC):
@@ -33,6 +43,8 @@ class Feed(AsyncBlock, ABC):
         self._entered = self._receiving = False
         self._tunnel: Tunnel | None = None
         """None also between two connections, for as long as the next one could not be opened."""
+        self._attempt: _Attempt | None = None
+        """The one under way."""
         self._batches: deque[DeliveryBatch] = deque()
         self._messages: Iterator[Delivery] = iter(())
         self._last: Delivery | DeliveryBatch | None = None
@@ -101,12 +113,38 @@ class Feed(AsyncBlock, ABC):
         self._channel.check_thread()
         try:
             if self._tunnel is None and self._entered:
-                await self._channel.until_open(self._open)
+                await self._open_again()
             await self._receive()
         except (NodeClosed, DurableError):
             raise
         except MeshError:
             await self._close()
+
+    async def _open_again(self) -> None:
+        """Cancelled, it goes on, and the next call waits for it: begun anew each time it would never come to an end,
+        where whoever polls gives it less time than it takes. Raises as `until_open`, of what fails meanwhile."""
+        if self._attempt is None:
+            attempt = _Attempt()
+            self._channel.run_beside(partial(self._try, attempt))
+            self._attempt = attempt
+        attempt = self._attempt
+        while not attempt.ended.is_set():
+            await attempt.waker.wait()
+        if attempt.error is not None:
+            raise attempt.error
+        if self._tunnel is None and self._entered:
+            raise BrokerLost(self._channel.cluster, "this node has left the mesh")
+
+    async def _try(self, attempt: _Attempt) -> None:
+        try:
+            with attempt.scope:
+                await self._channel.until_open(self._open)
+        except Exception as error:  # Of whoever waits for it; else the next call tries again.
+            attempt.error = error
+        finally:
+            self._attempt = None
+            attempt.ended.set()
+            attempt.waker.wake()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -150,6 +188,12 @@ class Feed(AsyncBlock, ABC):
         self._channel.run_beside(run)
 
     async def _close(self) -> None:
+        if self._attempt is not None:
+            self._attempt.scope.cancel()
+            with trio.CancelScope(
+                shield=True
+            ):  # It ends at once; what it has opened by then is closed here.
+                await self._attempt.ended.wait()
         stack, self._stack = self._stack, AsyncExitStack()
         self._batches.clear()
         self._messages = iter(())
