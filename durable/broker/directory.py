@@ -18,6 +18,7 @@ from ..log.disk import Directory, read_front, replace_file
 from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.real_disk import RealDirectory
+from ..log.scarcity import SCARCE
 
 logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"
@@ -70,7 +71,7 @@ def remove_vhost(data: Directory, name: str) -> None:
 
     Raises:
         StoreFailed: it has its name still.
-        OSError: that is gone, and not all of its files are.
+        OSError: that is gone, and not all of its files are; or there are no descriptors, and nothing is.
     """
     above, digest = data.directory(FOLDER), directory_name(name)
     folder = above.directory(digest)
@@ -79,6 +80,8 @@ def remove_vhost(data: Directory, name: str) -> None:
         if NAME_FILE in names:
             folder.rename(NAME_FILE, GOING_FILE)
     except OSError as error:
+        if error.errno in SCARCE:
+            raise
         raise StoreFailed(f"vhost {name!r} is not deleted: {error}") from error
     if NAME_FILE in names:
         folder.sync_directory()

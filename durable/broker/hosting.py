@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ from ..log.disk import NO_SPACE
 from ..log.encryption import Encryption
 from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes
+from ..log.scarcity import Scarcity
 from .capture import Capture
 from .clock import SteadyClock
 from .collecting import Collector
@@ -90,6 +92,7 @@ class Hosting:
     ) -> None:
         self._data, self._config, self._encryption = data, config, encryption
         self.collector = collector
+        self._scarcity = Scarcity(f"who makes and removes vhosts in {data}", config.log.retry_s)
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
         self._home: Log
@@ -299,13 +302,19 @@ class Hosting:
         except StoreFailed as error:
             logger.error("%s; the next start has it", error)
             return error
-        except OSError as error:  # Its name went first: to brokers it is gone all the same.
-            logger.warning("vhost %s is deleted, but some of its files are left: %s", name, error)
+        except OSError as error:
+            logger.warning(
+                "not all files of vhost %s are removed; with its name among them it is back at the next start: %s",
+                name, error,
+            )  # fmt: skip
         return None
 
     async def _at_home(self, call: Callable[..., T], *arguments: Any) -> T:
-        """In a thread; the directory stays locked until it is back. One after the other, where one was left."""
-        return await self._home.in_thread(call, *arguments, kind="vhosts")
+        """In a thread; the directory stays locked until it is back. One after the other, where one was left. What finds
+        no descriptor is done again: of what is deleted the name would be left, and with it all."""
+        return await self._scarcity.outlast(
+            partial(self._home.in_thread, call, *arguments, kind="vhosts")
+        )
 
     async def _capture(self, hosted: Hosted) -> None:
         await self._joined.wait()

@@ -190,9 +190,8 @@ class Feed(AsyncBlock, ABC):
     async def _close(self) -> None:
         if self._attempt is not None:
             self._attempt.scope.cancel()
-            with trio.CancelScope(
-                shield=True
-            ):  # It ends at once; what it has opened by then is closed here.
+            # It ends at once; what it has opened by then is closed here.
+            with trio.CancelScope(shield=True):
                 await self._attempt.ended.wait()
         stack, self._stack = self._stack, AsyncExitStack()
         self._batches.clear()

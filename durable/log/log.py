@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import trio
 
 from mesh.nursery import running
+from mesh.protocol.timers import PARTS
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull, StoreKeyMissing
@@ -34,7 +35,7 @@ from .compaction import AGAIN, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
-from .hanging import PARTS, report_hanging
+from .hanging import report_hanging
 from .making import make_ahead
 from .opening import Opening
 from .record import Draft, Record

@@ -76,9 +76,8 @@ class Store:
                     found[number] = self._disk.open(name)
                 except FileNotFoundError:
                     pass
-                except (
-                    IsADirectoryError
-                ):  # Of others. Small ones have other numbers; the carrier has this name.
+                except IsADirectoryError:
+                    # Of others. A spare can have another number, the carrier has this one.
                     if number == CARRIER:
                         set_aside(self._disk, name, f"damaged.{name}")
         carrier = found.get(CARRIER)

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import trio
 
 import durable
+import durable.broker.hosting
 import mesh
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import GOING_FILE, make_vhost, vhost_path
@@ -29,7 +31,7 @@ from durable.errors import (
 from durable.log.disk import Directory
 from durable.log.real_disk import RealDirectory, RealFile
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
-from tests.brokers import client, drain, node_of, numbered, serving
+from tests.brokers import SMALL, client, drain, node_of, numbered, serving
 from tests.nodes import node
 from tests.waiting import PATIENCE_S, until
 
@@ -338,3 +340,28 @@ async def test_a_vhost_on_a_disk_that_fails_is_not_told_as_one_without_space(
         monkeypatch.setattr("durable.broker.hosting.make_vhost", fail)
         with pytest.raises(StoreFailed, match="'billing' cannot be made"):
             await home.create_vhost("billing")
+
+
+@pytest.mark.parametrize("call", ["make_vhost", "remove_vhost"])
+async def test_vhosts_are_made_and_removed_when_there_are_descriptors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Found: one that was deleted then was there again, with its messages, when it was made again or at the next start."""
+    refusals, done = 2, getattr(durable.broker.hosting, call)
+
+    def scarce(*args: Any) -> Any:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return done(*args)
+
+    config = replace(SMALL, log=replace(SMALL.log, retry_s=0.05))
+    async with serving(tmp_path, config=config) as broker, client(broker) as home:
+        there = [*(tmp_path / "vhosts").iterdir()]
+        monkeypatch.setattr(durable.broker.hosting, call, scarce)
+        await home.create_vhost("billing")
+        assert await home.vhosts() == ["/", "billing"]
+        assert await home.delete_vhost("billing") is True
+        assert [*(tmp_path / "vhosts").iterdir()] == there
+        assert not refusals
