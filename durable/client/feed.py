@@ -16,7 +16,6 @@ import trio
 from mesh.entering import AsyncBlock
 from mesh.errors import MeshError, NodeClosed
 from mesh.tunnel import Tunnel
-from mesh.waker import Waker
 
 from ..errors import BrokerLost, DurableError
 from .channel import Channel
@@ -29,7 +28,7 @@ class _Attempt:
     """To open the next tunnel, in a task of its own."""
 
     def __init__(self) -> None:
-        self.scope, self.waker, self.ended = trio.CancelScope(), Waker(), trio.Event()
+        self.scope, self.ended = trio.CancelScope(), trio.Event()
         self.error: Exception | None = None
 
 
@@ -128,8 +127,7 @@ class Feed(AsyncBlock, ABC):
             self._channel.run_beside(partial(self._try, attempt))
             self._attempt = attempt
         attempt = self._attempt
-        while not attempt.ended.is_set():
-            await attempt.waker.wait()
+        await attempt.ended.wait()
         if attempt.error is not None:
             raise attempt.error
         if self._tunnel is None and self._entered:
@@ -144,7 +142,6 @@ class Feed(AsyncBlock, ABC):
         finally:
             self._attempt = None
             attempt.ended.set()
-            attempt.waker.wake()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
