@@ -25,6 +25,7 @@ from durable.log.real_disk import RealDirectory
 from durable.log.record import Record
 from durable.vhost.checkpointing import Taking
 from tests.brokers import (
+    PROMPT,
     QUIET,
     SMALL,
     at,
@@ -320,6 +321,21 @@ async def test_so_many_records_are_enough_for_a_checkpoint_and_a_start_begins_at
             await shop.publish("", "jobs", b"%d" % number)
         await until(lambda: checkpoint.read_bytes() != before)  # What it had to read counts.
         assert [int(one) for one in await drain(shop, "jobs")] == list(range(2400))
+
+
+async def test_segments_that_a_start_has_read_count_for_the_next_checkpoint(tmp_path: Path) -> None:
+    """Found: only those did that were begun since. So a broker that was killed again and again, each time before it
+    began another, read more at each start, and freed nothing."""
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    async with serving(live, config=QUIET) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", [bytes(100_000)] * 30)
+        shutil.copytree(live, killed)
+    checkpoint = vhost_path(killed, "/") / "log" / "checkpoint"
+    assert not checkpoint.exists()
+    async with serving(killed, config=PROMPT) as broker:
+        assert broker.hosted("/").log.report.segments > 2
+        await until(checkpoint.exists)
 
 
 async def test_checkpoints_for_records_write_no_more_than_the_log_does(
