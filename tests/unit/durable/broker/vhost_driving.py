@@ -54,11 +54,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
-def serve(task: Callable[[], Awaitable[None]]) -> None:
-    """One of the broker's tasks, for one of its rounds: the virtual clock goes on when it waits."""
+def serve(task: Callable[[], Awaitable[None]], *, rounds: int = 1) -> None:
+    """One of the broker's tasks, for so many of its rounds: the virtual clock goes on when it waits."""
 
     async def round_() -> None:
-        with trio.move_on_after(IDLE_S * 1.5):
+        with trio.move_on_after(IDLE_S * (rounds + 0.5)):
             await task()
 
     trio.run(round_, clock=MockClock(autojump_threshold=0))

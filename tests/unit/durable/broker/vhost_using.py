@@ -258,7 +258,7 @@ class Using(Declaring):
 
     def keep_up(self) -> None:
         """Messages and queues expire, and streams have no more than they may."""
-        serve(partial(keep_up, self.hosted, IDLE_S))
+        serve(partial(keep_up, self.hosted, IDLE_S), rounds=2)  # Queues go at the second look.
         for name in self.registry.queues:
             queue = self.model.queues[name]
             queue.expire(self.model.now_us)
