@@ -51,6 +51,7 @@ def make_service(cluster: str) -> mesh.Service:
 
     @service.tunnel
     async def digest(tunnel: mesh.Tunnel) -> None:
+        received["tunnels"] += 1
         total = hashlib.sha256()
         async for part in tunnel:
             total.update(part)
