@@ -13,7 +13,7 @@ import pytest
 from mesh.protocol.lane import Lane
 
 from .story import Story
-from .wire import OPEN
+from .wire import CONNECTING, HANDSHAKE_S, OPEN
 from .world import World
 
 
@@ -62,6 +62,30 @@ def test_an_introduction_that_has_just_been_hung_up_is_no_connection_too_many() 
     while all(all(one.known) for one in world.network.connections if one.state == OPEN):
         world.network.run(1e-4)
     world.check_quiet()
+
+
+def test_a_dial_that_ends_while_its_node_is_frozen_has_ended_once_it_runs_again() -> None:
+    """Found: nobody told it, so it waited for all of its patience, and of 300 stories one did not converge in time."""
+    world = World(3)
+    node, other = world.start_all(2)
+    network = world.network
+    network.cut_path(node.host, other.host)
+    for connection in list(network.connections):
+        network.reset(connection)
+
+    def patient() -> set[int]:
+        """Dials that it waits for longer than the wire does."""
+        calls = node.core.peering.dialler._calls
+        begun = (one.dial.conn for one in network.connections if one.state == CONNECTING)
+        return {conn for conn in begun if conn in calls and calls[conn].failures}
+
+    network.run_until(lambda: bool(patient()), 10.0, "it has dialled in vain before")
+    begun = patient()
+    node.freeze()
+    network.run(1.5 * HANDSHAKE_S)
+    assert not patient(), "they have ended"
+    node.resume()
+    assert begun.isdisjoint(node.core.peering.dialler._calls)
 
 
 def test_what_publishers_had_waiting_is_read_before_the_last_messages_are_published() -> None:

@@ -27,6 +27,8 @@ class SimTransport:
         self.backlog: list[Connection] = []
         """Accepted by the kernel while the loop did not run."""
         self._kernel: list[tuple[Connection, int, bytes | None]] = []
+        self._ended: list[tuple[Connection, int, bool]] = []
+        """While it was frozen: libzmq notices when it runs again."""
         self._by_conn: dict[Conn, Connection] = {}
         self._by_endpoint: dict[tuple[int, str], Connection] = {}
         self._ignored: set[Conn] = set()
@@ -83,6 +85,9 @@ class SimTransport:
         kernel, self._kernel = self._kernel, []
         for connection, side, item in kernel:
             self.kernel(connection, side, item)
+        ended, self._ended = self._ended, []
+        for connection, side, denied in ended:
+            self.ended(connection, side, denied=denied)
 
     def answer_backlog(self) -> None:
         """The loop answers whom only the kernel had accepted."""
@@ -121,7 +126,10 @@ class SimTransport:
     def ended(self, connection: Connection, side: int, *, denied: bool = False) -> None:
         """libzmq noticed the end of a connection."""
         node = self._node
-        if not node.io_runs:
+        if node.dead:
+            return
+        if node.frozen:
+            self._ended.append((connection, side, denied))
             return
         if side == DIALLER:
             conn = connection.dial.conn
