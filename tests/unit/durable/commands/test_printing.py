@@ -11,14 +11,19 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.client.delivery import Delivery
 from durable.client.feed import Feed
 from durable.commands.printing import _until_enough
+from mesh.patience import PARTS
+from tests.driving import Ticking, driving
 
 IDLE_S = 1.0
 
 
 class Given:
-    """A feed of what a test gives."""
+    """A feed of what a test gives, of a node with nothing but its clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, nursery: trio.Nursery) -> None:
+        driver = driving(Ticking())
+        self.within = driver.within
+        nursery.start_soon(driver._keep_time)
         self._send, self._receive = trio.open_memory_channel[str](1)
 
     async def give(self, readable: trio.Event, message: str) -> None:
@@ -36,14 +41,16 @@ async def test_a_message_that_is_there_when_a_late_loop_looks_has_come(
     mock_clock: MockClock,
 ) -> None:
     """Found: `--idle` ended without it where the loop was late for as long."""
-    given, printed = Given(), dict[object, None]()
-
-    async def show() -> None:
-        args = Namespace(count=None, idle=IDLE_S)
-        async for message in _until_enough(cast("Feed", given), args):
-            printed[message] = None
-
+    printed = dict[object, None]()
     async with trio.open_nursery() as nursery:
+        given = Given(nursery)
+
+        async def show() -> None:
+            args = Namespace(count=None, idle=IDLE_S)
+            async for message in _until_enough(cast("Feed", given), args):
+                printed[message] = None
+            nursery.cancel_scope.cancel()
+
         nursery.start_soon(show)
         for message in "abc":
             readable = trio.Event()
@@ -53,4 +60,7 @@ async def test_a_message_that_is_there_when_a_late_loop_looks_has_come(
             readable.set()
             await wait_all_tasks_blocked()
         assert list(printed) == ["a", "b", "c"]
-        mock_clock.jump(2 * IDLE_S)
+        for _ in range(PARTS):
+            mock_clock.jump(IDLE_S / PARTS)
+            await wait_all_tasks_blocked()
+    assert nursery.cancel_scope.cancelled_caught, "it ends, and nothing else has"
