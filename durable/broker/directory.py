@@ -14,11 +14,10 @@ from pathlib import Path
 from ..definition_checks import NAME_BYTES_MAX
 from ..errors import ForeignStore, StoreFailed
 from ..log.checkpoint import directory_name
-from ..log.disk import Directory, read_front, replace_file
+from ..log.disk import SCARCE, Directory, read_front, replace_file
 from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.real_disk import RealDirectory
-from ..log.scarcity import SCARCE
 
 logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"

@@ -16,6 +16,8 @@ from typing import Protocol
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of writing that go away when somebody frees space."""
+SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What files are opened and read with has been used up, as by connections."""
 
 ZEROS_BYTES = 1 << 20
 """Written at a time."""

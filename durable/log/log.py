@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import trio
 
 from mesh.nursery import running
-from mesh.protocol.timers import PARTS
+from mesh.patience import PARTS
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull, StoreKeyMissing

@@ -9,7 +9,7 @@ from typing import Any
 from mesh.waker import Waker
 
 from ..errors import StoreFull
-from .scarcity import SCARCE
+from .disk import SCARCE
 from .spares import NEW, Spare
 from .store import Store
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import trio
 
+from .disk import SCARCE
+
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
 
-SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What files are opened and read with has been used up, as by connections."""
 SCARCE_S_MAX = 60.0
 """After so long nobody is going to give any back, and only a restart does."""
 

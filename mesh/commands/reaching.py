@@ -12,7 +12,7 @@ from discovery.errors import BadEndpoint
 
 from ..node import Node
 from ..nursery import open_nursery
-from ..protocol.timers import PARTS
+from ..patience import PARTS
 from .terminal import words
 
 ANSWER_S_MAX = 2.0

@@ -7,12 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from math import inf
 
-PARTS = 8
-
-
-def next_due(due_s: float, part_s: float, now_s: float) -> float:
-    """The end of the part of a time behind one that ended at `due_s`: of a loop that was blocked it begins now."""
-    return (now_s if now_s - due_s >= part_s else due_s) + part_s
+from ..patience import PARTS, next_due
 
 
 class Timer:
@@ -52,10 +47,7 @@ class Timers:
         return timer
 
     def patiently(self, now_s: float, seconds: float, callback: Callable[[float], None]) -> Timer:
-        """A deadline in so many seconds, for what takes several turns: frames come, then links, then answers.
-
-        The time passes in parts, of which a loop that is blocked spends one, however long that takes.
-        """
+        """A deadline in so many seconds, of which a loop that is blocked spends an eighth: see `patience`."""
         part_s, left = seconds / PARTS, PARTS
         due_s = now_s + part_s
 

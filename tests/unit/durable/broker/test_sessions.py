@@ -14,7 +14,7 @@ from durable.errors import DurableError, UnknownVhost
 from durable.protocol.calls import CONTROL, encode_hello
 from durable.protocol.failures import put_together
 from durable.protocol.parts import decode_ended
-from mesh.protocol.timers import PARTS
+from mesh.patience import PARTS
 from tests.driving import Ticking, driving
 
 

@@ -18,7 +18,7 @@ from durable.client.records import Records
 from durable.client.sending import Handed
 from durable.errors import Unconfirmed
 from durable.protocol.parts import ACK, SETTLED, encode_confirm, encode_number
-from mesh.protocol.timers import PARTS
+from mesh.patience import PARTS
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell
 from tests.driving import Ticking, driving

@@ -128,7 +128,7 @@ async def test_a_log_that_is_closed_as_its_process_is_stopped_is_not_left_open(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(life)
-        await wait_all_tasks_blocked(0.01)
+        await wait_all_tasks_blocked()
         mock_clock.jump(2 * SMALL.commit_s_max)
         await wait_all_tasks_blocked()
         goes_on.set()

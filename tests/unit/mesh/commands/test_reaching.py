@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mesh.commands.reaching import ANSWER_S_MAX, look_around, tell_why_nobody, unreachable
 from mesh.node import Node
-from mesh.protocol.timers import PARTS
+from mesh.patience import PARTS
 from tests.driving import Ticking, driving
 
 SECONDS = 8.0

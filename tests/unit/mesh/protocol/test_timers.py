@@ -4,7 +4,8 @@ from math import inf
 
 import pytest
 
-from mesh.protocol.timers import PARTS, Timers
+from mesh.patience import PARTS
+from mesh.protocol.timers import Timers
 
 SECONDS = 8.0
 PART_S = SECONDS / PARTS
