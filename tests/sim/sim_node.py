@@ -233,6 +233,9 @@ class SimNode:
     def check_thread(self) -> None:
         """There is one."""
 
+    def end_if_forked(self) -> None:
+        """It never is."""
+
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         return self.core.timers.at(self.now_s + seconds, lambda _now_s: call())
 

@@ -34,7 +34,7 @@ from tests.vhosts import PUBLISHER, anybody, batch_at, flushed, make_batch
 from tests.waiting import virtual_sleep
 
 SEEDS = 1
-ROUNDS = 12
+ROUNDS = 14
 PARTS = 8
 """The cuts are shared out to so many tests."""
 
