@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -64,23 +65,30 @@ async def test_a_commit_that_ends_while_the_loop_is_late_is_no_disk_that_hangs(
     assert not caplog.text
 
 
-async def test_a_process_that_was_stopped_for_longer_than_a_commit_may_take_is_no_disk_that_hangs(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Found: its own thread, which had been stopped, too, was to write what the disk was said to hang with."""
-    caplog.set_level(logging.ERROR)
+@asynccontextmanager
+async def a_commit_under_way() -> AsyncGenerator[None]:
+    """It ends when the block is left."""
     gate = Gate()
     async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
         await wait_all_tasks_blocked()
         gate.open = trio.Event()
         (position,) = log.append_nowait([publish(1)])
         await wait_all_tasks_blocked()
+        yield
+        gate.open.set()
+        await log.durable(position)
+
+
+async def test_a_process_that_was_stopped_for_longer_than_a_commit_may_take_is_no_disk_that_hangs(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: its own thread, which had been stopped, too, was to write what the disk was said to hang with."""
+    caplog.set_level(logging.ERROR)
+    async with a_commit_under_way():
         mock_clock.jump(2 * SMALL.commit_s_max)
         await wait_all_tasks_blocked()
         mock_clock.jump(SMALL.commit_s_max / 2)
         await wait_all_tasks_blocked()
-        gate.open.set()
-        await log.durable(position)
     assert not caplog.text
 
 
@@ -88,12 +96,7 @@ async def test_a_disk_that_hangs_where_the_process_was_stopped_is_told(
     mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    gate = Gate()
-    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
-        await wait_all_tasks_blocked()
-        gate.open = trio.Event()
-        (position,) = log.append_nowait([publish(1)])
-        await wait_all_tasks_blocked()
+    async with a_commit_under_way():
         mock_clock.jump(2 * SMALL.commit_s_max)
         told = []
         for _ in range(7):
@@ -102,8 +105,6 @@ async def test_a_disk_that_hangs_where_the_process_was_stopped_is_told(
             mock_clock.jump(SMALL.commit_s_max / 8)
         await wait_all_tasks_blocked()
         told.append(caplog.text)
-        gate.open.set()
-        await log.durable(position)
     assert [text.count("the disk hangs") for text in told] == 7 * [0] + [1]
 
 
