@@ -1,4 +1,4 @@
-"""A nursery that is nobody else's business."""
+"""A nursery that is nobody else's business, and what is made of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
+
+from .patience import PARTS
 
 
 @asynccontextmanager
@@ -49,3 +51,20 @@ async def running(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[Non
             yield
         finally:
             scope.cancel()
+
+
+async def run_within(seconds: float, task: Callable[[], Awaitable[object]]) -> None:
+    """Run a task for so long at most.
+
+    The time passes in parts, as `Driver.within`'s does, for who has no node with timers.
+    """
+    async with open_nursery() as nursery:
+
+        async def run() -> None:
+            await task()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(run)
+        for _ in range(PARTS):
+            await trio.sleep(seconds / PARTS)
+        nursery.cancel_scope.cancel()

@@ -109,10 +109,10 @@ class Checkpointer:
         self._known = known
         log = hosted.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
-        self._segments = log.statistics().segments
-        self._behind = log.report.bytes_read >= config.log.segment_bytes
-        """Whether a segment has been begun since the last one, in an earlier life: who is killed before each could begin
-        another would read more each time, and free nothing."""
+        behind = log.report.bytes_read >= config.log.segment_bytes
+        self._segments = -1 if behind else log.statistics().segments
+        """How many there were at the last one. Unlike any, if one has been begun since, in an earlier life: who is killed
+        before each could begin another would read more each time, and free nothing."""
         self._settled = self._committed = 0
         self._written = 0
         """Bytes of the last one, files and snapshot."""
@@ -132,8 +132,7 @@ class Checkpointer:
             return self._worth_it(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
         return (
-            self._behind
-            or statistics.segments != self._segments
+            statistics.segments != self._segments
             or settled >= self._config.checkpoint_bytes
             or self._many_records(statistics.end, statistics.committed_bytes)
         )
@@ -211,7 +210,7 @@ class Checkpointer:
 
     def _begin_again(self, start: int) -> None:
         """The next one is due when as much has happened again, whatever became of this one."""
-        statistics, self._behind = self._hosted.log.statistics(), False
+        statistics = self._hosted.log.statistics()
         self._segments, self._committed = statistics.segments, statistics.committed_bytes
         self._settled = self._hosted.vhost.settling.appended_bytes
         self._counted_from = start

@@ -52,10 +52,12 @@ def write_vhost(data: Directory, name: str) -> None:
     above = _made(data, FOLDER)
     folder = _made(above, directory_name(name))
     _made(folder, LOG_FOLDER)
-    if _name(folder) != name:
+    if _name(folder) == name:
+        folder.sync_directory()  # It may be so in the cache only, after a SIGKILL; as may those above.
+    else:
         replace_file(folder, NAME_FILE, name.encode())
-    for one in (folder, above, data):
-        one.sync_directory()  # Also what is there: it may be so in the cache only, after a SIGKILL.
+    above.sync_directory()
+    data.sync_directory()
 
 
 def _made(above: Directory, name: str) -> Directory:

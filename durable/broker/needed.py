@@ -16,9 +16,10 @@ from ..log.bodies import ORIGIN, batch_bytes, decode_moved
 from ..log.compaction import Chosen
 from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
 from ..queues.lane import Lane
+from ..queues.ranges import Span
 from ..queues.runs import Run
 from ..vhost.bodies import MEMORY
-from ..vhost.cutting import LOST_BYTES, WORTH, Span, without
+from ..vhost.cutting import LOST_BYTES, WORTH, without
 from ..vhost.store import record_bytes
 from ..vhost.vhost import Vhost
 from .hosted import Hosted

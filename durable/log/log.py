@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from mesh.nursery import running
-from mesh.patience import PARTS
+from mesh.nursery import run_within, running
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull, StoreKeyMissing
@@ -466,15 +465,14 @@ class Log:
         committer = self._committer
         self._hurried = True
         self.commit_nowait()
-        for _ in range(PARTS):
-            with trio.move_on_after(self._config.commit_s_max / PARTS):
-                while self.calls or not (
-                    committer.stopped
-                    or committer.refusing
-                    or committer.durable_end == committer.end
-                ):
-                    await self._changed.wait()
-                break
+
+        async def be_done() -> None:
+            while self.calls or not (
+                committer.stopped or committer.refusing or committer.durable_end == committer.end
+            ):
+                await self._changed.wait()
+
+        await run_within(self._config.commit_s_max, be_done)
         committer.close()
         self._tell()
 

@@ -17,6 +17,7 @@ from mesh.protocol.batch import HEADER_BYTES, LOST, Batch, encode_lost
 
 from ..log.record import Buffer
 from ..protocol.properties import decode_properties
+from ..queues.ranges import Span
 from .groups import (
     DISTANCE_END,
     ENTRY_FIELDS,
@@ -34,15 +35,12 @@ WORTH = 0.75
 ENTRY_BYTES = FIELD_BYTES * ENTRY_FIELDS[SPREAD_KIND]
 LOST_BYTES = HEADER_BYTES + ENTRY_BYTES
 
-Span = tuple[int, int]
-"""Messages of a body, counted from 0: the first, and the one after the last."""
-
 
 def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
     """A group of the same messages in which little is left of those that are settled; None: it is not worth it.
 
     Args:
-        settled: ascending, apart from each other.
+        settled: of messages counted from 0; ascending, apart from each other.
         captured: whether it was published on the mesh: then nothing in it says how long messages live.
     Raises:
         RemoteProtocolError, Malformed: the body makes no sense.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 import trio
 
@@ -11,8 +11,7 @@ from discovery.endpoint import parse_endpoint
 from discovery.errors import BadEndpoint
 
 from ..node import Node
-from ..nursery import open_nursery
-from ..patience import PARTS
+from ..nursery import run_within
 from .terminal import words
 
 ANSWER_S_MAX = 2.0
@@ -49,23 +48,8 @@ async def unreachable(endpoint: str) -> str | None:
             except OSError as error:  # Also of a family that this machine is without.
                 problem = _explain(error)
 
-    await _within(ANSWER_S_MAX, ask)
+    await run_within(ANSWER_S_MAX, ask)
     return problem
-
-
-async def _within(seconds: float, task: Callable[[], Awaitable[None]]) -> None:
-    """Run a task for so long at most. It passes in parts, of which a loop that is late spends one: there is no node whose
-    timers could do that."""
-    async with open_nursery() as nursery:
-
-        async def run() -> None:
-            await task()
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(run)
-        for _ in range(PARTS):
-            await trio.sleep(seconds / PARTS)
-        nursery.cancel_scope.cancel()
 
 
 def _explain(error: OSError) -> str:

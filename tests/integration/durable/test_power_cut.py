@@ -22,9 +22,9 @@ from durable.log.record import Buffer
 from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE, Delivery
+from durable.queues.ranges import Span
 from durable.vhost import changes, cutting
 from durable.vhost.changes import Change
-from durable.vhost.cutting import Span
 from durable.vhost.groups import part_of
 from mesh.protocol.batch import Batch
 from tests.compactions import cut_at_any_price
