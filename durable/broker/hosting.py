@@ -199,8 +199,9 @@ class Hosting:
                 await self._make(name)
 
     async def _make(self, name: str) -> None:
-        new = not await self._at_home(is_vhost, vhost_path(self._data, name))
+        new = False  # Until it is known: what may be there is not removed.
         try:
+            new = not await self._at_home(is_vhost, vhost_path(self._data, name))
             await self._at_home(make_vhost, self._data, name)
             await self._nursery.start(self._host, name)
         except (StoreError, OSError) as error:
