@@ -159,7 +159,7 @@ class RealDisk(RealDirectory, Disk):
         if self._directory is None:
             super().sync_directory()
         else:
-            os.fsync(self._directory)
+            _sync(self._directory, self._path)
 
     def free_bytes(self) -> int:
         return free_bytes(self._path)
@@ -200,6 +200,13 @@ def _open_directory(path: Path) -> int:
 def _sync_directory(path: Path) -> None:
     descriptor = _open_directory(path)
     try:
-        os.fsync(descriptor)
+        _sync(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int, path: Path) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # Of which directory, nobody would know.
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -142,6 +142,24 @@ def test_a_commit_opens_nothing_to_sync_names(
     disk.sync_directory()
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_names_that_cannot_be_synced_are_said_to_be_whose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: bool
+) -> None:
+    """Found: a broker that did not start for that said `[Errno 5] Input/output error`, and nothing else."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    disk = RealDisk(tmp_path)
+    if locked:
+        disk.lock()
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=str(tmp_path)):
+        disk.sync_directory()
+    disk.close()
+
+
 def test_where_there_is_no_descriptor_for_that_the_lock_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
