@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -168,6 +168,8 @@ async def serve(args: argparse.Namespace) -> int:
     broker = Broker(
         args.data, cluster=args.cluster, config=config, keyring=keyring, collector=collector
     )
+    hosted: list[Hosted] = []
+    failed: set[str] = set()
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.
     with collector.serving(), until_told(STATUSES) as told, told.waiting:
@@ -175,15 +177,20 @@ async def serve(args: argparse.Namespace) -> int:
             # From now on only a wait is cancelled: around the broker, it would end what drains it.
             told.waiting = trio.CancelScope()
             if told.status is None:
-                await _run(broker, args, told)
-    status = FAILED if told.status is None else told.status
+                await _run(broker, args, told, failed)
+            hosted = broker.all_hosted()
+    _tell_failed(hosted, args, failed)  # Also where it did with what was in flight.
+    kept = args.keep_going or not failed
+    status = told.status if told.status is not None and kept else FAILED
     if status != FAILED:
         words("stopped")
     _event(args, "stopped", status=status)
     return status
 
 
-async def _run(broker: Broker, args: argparse.Namespace, told: Told) -> None:
+async def _run(
+    broker: Broker, args: argparse.Namespace, told: Told, failed: set[str]
+) -> None:  # fmt: skip
     """Until it is told to end, or a store has stopped."""
     for hosted in broker.all_hosted():
         _tell_found(hosted, args)
@@ -191,7 +198,7 @@ async def _run(broker: Broker, args: argparse.Namespace, told: Told) -> None:
         words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
         _event(args, "ready", cluster=args.cluster, endpoints=list(node.endpoints), pid=os.getpid())
         with told.waiting:
-            await _until_failed(broker, args)
+            await _until_failed(broker, args, failed)
 
 
 def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
@@ -201,25 +208,27 @@ def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
     _event(args, "recovered", vhost=name, **as_json(report))
 
 
-async def _until_failed(broker: Broker, args: argparse.Namespace) -> None:
+async def _until_failed(broker: Broker, args: argparse.Namespace, failed: set[str]) -> None:
     """Return when a store has stopped, unless it is to be gone on without it; the log says why."""
-    failed: set[str] = set()
     while True:
-        for hosted in broker.all_hosted():
-            reason, name = hosted.log.failure, hosted.vhost.name
-            if reason is not None and name not in failed:
-                failed.add(name)
-                _event(args, "failed", vhost=name, reason=reason)
-                after = (
-                    "nothing more is stored or settled there"
-                    if args.keep_going
-                    else "this ends now"
-                )
-                words(f"vhost {name}: THE DISK FAILED: {reason}; {after}")
+        _tell_failed(broker.all_hosted(), args, failed)
         if failed and not args.keep_going:
             await trio.sleep(TELL_S)
             return
         await trio.sleep(LOOK_S)
+
+
+def _tell_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set[str]) -> None:
+    """Of each vhost once; `failed` are those of which it has been told, added to."""
+    for one in hosted:
+        reason, name = one.log.failure, one.vhost.name
+        if reason is not None and name not in failed:
+            failed.add(name)
+            _event(args, "failed", vhost=name, reason=reason)
+            after = (
+                "nothing more is stored or settled there" if args.keep_going else "this ends now"
+            )
+            words(f"vhost {name}: THE DISK FAILED: {reason}; {after}")
 
 
 def _event(args: argparse.Namespace, event: str, **fields: Any) -> None:

@@ -441,3 +441,14 @@ def test_a_disk_that_fails_ends_the_broker_unless_told_otherwise(
         done = shell.run("status")
         assert (done.returncode, b"THE STORE HAS STOPPED" in done.stdout) == (1, True)
         assert broker.stop() == 0
+
+
+def test_a_disk_that_fails_while_the_broker_ends_is_said_by_its_status(shell: Shell) -> None:
+    """Found: status 0, as if all that was in flight were on the disk. Here it is the snapshot that it ends with."""
+    with served(shell, "--segment-size", "1M") as broker:
+        good(shell, "declare-queue", "jobs")
+        good(shell, "publish", "jobs", "x" * 1000)
+        resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
+        assert broker.stop() == 1
+        assert broker.event("failed")["vhost"] == "/"
+        assert broker.words().count("THE DISK FAILED") == 1
