@@ -217,7 +217,8 @@ class Hosting:
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             log = self._config.log
-            return log.full(log.segment_bytes, free_bytes(self._data))
+            with suppress(OSError):  # A disk that does not say how full it is has failed.
+                return log.full(log.segment_bytes, free_bytes(self._data))
         if isinstance(error, OSError):
             return StoreFailed(f"vhost {name!r} cannot be made: {error}")
         return error

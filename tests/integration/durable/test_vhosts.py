@@ -330,16 +330,22 @@ async def test_a_vhost_on_a_full_disk_is_made_when_there_is_space(
         await home.declare_queue("jobs")
 
 
-@pytest.mark.parametrize("at", ["is_vhost", "make_vhost"])
+@pytest.mark.parametrize("at", ["is_vhost", "make_vhost", "free_bytes"])
 async def test_a_vhost_on_a_disk_that_fails_is_not_told_as_one_without_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Found: a stack trace, and its client was told of a lost broker, where the first look at it failed."""
+    """Found: a stack trace, and its client was told of a lost broker, where the first look at it failed, or the one
+    at how full the disk is."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     async with serving(tmp_path) as broker, client(broker) as home:
+        if at == "free_bytes":
+            monkeypatch.setattr("durable.broker.hosting.make_vhost", full)
         monkeypatch.setattr(f"durable.broker.hosting.{at}", fail)
         with pytest.raises(StoreFailed, match="'billing' cannot be made"):
             await home.create_vhost("billing")
