@@ -97,7 +97,7 @@ class Core:
         self._now_s = 0.0
         self._tick_due_s = self._heartbeat_due_s = self._announce_due_s = 0.0
         self._endpoints: tuple[Endpoint, ...] = ()
-        self._issued_us = 0
+        self._issued_us = self._offset_us = 0
         roster = Roster(
             identity.node, identity.host, keyring, skew_s=config.clock_skew_s,
             tombstone_s=config.tombstone_s, peers_max=config.peers_max, refusals=self.refusals,
@@ -153,6 +153,7 @@ class Core:
         keys = [keys for cluster in config.clusters for keys in self.keyring.own(cluster)]
         self.peering.announcement = announcement.sign(keys)
         self._announce_due_s = now_s + config.announce_s
+        self._offset_us = clock_us - round(now_s * 1_000_000)
         self._shell.announced(self.peering.announcement)
 
     def drain(self) -> None:
@@ -326,7 +327,9 @@ class Core:
     def _heartbeat(self, now_s: float) -> None:
         self._tell_loads()
         self.peering.tick(now_s)
-        if now_s >= self._announce_due_s and not self.closing:
+        set_us = abs(self._wall_us() - round(now_s * 1_000_000) - self._offset_us)
+        was_set = set_us > self.config.clock_skew_s * 1_000_000  # Or nobody new would believe it.
+        if (was_set or now_s >= self._announce_due_s) and not self.closing:
             self._sign(now_s)
             body = encode_announcements([self.peering.announcement])
             for link in self.peering.links.values():

@@ -142,6 +142,21 @@ def test_who_says_goodbye_on_its_own_link_has_left_whatever_its_clock_says(issue
     assert not core.roster.peers
 
 
+@pytest.mark.parametrize("set_s", [-3600, -299, 0, 299, 3600])
+def test_whose_clock_is_set_far_announces_itself_at_once(set_s: int) -> None:
+    """Found: up to `announce_s` long nobody new, by the same clock, believed that it was there."""
+    clock = [WALL_US]
+    core = make_core(Shell(), lambda: clock[0])
+    said = core.peering.announcement
+    for now_s, set_by_s in ((10.0, 0), (12.0, set_s), (14.0, set_s)):
+        clock[0] = WALL_US + round((now_s + set_by_s) * 1e6)
+        core.tick(now_s)
+        was, said = said, core.peering.announcement
+        at_once = abs(set_s) > core.config.clock_skew_s and now_s == 12.0
+        assert (said != was) == at_once
+        read_announcement(said, core.keyring, now_us=clock[0])
+
+
 def test_what_a_node_says_is_newer_than_before_though_its_clock_was_set_back() -> None:
     """By more than clocks may be apart only its goodbye is: newcomers would not believe the others."""
     clock, said = [WALL_US], list[int]()
