@@ -175,7 +175,7 @@ class Deliveries(Feed):
 
     async def _until_released(self, tunnel: Tunnel) -> None:
         """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
-        with suppress(MeshError), trio.move_on_after(self._channel.timeout_s):
+        with suppress(MeshError), self._channel.within(self._channel.timeout_s):
             await tunnel.send_eof()
             async for _ in tunnel:
                 pass  # It was on its way, and goes to somebody else.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from math import inf
 from typing import cast
 
@@ -217,13 +218,13 @@ class Settled:
 
 
 async def beside_an_answer(
-    clock: MockClock, wait: Callable[[], Awaitable[None]], tunnel: Settled, number: int
+    clock: MockClock, wait: Callable[[], Awaitable[None]], answer: Callable[[], object]
 ) -> None:
     """`wait`, whose time is over when the answer has come, in a turn of a loop that was late."""
 
     async def read(readable: trio.Event) -> None:
         await readable.wait()
-        tunnel.says(number)
+        answer()
 
     async with trio.open_nursery() as nursery:
         readable = trio.Event()
@@ -244,7 +245,7 @@ async def test_what_is_settled_when_a_late_loop_looks_is_so_in_time(mock_clock: 
         nursery.start_soon(session.run)
         for number in range(LATE):
             session.settle(ACK, number, number + 1)
-            await beside_an_answer(mock_clock, deliveries.synced, tunnel, number + 1)
+            await beside_an_answer(mock_clock, deliveries.synced, partial(tunnel.says, number + 1))
             assert not session.unsettled
         nursery.cancel_scope.cancel()
 
@@ -259,7 +260,7 @@ async def test_a_cursor_that_is_kept_when_a_late_loop_looks_is_so_in_time(
         records._tunnel = cast("Tunnel", tunnel)
         for number in range(LATE):
             records._stored = number
-            await beside_an_answer(mock_clock, records._until_kept, tunnel, number)
+            await beside_an_answer(mock_clock, records._until_kept, partial(tunnel.says, number))
             assert records._kept == number
         nursery.cancel_scope.cancel()
 
@@ -279,4 +280,35 @@ async def test_who_waits_for_settlements_or_a_cursor_has_time_left_after_its_loo
         await answered_after_a_block(mock_clock, deliveries.synced, lambda: tunnel.says(1))
         records._stored = 1
         await answered_after_a_block(mock_clock, records._until_kept, lambda: tunnel.says(1))
+        nursery.cancel_scope.cancel()
+
+
+class Released:
+    """A tunnel that the broker ends when the test does: it has let go of the consumer."""
+
+    def __init__(self) -> None:
+        self.ended, self.heard = trio.Event(), False
+
+    async def send_eof(self) -> None: ...
+
+    def __aiter__(self) -> Released:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await self.ended.wait()
+        self.heard = True
+        raise StopAsyncIteration
+
+
+async def test_who_leaves_hears_that_a_broker_has_let_go_of_it_after_its_loop_was_blocked(
+    mock_clock: MockClock,
+) -> None:
+    """Found by reading: it went on, and what it had left unsettled was not ready again yet."""
+    async with trio.open_nursery() as nursery:
+        deliveries = Deliveries(cast("Channel", Deaf(nursery)), "jobs", {})
+        for during in (*[beside_an_answer] * LATE, answered_after_a_block):
+            tunnel = Released()
+            leave = partial(deliveries._until_released, cast("Tunnel", tunnel))
+            await during(mock_clock, leave, tunnel.ended.set)
+            assert tunnel.heard
         nursery.cancel_scope.cancel()
