@@ -16,6 +16,7 @@ import trio
 from mesh.errors import NodeClosed
 from mesh.node import Node
 from mesh.nursery import open_nursery
+from mesh.patience import PARTS
 
 from ..config import BrokerConfig
 from ..definition_checks import check_name
@@ -71,7 +72,7 @@ class _Running:
     deleted: bool = False
     """Its files go when it has ended."""
     going: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """Around that: with a deadline once the broker closes, for its disk may hang."""
+    """Around that: cancelled if the broker closes and its disk hangs."""
     ended: trio.Event = field(default_factory=trio.Event)
     kept: StoreFailed | None = None
     """Why it is there still, though it was to be deleted."""
@@ -142,8 +143,18 @@ class Hosting:
     ) -> bool | None:  # fmt: skip
         for running in self._running.values():
             running.ending.set()
-            running.going.deadline = trio.current_time() + CLOSE_S
+        self._nursery.start_soon(self._give_up_in_time)
         return await self._opening.__aexit__(kind, error, trace)
+
+    async def _give_up_in_time(self) -> None:
+        """What is being deleted when the broker closes. A loop that is late spends a part of the time at most."""
+        for _ in range(PARTS):
+            with trio.move_on_after(CLOSE_S / PARTS):
+                for running in list(self._running.values()):
+                    await running.ended.wait()
+                return
+        for running in self._running.values():
+            running.going.cancel()
 
     def joined(self, node: Node) -> None:
         """Streams can capture what is published on this node's mesh from now on."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.broker import ending, hosting
 from durable.broker.collecting import Collector
@@ -132,6 +133,39 @@ async def test_a_broker_closes_while_a_deletion_hangs_and_nobody_finds_half_of_i
     async with opened(data) as one:
         assert one.names == ["/"]
         assert not vhost_path(data, "billing").exists()
+
+
+async def test_a_broker_that_was_late_as_it_closed_ends_the_deletion_under_way(
+    tmp_path: Path, hanging: Hanging, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock,
+) -> None:  # fmt: skip
+    """Found by reading: a process that was stopped for 10 s said that the disk hangs, and left it to the next start."""
+
+    def remove(*args: Any) -> None:
+        hanging.here()
+        remove_vhost(*args)
+
+    monkeypatch.setattr(hosting, "remove_vhost", remove)
+    mock_clock.rate = 1.0
+    closes = trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def delete() -> None:
+            async with opened(tmp_path) as one:
+                await one.create("billing")
+                one.delete("billing")
+                await until(hanging.hung.is_set)
+                mock_clock.rate = 0.0
+                closes.set()
+            assert not vhost_path(tmp_path, "billing").exists()
+
+        nursery.start_soon(delete)
+        await closes.wait()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(2 * ending.CLOSE_S)
+        await wait_all_tasks_blocked()
+        hanging.let_go.set()
+    assert "not deleted yet" not in caplog.text
 
 
 async def test_files_of_a_deleted_vhost_stay_until_what_hangs_in_them_is_back(
