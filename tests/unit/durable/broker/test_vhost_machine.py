@@ -24,6 +24,7 @@ from hypothesis.stateful import initialize, rule
 from durable.definitions import QueueDefinition
 from durable.log.checkpoints import Root
 from durable.queues.lane import Lane
+from durable.queues.queue import Queue as BrokerQueue
 from durable.vhost.changes import Change
 from durable.vhost.checkpointing import Taking, decode_extra
 from durable.vhost.registry import TRANSIENT
@@ -143,7 +144,10 @@ class Crashing(Using):
     def check_start(self) -> None:
         """What is given up would not be missed, if the broker were started now."""
         self.commit_all()
-        again = self.plain.restarted(kept=self.log.end)
+        with pytest.MonkeyPatch.context() as patch:
+            # What consumers hold comes back, and may be more than is allowed: the oldest go then, not by this.
+            patch.setattr(BrokerQueue, "shorten", lambda *_: None)
+            again = self.plain.restarted(kept=self.log.end)
         lanes = {one for one in self.registry.lanes if one < TRANSIENT}
         assert lanes == again.registry.lanes.keys()
         for lane in lanes:
