@@ -42,13 +42,16 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_since_us", "_there",
-        "_tidy_at", "_times", "changes", "id", "index", "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
+        "_back", "_cursor", "_expiries", "_logged", "_marks", "_since_us", "_there",
+        "_tidy_at", "_times", "changes", "id", "index", "journal", "next", "ready", "ready_bytes", "retired",
+        "settled", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
         self.id = id
-        self._journal, self._logged = journal, logged
+        self._logged = logged
+        self.journal = journal
+        """Where it says what is to be written down or done."""
         self.index, self.settled = Index(), Settled()
         self.next = 0
         """The sequence of the next message appended; ahead of `index.end` until that is durable."""
@@ -123,9 +126,9 @@ class Lane:
         return self.index.move(first, position)
 
     def retire(self) -> None:
-        """What happens to it from now on is written down nowhere."""
+        """What its consumers still do to it is no concern of the log."""
         self.retired = True
-        self._journal = Journal()
+        self.journal = Journal()
 
     def _skip(self, start: int, end: int) -> None:
         """Nothing will ever be at [start, end)."""
@@ -146,7 +149,7 @@ class Lane:
             self.size_bytes += size
             self._make_ready(rest, size)
         if self.settled.all(run.first, end):
-            self._journal.released.append(
+            self.journal.released.append(
                 Records(range(run.position, run.position + 1), run.count, run.size_bytes)
             )
 
@@ -210,7 +213,7 @@ class Lane:
             self._times.add_one(back)
             if self._logged:
                 for start, end in back:
-                    self._journal.note_returned(self.id, start, end)
+                    self.journal.note_returned(self.id, start, end)
 
     def _unsettled(self, spans: Iterable[Span], before: int) -> list[Span]:
         """What of these is not settled, and before this sequence."""
@@ -268,7 +271,7 @@ class Lane:
             if start == first and there == first + count:
                 self.size_bytes -= size
                 self.settled.add(start, end)
-                self._journal.released.append(Records(range(position, position + 1), count, size))
+                self.journal.released.append(Records(range(position, position + 1), count, size))
             else:
                 self.size_bytes -= index.size_bytes(start, there)
                 self.settled.add(start, end)
@@ -278,7 +281,7 @@ class Lane:
         if self._times.numbers:
             self._times.cut(start, end)
         if self._logged and not known:
-            self._journal.note_settled(self.id, start, end)
+            self.journal.note_settled(self.id, start, end)
 
     def _take_from_ready(self, start: int, end: int) -> None:
         """Whatever of [start, end) is ready will be settled."""
@@ -303,7 +306,7 @@ class Lane:
         last = run.first + run.count
         end = last if settled.all(end, last) else run.first
         if start < end:
-            self._journal.released += index.records(start, end)
+            self.journal.released += index.records(start, end)
 
     def referenced(self) -> Iterator[Records | Block]:
         """Log positions of runs of which something is not settled yet."""

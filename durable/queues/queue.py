@@ -20,7 +20,7 @@ from ..definitions import REJECT_PUBLISH, QueueDefinition
 from ..errors import QueueFull
 from .consumers import Consumer, Consumers
 from .counts import Counts
-from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNREADABLE, Dead, Journal
+from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNREADABLE, Dead
 from .lane import UNLIMITED, Lane
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
@@ -48,18 +48,15 @@ _LaneSpan = tuple[Lane, int, int]
 
 class Queue:
     __slots__ = (
-        "_announced", "_announced_bytes", "_journal", "_ttl_us", "_used_us", "consumers",
+        "_announced", "_announced_bytes", "_ttl_us", "_used_us", "consumers",
         "counts", "definition", "died", "expires", "lanes", "moved_on", "name", "unacked",
     )  # fmt: skip
 
-    def __init__(
-        self, definition: QueueDefinition, lanes: Sequence[Lane], journal: Journal
-    ) -> None:
+    def __init__(self, definition: QueueDefinition, lanes: Sequence[Lane]) -> None:
         self.definition, self.name = definition, definition.name
         assert len(lanes) == definition.max_priority + 1, "a lane for each priority"
         self.lanes = tuple(lanes)
         """`lanes[p]` holds priority p."""
-        self._journal = journal
         self.consumers = Consumers(single_active=definition.single_active_consumer)
         self.counts = Counts()
         self.unacked = 0
@@ -270,7 +267,7 @@ class Queue:
             lane.settle(start, end)
         else:
             self.died += end - start
-            self._journal.note_dead(self.name, lane.id, start, end, reason)
+            lane.journal.note_dead(self.name, lane.id, start, end, reason)
 
     def buried(self, dead: Dead) -> None:
         """Their dead-lettered copy is in the same append as this settlement."""
@@ -296,12 +293,6 @@ class Queue:
             for start, end in lane.ready_ranges():
                 count += lane.settle(start, end)
         return count
-
-    def retire(self) -> None:
-        """It is deleted: what its consumers still do to it is no concern of the log."""
-        self._journal = Journal()
-        for lane in self.lanes:
-            lane.retire()
 
     # Whether anybody uses it.
 

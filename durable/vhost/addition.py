@@ -77,19 +77,17 @@ class Addition:
             self.routes.queues[definition.name] = None
 
     def _queue(self, definition: QueueDefinition, ids: list[int]) -> None:
-        registry, transient = self._registry, definition.transient
-        journal = registry.held_journal if transient else registry.journal
-        lanes = [Lane(one, journal, logged=not transient) for one in ids]
-        queue = self.queues[definition.name] = Queue(definition, lanes, journal)
+        lanes = [self._registry.make_lane(one) for one in ids]
+        queue = self.queues[definition.name] = Queue(definition, lanes)
         self.lanes.update(zip(ids, lanes, strict=True))
         self.owners.update(dict.fromkeys(ids, queue))
         if definition.expires_s is not None:
             self._expiring.append(queue)
-        if not transient:
+        if not definition.transient:
             self._write([changes.QUEUE, ids, to_plain(definition)])
 
     def _stream(self, definition: StreamDefinition, lane_id: int) -> None:
-        lane = self.lanes[lane_id] = Lane(lane_id, self._registry.journal, logged=True)
+        lane = self.lanes[lane_id] = self._registry.make_lane(lane_id)
         self.streams[definition.name] = self.owners[lane_id] = Stream(definition, lane)
         self.patterns.update(definition.patterns)
         self._write([changes.STREAM, lane_id, to_plain(definition)])

@@ -143,13 +143,15 @@ class Registry:
         """Made when it is not there: its records may come before its declaration."""
         lane = self.lanes.get(lane_id)
         if lane is None:
-            logged = lane_id < TRANSIENT
-            journal = self.journal if logged else self.held_journal
-            lane = Lane(lane_id, journal, logged=logged)
-            self.lanes[lane_id] = lane
-            if logged:
+            lane = self.lanes[lane_id] = self.make_lane(lane_id)
+            if lane_id < TRANSIENT:
                 self.next_lane = max(self.next_lane, lane_id + 1)
         return lane
+
+    def make_lane(self, lane_id: int) -> Lane:
+        """One that is not here yet."""
+        logged = lane_id < TRANSIENT
+        return Lane(lane_id, self.journal if logged else self.held_journal, logged=logged)
 
     def declared(self) -> Iterator[Change]:
         """The changes that make what is declared, as far as the log has it."""
@@ -269,9 +271,7 @@ class Registry:
         if there is not None and [lane.id for lane in there.lanes] == lane_ids:
             return
         self._make_way(definition.name)
-        lanes = [self.lane(lane_id) for lane_id in lane_ids]
-        journal = self.held_journal if definition.transient else self.journal
-        queue = Queue(definition, lanes, journal)
+        queue = Queue(definition, [self.lane(lane_id) for lane_id in lane_ids])
         self.queues[definition.name] = queue
         self.owners.update(dict.fromkeys(lane_ids, queue))
         self.router.add_queue(definition.name)
@@ -284,7 +284,6 @@ class Registry:
         self.router.remove_queue(name)
         for lane in queue.lanes:
             self._forget(lane)
-        queue.retire()
 
     def _make_way(self, name: str) -> None:
         """Recovery: a record that said what had been of this name was gone has been freed."""
@@ -309,7 +308,6 @@ class Registry:
         if stream is not None:
             self.router.remove_queue(name)
             self._forget(stream.lane)
-            stream.lane.retire()
             for pattern in stream.definition.patterns:
                 self.captures.remove(read_pattern(pattern), stream)
                 self.patterns[pattern] -= 1
@@ -318,9 +316,9 @@ class Registry:
 
     def _forget(self, lane: Lane) -> None:
         """Its messages are gone with it, and nothing in the log needs to say so again."""
-        journal = self.journal if lane.id < TRANSIENT else self.held_journal
-        journal.forget(lane.id)
-        journal.released += lane.referenced()
+        lane.journal.forget(lane.id)
+        lane.journal.released += lane.referenced()
+        lane.retire()
         self.gaps.pop(lane.id, None)
         del self.lanes[lane.id], self.owners[lane.id]
 

@@ -35,7 +35,7 @@ class Held:
         definition = QueueDefinition(name="orders", max_priority=1, **options)
         self.journal = Journal()
         lanes = [Lane(at, self.journal, logged=True) for at in range(2)]
-        self.queue = Queue(definition, lanes, self.journal)
+        self.queue = Queue(definition, lanes)
         self.consumers = [Consumer(one, prefetch=0, prefetch_bytes=0) for one in "ab"]
         for one in self.consumers:
             self.queue.subscribe(one)

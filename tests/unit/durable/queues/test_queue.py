@@ -22,7 +22,7 @@ class Story:
         definition = QueueDefinition(name="orders", **options)
         self.journal = Journal()
         lanes = [Lane(at, self.journal, logged=True) for at in range(definition.max_priority + 1)]
-        self.queue = Queue(definition, lanes, self.journal)
+        self.queue = Queue(definition, lanes)
         self.position = self.now_us = 0
 
     def publish(self, count: int, *, priority: int = 0, expires_us: int = 0) -> None:
@@ -223,7 +223,7 @@ def test_ten_thousand_idle_queues_take_less_than_thirty_megabytes() -> None:
     journal = Journal()
     definitions = [QueueDefinition(name=f"orders-{at}") for at in range(1000)]
     tracemalloc.start()
-    queues = [Queue(one, [Lane(at, journal, logged=True)], journal) for at, one in enumerate(definitions)]  # fmt: skip
+    queues = [Queue(one, [Lane(at, journal, logged=True)]) for at, one in enumerate(definitions)]
     size_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(queues) == 1000

@@ -69,7 +69,7 @@ class QueueMachine(RuleBasedStateMachine):
             Lane(LANE_ID + at, self.journal, logged=True)
             for at in range(definition.max_priority + 1)
         ]
-        self.queue = queue = Queue(definition, lanes, self.journal)
+        self.queue = queue = Queue(definition, lanes)
         self.model.dropped.clear()
         start, saved = self.checkpoint
         for lane, (enqueued, settled) in zip(lanes, saved, strict=False):
@@ -306,7 +306,8 @@ class QueueMachine(RuleBasedStateMachine):
     def delete(self, outcome: str) -> None:
         """While consumers hold some of it; and declare another one of that name, which knows of nothing."""
         self.flush()
-        self.queue.retire()
+        for lane in self.queue.lanes:
+            lane.retire()
         for consumer in self.consumers:
             self.queue.settle(consumer, 0, consumer.next_tag, outcome)
             self.queue.unsubscribe(consumer, self.now_us)
