@@ -16,7 +16,6 @@ from mesh.waker import Waker
 from ..errors import ConsumerCancelled, Malformed, QueueInUse, StoreFailed
 from ..protocol import parts
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.failures import take_apart
 from ..protocol.parts import (
     HURRY,
     LEAVING,
@@ -169,7 +168,7 @@ class _Session:
                     await self._send(part)
                 continue
             if self._cancelled is not None:
-                await self._tunnel.send(encode_ended(*take_apart(self._cancelled)))
+                await self._tunnel.send(encode_ended(self._cancelled))
                 await self._tunnel.send_eof()
                 return
             await self._waker.wait()

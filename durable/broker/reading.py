@@ -15,7 +15,6 @@ from mesh.waker import Waker
 from ..definition_checks import check_reference
 from ..errors import ConsumerCancelled, Malformed, StoreFull, TooManyCursors
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.failures import take_apart
 from ..protocol.parts import (
     CURSOR,
     SETTLED,
@@ -199,7 +198,7 @@ async def _send(
     while True:
         if registry.streams.get(stream.name) is not stream:
             gone = ConsumerCancelled(stream.name, "the stream was deleted")
-            await tunnel.send(encode_ended(*take_apart(gone)))
+            await tunnel.send(encode_ended(gone))
             await tunnel.send_eof()
             return
         offset = max(offset, stream.start)

@@ -21,7 +21,6 @@ from ..protocol.calls import (
     decode_hello,
     encode_answer,
 )
-from ..protocol.failures import take_apart
 from ..protocol.parts import encode_ended
 from ..tunnels import one_of
 from .calling import Calling
@@ -108,7 +107,7 @@ class Sessions:
             level = logging.WARNING
         logger.log(level, "a session of cluster %s ends: %s", cluster, error)
         with suppress(TunnelBroken, TooLarge):
-            await tunnel.send(encode_ended(*take_apart(error)))
+            await tunnel.send(encode_ended(error))
 
     async def _serve_connection(self, tunnel: Tunnel, hosted: Hosted) -> None:
         """Its calls, and the session id that its other tunnels name."""

@@ -264,7 +264,7 @@ class Channel:
     def _heard(self, pieces: Pieces, part: bytes) -> bool:
         """An answer or a piece of one, or why there will be none."""
         if part[:1] == ENDED:
-            raise put_together(*decode_ended(part))
+            raise decode_ended(part)
         whole = pieces.whole(part)
         if whole is None:
             return True
@@ -282,7 +282,7 @@ class Channel:
         except StopAsyncIteration:
             raise BrokerLost(self.cluster, "it ended the tunnel at once") from None
         if part[:1] == ENDED:
-            raise put_together(*decode_ended(part))
+            raise decode_ended(part)
         answer = decode_answer(part)
         if answer.error:
             raise put_together(answer.error, answer.details)

@@ -20,7 +20,6 @@ from mesh.waker import Waker
 
 from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
 from ..protocol.calls import CONSUME
-from ..protocol.failures import put_together
 from ..protocol.parts import (
     DELIVER,
     ENDED,
@@ -241,7 +240,7 @@ class Deliveries(Feed):
             session.durable(decode_number(part))
         elif kind == ENDED:
             session.end()
-            raise put_together(*decode_ended(part))
+            raise decode_ended(part)
         else:
             raise Malformed(f"a part of kind {kind!r}")
 

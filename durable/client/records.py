@@ -16,7 +16,6 @@ from mesh.waker import Waker
 
 from ..errors import BrokerLost, ConsumerCancelled, Malformed
 from ..protocol.calls import READ, greeted
-from ..protocol.failures import put_together
 from ..protocol.parts import (
     CURSOR,
     DELIVER,
@@ -135,7 +134,7 @@ class Records(Feed):
         elif part[:1] == GAP:
             self._gaps.append(decode_gap(part))
         elif part[:1] == ENDED:
-            raise put_together(*decode_ended(part))
+            raise decode_ended(part)
         else:
             raise Malformed(f"a part of kind {part[:1]!r}")
 

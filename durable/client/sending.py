@@ -40,7 +40,6 @@ from ..errors import (
     afresh,
 )
 from ..protocol.calls import PUBLISH, greeted
-from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
 from ..protocol.properties import (
     Properties,
@@ -392,7 +391,7 @@ class Sender(AsyncBlock, ABC):
     def _heard(self, part: bytes) -> bool:
         """A confirm, or why there will be none."""
         if part[:1] == ENDED:
-            raise put_together(*decode_ended(part))
+            raise decode_ended(part)
         self._outbox.decided(*decode_confirm(part))
         self._room.wake()
         if self._may_leave():

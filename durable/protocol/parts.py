@@ -35,7 +35,8 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import HEADER_BYTES, MESSAGES, NUMBERS_END, Batch
 from mesh.protocol.frame import Buffer
 
-from ..errors import Malformed
+from ..errors import DurableError, Malformed
+from .failures import put_together, take_apart
 
 SETTLE, HURRY, LEAVING, CURSOR = b"A", b"H", b"L", b"K"
 CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"
@@ -212,18 +213,18 @@ def decode_gap(part: bytes) -> Gap:
     return gap
 
 
-def encode_ended(code: str, details: Mapping[str, Any]) -> bytes:
+def encode_ended(why: DurableError) -> bytes:
     """Why a tunnel ends; may be the first part that the broker sends."""
-    packed: bytes = msgpack.packb((code, details))
+    packed: bytes = msgpack.packb(take_apart(why))
     return ENDED + packed
 
 
-def decode_ended(part: bytes) -> tuple[str, Mapping[str, Any]]:
-    """Code and details, for `failures.put_together`. Raises Malformed."""
+def decode_ended(part: bytes) -> DurableError:
+    """Why it ends. Raises Malformed."""
     try:
         code, details = msgpack.unpackb(part[1:])
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         raise Malformed("no reason behind the end") from None
     if not isinstance(code, str) or not isinstance(details, dict):
         raise Malformed("an end without code and details")
-    return code, details
+    return put_together(code, details)

@@ -15,7 +15,6 @@ import mesh
 from durable.client import channel
 from durable.errors import Malformed
 from durable.protocol.calls import VERSION, decode_hello, encode_hello
-from durable.protocol.failures import take_apart
 from durable.protocol.parts import encode_ended
 from tests.brokers import client, drain, node_of, serving
 from tests.nodes import linked, node
@@ -89,7 +88,7 @@ async def test_a_client_of_a_later_version_is_told_both_at_once() -> None:
     async def refuse(tunnel: mesh.Tunnel) -> None:
         assert decode_hello(await anext(tunnel)).kind == "control"
         refusal = Malformed("a hello of version 2; this broker speaks 1")
-        await tunnel.send(encode_ended(*take_apart(refusal)))
+        await tunnel.send(encode_ended(refusal))
 
     async with node(service) as old, node("shop", old) as joined:
         shop = durable.connect(joined, timeout=PATIENCE_S)

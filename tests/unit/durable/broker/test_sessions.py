@@ -12,7 +12,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.broker.sessions import HELLO_S, Sessions
 from durable.errors import DurableError, UnknownVhost
 from durable.protocol.calls import CONTROL, encode_hello
-from durable.protocol.failures import put_together
 from durable.protocol.parts import decode_ended
 from mesh.patience import PARTS
 from tests.driving import Ticking, driving
@@ -39,7 +38,7 @@ class Tunnel:
         return await self._said.receive()
 
     async def send(self, part: bytes) -> None:
-        self.told.append(put_together(*decode_ended(part)))
+        self.told.append(decode_ended(part))
 
 
 def no_vhost(name: str, _cluster: str) -> Any:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.errors import Malformed
+from durable.errors import BrokerError, Malformed
 from durable.protocol import calls, parts
 from durable.protocol.calls import Answer, Call
+from durable.protocol.failures import take_apart
 from durable.protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Refusal, Settlement
 from durable.protocol.properties import (
     Death,
@@ -109,7 +110,8 @@ def test_gaps_come_back(gap: parts.Gap) -> None:
 
 @given(texts, maps)
 def test_ends_come_back(code: str, details: dict[str, Any]) -> None:
-    assert parts.decode_ended(parts.encode_ended(code, details)) == (code, details)
+    ended = parts.decode_ended(parts.encode_ended(BrokerError(code, details)))
+    assert take_apart(ended) == (code, details)
 
 
 @given(
@@ -144,7 +146,8 @@ VALID = [
     calls.encode_answer(Answer(1, None, "QueueFull", {"a": 1})), make_batch(1, [b"x", b"yy"]).raw(),
     parts.encode_settlements([Settlement(ACK, 1, 5)]), parts.encode_number(b"K", 9),
     parts.encode_confirm(5, [Refusal(1, 2, "QueueFull", {"a": 1})]),
-    parts.encode_ended("QueueFull", {"a": 1}), parts.encode_gap(parts.Gap(3, bytes(16), 1, "t", 5, 2)),
+    parts.encode_ended(BrokerError("QueueFull", {"a": 1})),
+    parts.encode_gap(parts.Gap(3, bytes(16), 1, "t", 5, 2)),
     b"D" + b"".join(parts.encode_slice(1, 2, make_batch(1, [b"x"], headers=[b"\x80"]).raw())),
     encode_properties(Properties("x", 3, 5, True, ("c",), ("b",), (Death("q", "r", 1, "", (), 1),))),
 ]  # fmt: skip

@@ -50,7 +50,7 @@ LIFE = b"i" * 16 + bytes([3]) + bytes(7)
 
 def said() -> list[bytes]:
     publisher = Publisher(ID, 1, next=9, floor=2, holes=[(3, 5)], confirmed=7)
-    full = take_apart(QueueFull("jobs", 10, None))
+    full = QueueFull("jobs", 10, None)
     properties = Properties("orders", priority=3, ttl_us=5, mandatory=True, cc=("a",), bcc=("b",))
     return [
         encode_hello("control", "/"),
@@ -72,7 +72,7 @@ def said() -> list[bytes]:
         encode_answer(Answer(0, {"offset": 7, "life": LIFE})),
         encode_call(Call(1, "purge_queue", {"name": "jobs"})),
         encode_answer(Answer(1, 5)),
-        encode_answer(Answer(2, None, *full)),
+        encode_answer(Answer(2, None, *take_apart(full))),
         encode_properties(properties),
         encode_settlements([Settlement(ACK, 1, 3)]),
         encode_settlements(
@@ -82,10 +82,10 @@ def said() -> list[bytes]:
         LEAVING,
         encode_number(CURSOR, 7),
         encode_number(SETTLED, 8),
-        encode_confirm(9, [Refusal(5, 2, *full)]),
+        encode_confirm(9, [Refusal(5, 2, *take_apart(full))]),
         DELIVER + b"".join(encode_slice(4, 1, b"batch")),
         encode_gap(Gap(6, ID, 1, "t.a", 2, 3)),
-        encode_ended(*full),
+        encode_ended(full),
         *in_pieces(4, encode_call(Call(4, "vhosts", {})), 25),
         *in_pieces(3, encode_answer(Answer(3, ["/", "audit"])), 25),
     ]
