@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,7 +17,6 @@ import trio
 
 from mesh.errors import MeshError, NodeClosed, NoMembers, TooLarge, WrongThread
 from mesh.node import Node
-from mesh.protocol.timers import Timer
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
@@ -62,6 +61,9 @@ class Channel:
     def __init__(self, node: Node, cluster: str, vhost: str, timeout_s: float) -> None:
         self._node, self.cluster, self.vhost = node, cluster, vhost
         self.timeout_s = timeout_s
+        self.after, self.within, self.run_beside = node.after, node.within, node.run_beside
+        self.check_thread, self.end_if_forked = node.check_thread, node.end_if_forked
+        """The node's, for what is built on top of this."""
         self._numbers = count(1)
         self._calls: Wholes | None = None
         self.session = b""
@@ -169,7 +171,7 @@ class Channel:
                         raise
                     self._trouble = str(error)
                 await trio.sleep(RETRY_S)
-        raise BrokerLost(self.cluster, f"none within {self.timeout_s} s: {self._trouble}")
+        raise self._unreached()
 
     async def connected(self) -> bytes:
         """The session, once there is one. Raises BrokerLost: not within `timeout_s`."""
@@ -179,33 +181,16 @@ class Channel:
                 self._check()
                 await self._bell.wait()
         if not self.session:
-            raise BrokerLost(self.cluster, f"none within {self.timeout_s} s: {self._trouble}")
+            raise self._unreached()
         return self.session
 
-    def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run `task` for as long as the node lives."""
-        self._node.run_beside(task)
-
-    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """`call` then, unless the timer is cancelled or the node has left by then."""
-        return self._node.after(seconds, call)
-
-    def within(self, seconds: float) -> AbstractContextManager[trio.CancelScope]:
-        """As `trio.move_on_after`; see `Driver.within`."""
-        return self._node.within(seconds)
-
-    def check_thread(self) -> None:
-        """Raises WrongThread, and NodeClosed: this is a forked child."""
-        self._node.check_thread()
-
-    def end_if_forked(self) -> None:
-        """See `Driver.end_if_forked`."""
-        self._node.end_if_forked()
+    def _unreached(self) -> BrokerLost:
+        return BrokerLost(self.cluster, f"none within {self.timeout_s:g} s: {self._trouble}")
 
     def _ensure_running(self) -> None:
         self.check_thread()
         if not self._running:
-            self._node.run_beside(self._run)
+            self.run_beside(self._run)
             self._running, self._refused = True, None
 
     def _check(self) -> None:

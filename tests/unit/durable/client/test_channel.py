@@ -36,9 +36,10 @@ class Lonely:
         """When it began to look for one, and when it gave up."""
         driver = driving(Ticking())
         nursery.start_soon(driver._keep_time)
-        self.within = driver.within
+        self.after, self.within = driver.after, driver.within
 
     def check_thread(self) -> None: ...
+    def end_if_forked(self) -> None: ...
 
     def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(task)
