@@ -25,7 +25,8 @@ from ..queues.lane import IN_ORDER_BYTES, Lane, settled_in
 from .recovering import settle_known
 from .registry import Registry
 
-Look = tuple[tuple[int, ...], ...]
+Look = tuple[int, ...]
+"""How often each lane of a queue has changed: two different states look different."""
 
 AT_ONCE, BYTES_AT_ONCE = 50, 1 << 20
 """Queues encoded in one go, and bytes after which a go ends: about a millisecond."""
@@ -139,7 +140,7 @@ class Taking:
             name, lanes = self._left.popleft()
             if lanes[0].retired:
                 continue
-            first, look = lanes[0].id, tuple(map(_look, lanes))
+            first, look = lanes[0].id, tuple(lane.changes for lane in lanes)
             before = self._before.get(first)
             if before is None or before[0] != look:
                 encoded = [(lane.id, *lane.encode()) for lane in lanes]
@@ -209,8 +210,3 @@ def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int,
         if found:
             new[lane_id] = found
     return new
-
-
-def _look(lane: Lane) -> tuple[int, ...]:
-    """Two different states of a lane look different."""
-    return (lane.index.end, lane.settled.low, lane.settled.end, lane.changes)
