@@ -65,7 +65,7 @@ def begin_at(
         return Beginning(0, files.kept(root))
     if root is not None:
         try:
-            named = decode_extra(bytes(root.extra))
+            named = decode_extra(root.extra)
             for name, lane, position in named:
                 checkpoint = files.read(name, lane)
                 if checkpoint is None or checkpoint.position < position:
@@ -325,5 +325,5 @@ class Checkpointer:
         check = self._hosted.log.check
         self._files.write_root(root, check)
         check()
-        names = [one.name for one in decode_extra(bytes(root.extra))]
+        names = [one.name for one in decode_extra(root.extra)]
         self._files.remove_others(names, check)

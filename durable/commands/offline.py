@@ -186,7 +186,7 @@ class Offline:
                 self.recalled |= recall_settled(self.registry, ack)
         if (root := files.read_root()) is not None:
             with suppress(ValueError, TypeError):
-                named = decode_extra(bytes(root.extra))
+                named = decode_extra(root.extra)
                 self.absent = [*files.absent(one.name for one in named)]
 
     @property

@@ -152,7 +152,7 @@ class Taking:
             self._files.append(Named(name, first, before[1]))
 
 
-def decode_extra(extra: bytes) -> list[Named]:
+def decode_extra(extra: Buffer) -> list[Named]:
     """Raises ValueError, TypeError: no `take` has written this."""
     return [
         Named(str(name), int(lane), int(position))
@@ -168,7 +168,7 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     Raises:
         ValueError, TypeError, KeyError: no `take` has written this.
     """
-    returns, entries = msgpack.unpackb(bytes(checkpoint.ack))
+    returns, entries = msgpack.unpackb(checkpoint.ack)
     settled: dict[int, bytes] = dict(entries)
     enqueued: list[tuple[int, bytes]] = msgpack.unpackb(checkpoint.enq)
     for lane_id, data in enqueued:
@@ -184,7 +184,7 @@ def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
     Raises:
         ValueError, TypeError, KeyError: no `take` has written this; lanes before that one are recalled.
     """
-    returns, entries = msgpack.unpackb(bytes(ack))
+    returns, entries = msgpack.unpackb(ack)
     recalled: dict[int, int] = {}
     for lane_id, data in entries:
         registry.lane(lane_id).recall(data)
@@ -200,7 +200,7 @@ def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int,
     Raises:
         ValueError, TypeError, KeyError: no `take` has written this.
     """
-    _, entries = msgpack.unpackb(bytes(ack))
+    _, entries = msgpack.unpackb(ack)
     new: dict[int, list[tuple[int, int]]] = {}
     for lane_id, data in entries:
         lane, settled = registry.lane(lane_id), settled_in(data)
