@@ -71,13 +71,11 @@ class Replay:
         else:
             self._record(found)
 
-    def _comes(self, position: int, last: int) -> None:
-        """Records from this log position up to the last one."""
-        if position != self._last + 1:
-            # Before the first one nothing is missing: it has been freed, or was read before.
-            self._whole_from = -1 if self._last < 0 else position
-            self._stretches.end()
-        self._last = last
+    def _begin_at(self, position: int) -> None:
+        """What stood right before this log position is not there."""
+        # Before the first one nothing is missing: it has been freed, or was read before.
+        self._whole_from = -1 if self._last < 0 else position
+        self._stretches.end()
 
     def _series(self, series: Series) -> None:
         published, done = series.messages, series.acks
@@ -87,7 +85,9 @@ class Replay:
             for record in series.records():
                 self._record(record)
             return
-        self._comes(series.position, series.position + series.count - 1)
+        if series.position != self._last + 1:
+            self._begin_at(series.position)
+        self._last = series.position + series.count - 1
         self._stretches.end()
         arrivals = [] if messages is None else list(messages.arrivals())
         begin = {lane_id: some.firsts[0] for lane_id, some in reversed(arrivals)}
@@ -110,7 +110,7 @@ class Replay:
     def _record(self, record: Record) -> None:
         position = record[0].position
         if position != self._last + 1:
-            self._comes(position, position)
+            self._begin_at(position)
         self._last = position
         try:
             self._apply(record)
