@@ -37,7 +37,7 @@ async def bury_the_dead(hosted: Hosted) -> None:
 
 async def _bury(hosted: Hosted, dead: Dead) -> None:
     """Record by record, so that a million of them at once take no more memory than one."""
-    lane = hosted.vhost.lane(dead.lane)
+    lane = hosted.vhost.registry.lanes.get(dead.lane)
     if lane is None:  # The queue is gone meanwhile, with all that was in it.
         return
     without: list[Exception] = []
@@ -105,7 +105,7 @@ async def _append(
 
     def bury() -> None:
         # Else the queue went while this waited; one of its name may be there, and is another one.
-        if hosted.vhost.lane(dead.lane) is lane:
+        if hosted.vhost.registry.lanes.get(dead.lane) is lane:
             hosted.vhost.bury(dead, batches, hosted.clock.now_us(), brief=brief)
             hosted.wake()
 

@@ -68,9 +68,9 @@ def needed_of(vhost: Vhost, record: Record) -> Needed | None:
 
 def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
     """Lanes in which a message of this record is not settled, and stands in this record."""
-    found: dict[int, Lane] = {}
+    found, lanes = dict[int, Lane](), vhost.registry.lanes
     for lane_id, first in record.targets:
-        if (lane := vhost.lane(lane_id)) is None or (run := lane.index.find(first)) is None:
+        if (lane := lanes.get(lane_id)) is None or (run := lane.index.find(first)) is None:
             continue
         stands_here = run.position == record.position
         if stands_here and not lane.settled.all(run.first, run.first + run.count):

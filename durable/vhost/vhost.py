@@ -135,9 +135,6 @@ class Vhost:
         self.settling.committed(end)
         self.intake.committed(end, now_us)
 
-    def lane(self, lane_id: int) -> Lane | None:
-        return self.registry.lanes.get(lane_id)
-
     @property
     def has_dead(self) -> bool:
         """Whether there are messages to be dead-lettered."""
@@ -174,12 +171,12 @@ class Vhost:
             return [Draft(Kind.ACKS, body, (), now_us)] if queue.logged else []
 
         position = self.intake.forward(letters, settle, now_us)
-        if queue.logged:
-            self.settling.note_written(dead.lane, MOVED_ON_BYTES)
-        if queue.logged and position is not None:
-            self._burying.append((position, queue, dead))
-        else:
+        if not queue.logged:
             queue.buried(dead)
+            return
+        assert position is not None, "the log has the settlement"
+        self.settling.note_written(dead.lane, MOVED_ON_BYTES)
+        self._burying.append((position, queue, dead))
 
     def purge(self, lane: Lane, end: int, now_us: int) -> int:
         """Settle what is ready of a logged lane before `end`, or as much as one record says; how many.
