@@ -7,7 +7,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from mesh.commands.terminal import jsonable, payload_fields, printable, words
 from mesh.errors import RemoteProtocolError
 from mesh.joining import keyring_of
 from mesh.protocol.batch import Batch
+from mesh.times import time_at, write_time
 
 from ..broker.directory import DEFAULT_VHOST
 from ..definition_forms import to_plain
@@ -230,10 +230,7 @@ def _owner(offline: Offline, lane_id: int) -> str:
 
 
 def _time(time_us: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return str(time_us)
+    return write_time(time_at(time_us), "milliseconds")
 
 
 # Messages

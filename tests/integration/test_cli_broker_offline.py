@@ -96,6 +96,21 @@ def test_what_was_captured_is_shown_whatever_the_mesh_carried(directory: Offline
     assert (status, out) == (0, "x\n")
 
 
+@pytest.mark.parametrize(
+    ("time_us", "written"), [(1000, "1970-01-01T00:00:00.001Z"), (2**63 - 1, "9999-12-31T23:59:59.999Z")]
+)  # fmt: skip
+def test_times_are_written_as_by_every_command(
+    directory: Offline, time_us: int, written: str
+) -> None:
+    """Found: `inspect` alone wrote +00:00, and a number where no calendar has the time."""
+    pieces, _ = batch_pieces(PUBLISHER, 1, 0, time_us, b"jobs", [b"x"])
+    drafts = [declared(), Draft(Kind.PUBLISH, b"".join(pieces), (Target(LANE, 0),), time_us)]
+    make_store(Path("timed"), drafts)
+    for shown in (["--records"], ["--queue", QUEUE]):
+        _, out, _ = directory.run("inspect", "timed", *shown, "--json")
+        assert json.loads(out.splitlines()[-1])["time"] == written
+
+
 def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
     status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
     assert status == 0
