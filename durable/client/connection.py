@@ -45,7 +45,7 @@ from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import PLACES, Records
-from .sending import Handed, as_given
+from .sending import Handed
 
 WINDOW_BYTES = 8 << 20
 Headers = Mapping[str, Any] | None
@@ -389,7 +389,7 @@ class Connection:
         if timeout is not None:
             timeout_s = wait_s("message", "timeout", timeout)
         publisher, handed = self._own_publisher(), Handed()
-        given = publisher.given(exchange, key, as_given(payloads), headers, properties)
+        given = publisher.given(exchange, key, payloads, headers, properties)
         if publisher.hand_over_nowait(given, handed):
             confirmed = await publisher.wait_confirmed(handed, timeout_s)
         else:

@@ -106,7 +106,7 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        given = self.given(exchange, key, as_given(payloads), headers, properties)
+        given = self.given(exchange, key, payloads, headers, properties)
         while given.at < len(given.payloads):
             if self._gathering.due(None):
                 await trio.lowlevel.checkpoint()
@@ -131,24 +131,20 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        given = self.given(exchange, key, as_given(payloads), headers, properties)
+        given = self.given(exchange, key, payloads, headers, properties)
         handed = Handed()
         with self._forgotten(handed):
             await self.hand_over(given, handed, self._channel.timeout_s)
             await self.confirmed(handed)
 
     def given(
-        self, exchange: str, key: str, payloads: tuple[bytes, ...],
+        self, exchange: str, key: str, payloads: Sequence[bytes],
         headers: Mapping[str, Any] | None, properties: Properties | None,
     ) -> Given:  # fmt: skip
-        """What `publish` is to hand over. Raises what it raises before any of it is on its way.
-
-        Args:
-            payloads: what `as_given` gave.
-        """
-        encoded, packed = self._packed_with(payloads, exchange, key, headers, properties)
-        ends = ends_of(payloads, packed)
-        return Given(exchange, key, payloads, ends, encoded, packed, properties)
+        """What `publish` is to hand over. Raises what it raises before any of it is on its way."""
+        each = as_given(payloads)
+        encoded, packed = self._packed_with(each, exchange, key, headers, properties)
+        return Given(exchange, key, each, ends_of(each, packed), encoded, packed, properties)
 
     async def hand_over(self, given: Given, handed: Handed, patience_s: float = inf) -> None:
         """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
