@@ -48,8 +48,8 @@ def add(commands: Commands) -> None:
     taken = inner.add_parser(
         "import", help="declare what a file says",
         description="Declare what a file says, all of it or nothing. What is there already, with the "
-        "same settings,\nis left as it is; what is there with others is an error. A file that was exported from one "
-        "vhost may be\nimported into another one; `declare-vhost` makes one.",
+        "same settings,\nis left as it is; what is there with others is an error. A file that was "
+        "exported from one vhost\nmay be imported into another one; `declare-vhost` makes one.",
     )  # fmt: skip
     taken.add_argument("file", type=path, help="as export writes it; - is stdin")
     add_reaching(taken, None, "the one in the file")

@@ -21,7 +21,7 @@ from ..definition_forms import to_plain
 from ..errors import DurableError
 from ..log.bodies import encode_acks_in_parts, encode_definitions
 from ..log.config import LogConfig
-from ..log.encryption import alike, is_encrypted
+from ..log.encryption import Encryption, alike, is_encrypted
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
 from ..log.record import Draft, Kind
@@ -51,10 +51,10 @@ def add(commands: Commands) -> None:
         "salvage", help="copy what can be read of a damaged directory into a new one",
         description="Copy every record that can be read into a new directory, in order: "
         "definitions, messages, what is\nsettled. What compaction carried forward stands at its place "
-        "again. DIR is not changed. What could not be\nread is said. Where the settlement of a message is\nlost, the message comes again; where the "
-        "declaration of a queue is lost, its messages are in a\nqueue called salvaged.N, to be "
-        "deleted if that queue had been. NEW is encrypted if DIR is. Exit status 0\nwhen all that can "
-        "be read is in NEW.",
+        "again. DIR is not changed. What could not\nbe read is said. Where the settlement of a message "
+        "is lost, the message comes again; where the\ndeclaration of a queue is lost, its messages are "
+        "in a queue called salvaged.N, to be deleted if that\nqueue had been. NEW is encrypted if DIR "
+        "is. Exit status 0 when all that can be read is in NEW.",
     )  # fmt: skip
     add_offline(command)
     command.add_argument("--to", required=True, type=path, metavar="NEW", help="absent, or empty")
@@ -77,18 +77,20 @@ async def salvage(args: argparse.Namespace) -> int:
     config = log_config(args)
     rows, load_keyring = [], partial(keyring_of, settings(args))
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked, adopting=True):
-        for line in problems_of(place, offline):
+        problems = problems_of(place, offline)
+        for line in problems:
             words(f"vhost {place.name}: {line}")
         adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
         for one in adopted:
             words(f"vhost {place.name}: {one.ready} messages whose queue is unknown: {one.name}")
-        copied = await _copy(args, config, place, offline, adopted)
+        new = Place(place.name, make_vhost(args.to, place.name), named=True)
+        encryption = alike(place.log, load_keyring()) if is_encrypted(place.log) else None
+        copied = await _copy(offline, adopted, new.log, config, encryption)
         rows.append({
-            "vhost": place.name, "copied": copied, "problems": problems_of(place, offline),
+            "vhost": place.name, "copied": copied, "problems": problems,
             "adopted": {one.name: one.ready for one in adopted},
             "queues": _counts(offline), "report": as_json(offline.report),
         })  # fmt: skip
-        new = Place(place.name, make_vhost(args.to, place.name), named=True)
         _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"
         words(f"vhost {place.name}: copied into {args.to}: {kinds}")
@@ -113,15 +115,11 @@ def _is_adopted(queue: Queue) -> bool:
 
 
 async def _copy(
-    args: argparse.Namespace, config: LogConfig, place: Place, offline: Offline,
-    adopted: Iterable[Queue],
+    offline: Offline, adopted: Iterable[Queue], new: Path, config: LogConfig,
+    encryption: Encryption | None,
 ) -> dict[str, int]:  # fmt: skip
     """Append everything to a log of its own; records by kind."""
     copied: dict[str, int] = {}
-    new = make_vhost(args.to, place.name)
-    encryption = None
-    if is_encrypted(place.log):
-        encryption = alike(place.log, keyring_of(settings(args)))
     async with open_log(RealDisk(new), config, encryption=encryption) as log:
         drafts = Carried(offline).drafts(offline.records())
         while some := await trio.to_thread.run_sync(_some, drafts):
