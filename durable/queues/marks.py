@@ -36,7 +36,7 @@ class Marks:
                 self._lasts[-1] = time_us
             return
         if self._sequences is _NO_SEQUENCES:
-            self._make_room()
+            self._own()
         self._sequences.append(sequence)
         self._firsts.append(time_us)
         self._lasts.append(time_us)
@@ -54,7 +54,8 @@ class Marks:
                 self.note(sequences[end - 1], times_us[end - 1])
             at = max(end, at + 1)
 
-    def _make_room(self) -> None:
+    def _own(self) -> None:
+        """Something is about to be put in."""
         self._sequences, self._firsts, self._lasts = array("Q"), array("q"), array("q")
 
     def _join(self) -> None:
@@ -114,7 +115,7 @@ class Marks:
         if len(data) != 4 + 24 * count:
             raise ValueError(f"{len(data)} bytes for {count} marks")
         made = cls()
-        made._make_room()
+        made._own()
         made._sequences.frombytes(data[4 : 4 + 8 * count])
         made._firsts.frombytes(data[4 + 8 * count : 4 + 16 * count])
         made._lasts.frombytes(data[4 + 16 * count :])

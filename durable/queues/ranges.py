@@ -64,14 +64,14 @@ class Ranges:
             for at in range(low, high)
         ]
         left, right = bounds[2 * low], bounds[2 * high - 1]
-        rest_bounds, restnumbers = array("Q"), array("q")
+        rest_bounds, rest_numbers = array("Q"), array("q")
         if left < start:
             rest_bounds.extend((left, start))
-            restnumbers.append(gone[0][2])
+            rest_numbers.append(gone[0][2])
         if right > end:
             rest_bounds.extend((end, right))
-            restnumbers.append(gone[-1][2])
-        bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, restnumbers
+            rest_numbers.append(gone[-1][2])
+        bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, rest_numbers
         return gone
 
     def cut_ending_at(self, end: int) -> int | None:
@@ -161,7 +161,7 @@ class Ranges:
         made = cls()
         if not count:
             return made
-        made._bounds, made.numbers = array("Q"), array("q")
+        made._own()
         made._bounds.frombytes(data[4 : 4 + 16 * count])
         made.numbers.frombytes(data[4 + 16 * count :])
         bounds = made._bounds

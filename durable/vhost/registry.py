@@ -84,7 +84,7 @@ class Registry:
         self.next_lane, self._next_transient = 1, TRANSIENT
         self._apply: dict[str, Callable[..., object]] = {
             changes.QUEUE: self._queue, changes.QUEUE_GONE: self._queue_gone,
-            changes.EXCHANGE: self._exchange, changes.EXCHANGE_GONE: self._exchange_gone,
+            changes.EXCHANGE: self._exchange, changes.EXCHANGE_GONE: self.router.delete_exchange,
             changes.STREAM: self._stream, changes.STREAM_GONE: self._stream_gone,
             changes.BIND: self._bind, changes.UNBIND: self._unbind,
             changes.PERMISSION: self._permission,
@@ -329,9 +329,6 @@ class Registry:
         except DefinitionConflict:  # Recovery, see _make_way.
             self.router.delete_exchange(definition.name)
             self.router.declare_exchange(definition)
-
-    def _exchange_gone(self, name: str) -> None:
-        self.router.delete_exchange(name)
 
     def _bind(self, plain: dict[str, Any]) -> None:
         binding = read(BindingDefinition, plain)
