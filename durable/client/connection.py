@@ -377,9 +377,8 @@ class Connection:
         await self._channel.call(operation, definition=to_plain(definition))
 
     async def _end(self, operation: str, **arguments: Any) -> bool:
-        """Whether what it ends was there. Asked again after a broken connection it may not be any more;
-        a broker of before does not say."""
-        return await self._channel.call(operation, **arguments) is not False
+        """Whether what it ends was there. Asked again after a broken connection it may not be any more."""
+        return bool(await self._channel.call(operation, **arguments))
 
     async def _publish(
         self, exchange: str, key: str, payloads: Sequence[bytes], headers: Headers,

@@ -39,7 +39,7 @@ async def status(args: argparse.Namespace) -> int:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     log, intake = found["log"], found["intake"]
     for name, one in found["queues"].items():
-        dead = f"{one['dead']} to be dead-lettered, " if one.get("dead") else ""  # See `hidden`.
+        dead = f"{one['dead']} to be dead-lettered, " if one["dead"] else ""
         yield (
             f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, {dead}"
             f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{_oldest(one)}, {one['durability']}"
@@ -55,7 +55,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"stream {name}: {held}, {len(one['cursors'])} cursors, {one['missed']} missed"
             f"{_rates(one, 'published', 'delivered')}{_disk(one)}"
         )
-    if found.get("hidden"):  # A broker of before hid none.
+    if found["hidden"]:
         yield f"queues and streams of which this cluster may see nothing: {found['hidden']}"
     yield (
         f"received: {intake['received']} messages, {sizes(intake['received_bytes'])}; duplicates "
@@ -78,8 +78,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _oldest(one: dict[str, Any]) -> str:
-    """Nothing of a stream from a broker of before, either."""
-    age_s = one.get("oldest_s")
+    """Nothing where there is none."""
+    age_s = one["oldest_s"]
     return "" if age_s is None else f", oldest {age_s:.0f} s"
 
 
@@ -92,16 +92,14 @@ def _rates(one: dict[str, Any], *names: str) -> str:
 
 
 def _dropped(one: dict[str, Any]) -> str:
-    """Nothing of a queue from a broker of before, either."""
-    counts = one.get("dropped", {}).items()
+    """Nothing where nothing was."""
+    counts = one["dropped"].items()
     return "; dropped: " + ", ".join(f"{count} {why}" for why, count in counts) if counts else ""
 
 
 def _disk(one: dict[str, Any]) -> str:
-    """Nothing where nothing was stored, or a broker of before does not say."""
-    return (
-        f"; on disk: {_within(one['confirm_us'])}{_written(one)}" if one.get("confirm_us") else ""
-    )
+    """Nothing where nothing was stored."""
+    return f"; on disk: {_within(one['confirm_us'])}{_written(one)}" if one["confirm_us"] else ""
 
 
 def _written(one: dict[str, Any]) -> str:

@@ -8,10 +8,12 @@ from durable.commands.status import _lines, _within_us
 
 QUIET = {"published_per_s": 0.0, "delivered_per_s": 0.0, "acked_per_s": 0.0}
 QUEUE = {
-    "ready": 3, "unacked": 1, "size_bytes": 2048, "consumers": 2, "oldest_s": 61.0, "durability": "disk",
+    "ready": 3, "unacked": 1, "dead": 0, "size_bytes": 2048, "consumers": 2, "oldest_s": 61.0,
+    "durability": "disk", "dropped": {}, "confirm_us": {},
 }  # fmt: skip
 STREAM = {
     "start": 2, "end": 9, "size_bytes": 70, "oldest_s": 7.0, "cursors": {"a": 3}, "missed": 5,
+    "confirm_us": {},
 }  # fmt: skip
 
 
@@ -19,7 +21,7 @@ def lines(**changed: Any) -> list[str]:
     found: dict[str, Any] = {
         "queues": {"jobs": {**QUEUE, **QUIET}}, "streams": {"audit": {**STREAM, **QUIET}},
         "intake": {"received": 7, "received_bytes": 10, "duplicates": 1, "refused": 2, "dropped": 3},
-        "written_per_received": 1.25, "confirm_us": {},
+        "hidden": 0, "written_per_received": 1.25, "confirm_us": {},
         "log": {
             "durable_end": 8, "segments": 1, "commits": 4, "full": False, "overdue_s": 0,
             "failure": None,
