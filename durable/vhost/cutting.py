@@ -58,7 +58,7 @@ def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes |
                 break
             own.append((max(0, low - first), min(end, high) - first))
         pieces += _pieces(batch, own)
-    pieces = list(_joined(pieces))
+    pieces = _joined(pieces)
     if front.spread and pieces[-1].base_sequence - front.first >= DISTANCE_END:
         return None  # No group can say that.
     made = pack_group(front._replace(batches=len(pieces)), pieces)
@@ -115,19 +115,14 @@ def _lost(batch: Batch, first: int, count: int) -> Batch:
     return Batch(encode_lost(batch.publisher, batch.epoch, first, batch.time_us, b"", count))
 
 
-def _joined(pieces: Iterable[Batch]) -> Iterator[Batch]:
+def _joined(pieces: Iterable[Batch]) -> list[Batch]:
     """One for all that was cut out in a row."""
-    last: Batch | None = None
+    joined: list[Batch] = []
     for piece in pieces:
-        if (
-            last is not None
-            and last.kind == piece.kind == LOST
-            and last.next_sequence == piece.base_sequence
-        ):
-            last = _lost(last, last.base_sequence, last.count + piece.count)
-            continue
-        if last is not None:
-            yield last
-        last = piece
-    if last is not None:
-        yield last
+        if joined and joined[-1].kind == piece.kind == LOST:
+            last = joined[-1]
+            if last.next_sequence == piece.base_sequence:
+                joined[-1] = _lost(last, last.base_sequence, last.count + piece.count)
+                continue
+        joined.append(piece)
+    return joined
