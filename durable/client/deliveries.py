@@ -245,8 +245,7 @@ class Deliveries(Feed):
             raise Malformed(f"a part of kind {kind!r}")
 
     async def _open(self) -> None:
-        stack = AsyncExitStack()
-        async with stack:
+        async with AsyncExitStack() as stack:
             tunnel, _ = await stack.enter_async_context(
                 self._channel.open(
                     CONSUME, window_bytes=WINDOW_BYTES, queue=self.queue, **self._settings
