@@ -5,13 +5,8 @@
     answer    [number, 0, result] or [number, 1, error code, {its numbers}]       number 0 answers the hello
 
 The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v6.hex` pins
-it. 1: publishers chose their ids. 2: the broker tells them at the greeting, with `decided`, `holes` and
-`floor`; and readers the `life` of their stream, which they say when they come back. 3: who waits for
-settlements says so. 4: a publisher whose user gives no epoch is given one at the greeting. 5: calls go
-in pieces, too, and pieces say of which call they are; what lists everything is as in listing.py;
-consumers can release messages. 6: a consumer that is about to leave says so, and one that only looks says
-that, too. A hello of another version is answered with an `ended` that every
-release reads: Malformed, and both versions in its text.
+it. No other one is spoken: its hello is answered with an `ended` that every release reads, Malformed, and
+both versions in its text.
 
 Everything from the other end is checked here; what is wrong raises `Malformed`, which ends the tunnel.
 """
