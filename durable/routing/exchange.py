@@ -20,8 +20,6 @@ from ..definitions import (
 from .headers import HeadersRule
 from .topic import TopicTrie
 
-NO_HEADERS: Mapping[str, Any] = {}
-
 
 class Destination(NamedTuple):
     """A queue or stream, or an exchange."""
@@ -51,7 +49,7 @@ class Direct:
     def remove(self, binding: BindingDefinition, to: Destination) -> None:
         group = self._by_key[binding.key]
         group.remove(binding, to)
-        if not group.match((), NO_HEADERS):
+        if not group.counts:
             del self._by_key[binding.key]
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
@@ -63,18 +61,19 @@ class Fanout:
     """Everything goes everywhere."""
 
     def __init__(self) -> None:
-        self._counts: dict[Destination, int] = {}
+        self.counts: dict[Destination, int] = {}
+        """How many bindings lead to each; none is 0."""
 
     def add(self, binding: BindingDefinition, to: Destination) -> None:
-        self._counts[to] = self._counts.get(to, 0) + 1
+        self.counts[to] = self.counts.get(to, 0) + 1
 
     def remove(self, binding: BindingDefinition, to: Destination) -> None:
-        self._counts[to] -= 1
-        if not self._counts[to]:
-            del self._counts[to]
+        self.counts[to] -= 1
+        if not self.counts[to]:
+            del self.counts[to]
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
-        return self._counts.keys()
+        return self.counts.keys()
 
 
 class Topic:

@@ -36,14 +36,14 @@ from ..errors import (
     UnknownQueue,
 )
 from .cache import Cache
-from .exchange import NO_HEADERS, Destination, Exchange, Queues, destination_of
+from .exchange import Destination, Exchange, Queues, destination_of
 from .extension import Extension
 
 CACHED_ROUTES_MAX = 10_000
 CACHED_QUEUES_MAX = 100
 """How many queues of a route are worth one more route in the cache: it is bounded in memory too."""
 
-
+NO_HEADERS: Mapping[str, Any] = {}
 Names = tuple[str, ...]
 
 
