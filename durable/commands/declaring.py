@@ -76,6 +76,7 @@ def _field(text: str) -> tuple[str, Any]:
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
     fields = given_once(args.settings)
+    # Before Python makes of it what nobody typed: of `self` a TypeError, of a dict its keys as patterns.
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")
