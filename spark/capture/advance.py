@@ -7,7 +7,7 @@ import numpy as np
 from durable.log.scan import Damaged
 
 from .gather import Ints
-from .plan import LaneTable, Range, Selected, ranges
+from .plan import ByteRange, LaneTable, Selected, ranges
 from .runs import among
 from .stored import open_segment
 from .walk import BLOCK_BYTES, Block, walk
@@ -54,7 +54,7 @@ def _sizes(block: Block) -> Ints:
     return np.append(block.at[1:], block.end_at) - block.at
 
 
-def _rows(block: Block, one: Range, selected: Selected) -> Ints:
+def _rows(block: Block, one: ByteRange, selected: Selected) -> Ints:
     """How many rows each record makes."""
     record, lane, first = block.run_record, block.run_lane, block.run_first
     messages = block.run_messages

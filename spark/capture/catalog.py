@@ -24,8 +24,8 @@ from .options import (
     Positions,
 )
 from .plan import Offsets, Selected, Times
+from .spans import Span
 from .stored import StoredLog
-from .stretches import Stretch
 
 T = TypeVar("T")
 NOTHING = LaneSpan(0, 0, 0)
@@ -171,7 +171,7 @@ class Catalog:
         return offset
 
 
-def _told(lane: Lane, gone: Sequence[Stretch]) -> str:
+def _told(lane: Lane, gone: Sequence[Span]) -> str:
     (low, after), more = gone[0], sum(end - first for first, end in gone[1:])
     whose = f"{lane.queue!r}" + (f", partition {lane.partition}," if lane.partition else "")
     others = f" and {more} behind them" if more else ""

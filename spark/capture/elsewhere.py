@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from .decryption import KeyFiles
-from .plan import NO_LIMIT, Carried, LaneTable, Range, Selected, Times, carried_ranges
+from .plan import NO_LIMIT, ByteRange, Carried, LaneTable, Selected, Times, carried_ranges
 from .stored import StoredLog
 
 
@@ -24,7 +24,7 @@ class Elsewhere:
         self._lanes, self._keys = lanes, keys
         self._log: StoredLog | None = None
 
-    def of(self, gone: Range) -> list[Range]:
+    def of(self, gone: ByteRange) -> list[ByteRange]:
         """Ranges to be read instead, in the order that their records had first. None of what never was there,
         nor of another store.
 
@@ -42,11 +42,11 @@ class Elsewhere:
         low, high = int(gone.carried.origin.min()), int(gone.carried.origin.max())
         return [*_only(self._carried(log, low, high + 1), gone.carried)]
 
-    def _carried(self, log: StoredLog, start: int, end: int) -> list[Range]:
+    def _carried(self, log: StoredLog, start: int, end: int) -> list[ByteRange]:
         return [*carried_ranges(Selected(log, self._lanes, Times(), start, end), NO_LIMIT)]
 
 
-def _only(ranges: list[Range], wanted: Carried) -> Iterator[Range]:
+def _only(ranges: list[ByteRange], wanted: Carried) -> Iterator[ByteRange]:
     """Of these, what had been carried before: other ranges have the rest."""
     pairs = {*zip(wanted.origin.tolist(), wanted.lane.tolist(), strict=True)}
     for one in ranges:

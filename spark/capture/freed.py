@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from durable.log.record import FIRST_POSITION
 
 from .contents import Contents, MovedRuns
-from .stretches import Stretch, without
+from .spans import Span, without
 
 
 def freed(
     contents: Sequence[Contents], carried: Callable[[], MovedRuns], lane: int, *, low: int,
     high: int, end: int,
-) -> list[Stretch]:  # fmt: skip
+) -> list[Span]:  # fmt: skip
     """Offsets of [low, high) that stand neither where they were written nor in a copy.
 
     Args:
@@ -38,7 +38,7 @@ def freed(
     return list(without(holes, sorted(copies)))
 
 
-def _holes(contents: Sequence[Contents], lane: int, end: int) -> Iterator[Stretch]:
+def _holes(contents: Sequence[Contents], lane: int, end: int) -> Iterator[Span]:
     offset, position, hole, damaged = 0, FIRST_POSITION, False, False
     for one in contents:
         hole |= one.first > position

@@ -70,7 +70,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ByteRange:
     """Records in bytes [`at`, `end_at`) of a segment that have log positions [`start`, `end`)."""
 
     path: str
@@ -108,7 +108,7 @@ class Selected(NamedTuple):
 class Work(NamedTuple):
     """For one task: ranges to be read one after the other, and the lanes wanted of them."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[ByteRange, ...]
     lanes: LaneTable
 
 
@@ -125,7 +125,7 @@ def pack(
         return _by_lane(
             whole, selected.lanes, max(splits_min, min(total // split_bytes, GROUPS_MAX))
         )
-    works: list[list[Range]] = []
+    works: list[list[ByteRange]] = []
     size = 0
     for one in ranges(selected, split_bytes):
         if not works or size + one.size_bytes > split_bytes:
@@ -140,7 +140,7 @@ def pack(
     ]
 
 
-def _by_lane(whole: list[Range], table: LaneTable, groups_max: int) -> list[Work]:
+def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[Work]:
     """Whole lanes for each, so that one task reads a lane from its beginning to its end."""
     sizes = Counter[int]()
     for one in whole:
@@ -167,13 +167,13 @@ def _by_lane(whole: list[Range], table: LaneTable, groups_max: int) -> list[Work
     return [one for one in works if one.ranges]
 
 
-def ranges(selected: Selected, split_bytes: int) -> list[Range]:
+def ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
     """All that has to be read, in pieces of about `split_bytes`, in order."""
     found = [*segment_ranges(selected, split_bytes), *carried_ranges(selected, split_bytes)]
     return sorted(found, key=lambda one: one.order)
 
 
-def segment_ranges(selected: Selected, split_bytes: int) -> list[Range]:
+def segment_ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
     """Without what compaction carried."""
     return [
         one
@@ -182,7 +182,7 @@ def segment_ranges(selected: Selected, split_bytes: int) -> list[Range]:
     ]
 
 
-def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[Range]:
+def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[ByteRange]:
     log, start, end = selected.log, selected.start, selected.end
     if contents.held_end <= start or contents.first >= end:
         return
@@ -190,9 +190,9 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
     if not (lanes or contents.lossy):
         return  # What is damaged may have been anybody's.
 
-    def piece(at: int, end_at: int, order: int, until: int) -> Range:
+    def piece(at: int, end_at: int, order: int, until: int) -> ByteRange:
         path = log.segment_path(contents.number)
-        return Range(path, log.seed, at, end_at, start, end, order, None, lanes, until=until)
+        return ByteRange(path, log.seed, at, end_at, start, end, order, None, lanes, until=until)
 
     at, end_at, order, until = -1, SEGMENT_HEADER_BYTES, contents.first, contents.first
     for mark, after in _marks(contents):
@@ -211,7 +211,7 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
             return  # It ends with damage, and that is told already.
     if contents.missing and contents.end < end:
         path = log.segment_path(contents.number)
-        yield Range(
+        yield ByteRange(
             path, log.seed, end_at, contents.end_at, max(start, contents.end),
             min(end, contents.held_end), contents.end, None, frozenset(), missing=True,
         )  # fmt: skip
@@ -232,7 +232,7 @@ def _wanted(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:
 
 def carried_ranges(
     selected: Selected, split_bytes: int, cuts: Sequence[int] = ()
-) -> Iterator[Range]:
+) -> Iterator[ByteRange]:
     """What compaction carried; no range has log positions on both sides of one of `cuts`."""
     runs = selected.log.carried()
     which = (runs.origin >= selected.start) & (runs.origin < selected.end)
@@ -262,11 +262,11 @@ def _cut(runs: MovedRuns, split_bytes: int) -> Iterator[MovedRuns]:
         yield runs.pick(np.arange(begin, stop))
 
 
-def _carried_range(selected: Selected, runs: MovedRuns) -> Range:
+def _carried_range(selected: Selected, runs: MovedRuns) -> ByteRange:
     log = selected.log
     order = np.lexsort((runs.lane, runs.position))
     carried = Carried(runs.position[order], runs.lane[order], runs.origin[order])
-    return Range(
+    return ByteRange(
         log.segment_path(int(runs.number[0])), log.seed, int(runs.at[0]),
         int(runs.end_at.max()), 0, NO_LIMIT, int(runs.origin[0]), carried,
         frozenset(runs.lane.tolist()),

@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import CaptureError
 from .contents import Standing
 from .shares import Shares
-from .stretches import Stretch, without
+from .spans import Span, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Progress:
     store: str
     """What tells this store from another."""
     position: int
-    absent: tuple[Stretch, ...] = ()
+    absent: tuple[Span, ...] = ()
     """Log positions that nobody can miss, in order."""
     starts: Mapping[int, int] = field(default_factory=dict)
     """By lane: offsets before these are not read."""
@@ -43,7 +43,7 @@ class Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return replace(self, position=position, absent=absent, shares=None, last=last)
 
-    def missed(self, gone: Iterable[Stretch]) -> list[Stretch]:
+    def missed(self, gone: Iterable[Span]) -> list[Span]:
         """What of these log positions was there when it began."""
         return list(without(gone, self.absent))
 

@@ -21,7 +21,7 @@ from .columns import Tables, Wanted
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .elsewhere import Elsewhere
 from .options import FAIL, KEEP
-from .plan import LaneTable, Range, Work
+from .plan import ByteRange, LaneTable, Work
 from .segment import chunks
 from .stored import open_segment
 
@@ -66,7 +66,7 @@ def read(
 
 
 @contextmanager
-def _opened(one: Range) -> Iterator[File]:
+def _opened(one: ByteRange) -> Iterator[File]:
     """The segment of a range. Raises DataLost: it has been freed, or another store stands there."""
     name = Path(one.path).name
     try:
@@ -85,7 +85,7 @@ def _opened(one: Range) -> Iterator[File]:
 
 
 def _range(
-    file: File, one: Range, work: Work, tables: Tables, wanted: Wanted, damaged: str,
+    file: File, one: ByteRange, work: Work, tables: Tables, wanted: Wanted, damaged: str,
     decryption: Decryption,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     stretches = size_bytes = 0
@@ -106,7 +106,7 @@ def _range(
 
 
 def _found(
-    file: File, one: Range, tables: Tables, lanes: LaneTable, decryption: Decryption
+    file: File, one: ByteRange, tables: Tables, lanes: LaneTable, decryption: Decryption
 ) -> Iterator[pa.RecordBatch | Damaged]:
     if one.missing:
         yield Damaged(one.at, one.end_at)

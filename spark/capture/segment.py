@@ -35,7 +35,7 @@ from durable.log.scan import Damaged, Decrypt, Found, scan
 from ..errors import DataLost, in_a_line
 from .gather import Bytes, Ints, numbers
 from .groups import ungrouped
-from .plan import Range
+from .plan import ByteRange
 
 WINDOW_BYTES = 4 << 20
 """Read at a time: a multiple of what a batch of rows takes, and little beside a worker's memory."""
@@ -69,7 +69,7 @@ class _Window:
 
 
 def chunks(
-    file: File, wanted: Range, decrypt: Decrypt, *, window_bytes: int = WINDOW_BYTES
+    file: File, wanted: ByteRange, decrypt: Decrypt, *, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Chunk | Damaged]:
     """All records of the range that hold messages, and the damage between them.
 
@@ -116,7 +116,7 @@ def chunks(
 
 
 def _usual(
-    data: bytes, wanted: Range, kinds: frozenset[int], floor: int
+    data: bytes, wanted: ByteRange, kinds: frozenset[int], floor: int
 ) -> tuple[list[int], int, int]:
     """Valid records one after the other from the front of `data` on.
 

@@ -3,7 +3,7 @@
 A plan is cut at blocks and by sizes. Both depend on when the log was looked at, so the sink, which numbers
 rows by task, would take one row for another after a restart. What is kept with a batch's end does not:
 
-    log positions   start ......... cut ......... cut ......... end      a task for each stretch
+    log positions   start ......... cut ......... cut ......... end      a task for each span
     ordering=queue  lane % groups                                        a task for each group
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .plan import NO_LIMIT, Range, Selected, Work, carried_ranges, segment_ranges
+from .plan import NO_LIMIT, ByteRange, Selected, Work, carried_ranges, segment_ranges
 
 
 class Shares(NamedTuple):
@@ -36,14 +36,14 @@ def shares_of(works: Sequence[Work], start: int, *, ordered: bool) -> Shares:
 
 def shared(selected: Selected, shares: Shares) -> list[Work]:
     """The plan for it. A task that has nothing to read any more stays: those after it keep their numbers."""
-    found = _stretches(selected, shares.cuts)
+    found = _between(selected, shares.cuts)
     if shares.groups:
         (whole,) = found
         return [_group(selected, whole, number, shares.groups) for number in range(shares.groups)]
     return [_work(selected, ranges) for ranges in found]
 
 
-def _stretches(selected: Selected, cuts: Sequence[int]) -> list[list[Range]]:
+def _between(selected: Selected, cuts: Sequence[int]) -> list[list[ByteRange]]:
     edges = [selected.start, *cuts, selected.end]
     found = [
         segment_ranges(selected._replace(start=low, end=high), NO_LIMIT)
@@ -54,12 +54,12 @@ def _stretches(selected: Selected, cuts: Sequence[int]) -> list[list[Range]]:
     return [sorted(ranges, key=lambda one: one.order) for ranges in found]
 
 
-def _work(selected: Selected, ranges: Sequence[Range]) -> Work:
+def _work(selected: Selected, ranges: Sequence[ByteRange]) -> Work:
     lanes = frozenset[int]().union(*(one.lanes for one in ranges))
     return Work(tuple(ranges), {lane: selected.lanes[lane] for lane in lanes})
 
 
-def _group(selected: Selected, whole: Sequence[Range], number: int, groups: int) -> Work:
+def _group(selected: Selected, whole: Sequence[ByteRange], number: int, groups: int) -> Work:
     lanes = {lane: of for lane, of in selected.lanes.items() if lane % groups == number}
     # What is damaged and of no lane that is known is looked at once, lest nobody does.
     wanted = [one for one in whole if not one.lanes.isdisjoint(lanes) or not (number or one.lanes)]

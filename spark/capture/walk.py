@@ -43,7 +43,7 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import MESSAGES
 
 from .gather import Ints, Numbers, counted, numbers
-from .stretches import without
+from .spans import without
 
 BLOCK_RECORDS = 4096
 BLOCK_BYTES = 4 << 20

@@ -14,7 +14,7 @@ from durable.log.encryption import Encryption, cipher_of
 from durable.log.header import SEGMENT_HEADER_BYTES
 from durable.log.record import Kind, store_seed
 from durable.log.scan import Damaged, Decrypt, Found, scan
-from spark.capture.plan import NO_LIMIT, Range
+from spark.capture.plan import NO_LIMIT, ByteRange
 from spark.capture.segment import chunks
 from spark.capture.stored import open_segment
 from tests.captures import Captured
@@ -27,7 +27,9 @@ SEED = store_seed(STORE_ID)
 def found_by(
     path: Path, end_at: int, window_bytes: int, decrypt: Decrypt
 ) -> tuple[list[int], list[Damaged]]:
-    wanted = Range(str(path), SEED, SEGMENT_HEADER_BYTES, end_at, 0, NO_LIMIT, 1, None, frozenset())
+    wanted = ByteRange(
+        str(path), SEED, SEGMENT_HEADER_BYTES, end_at, 0, NO_LIMIT, 1, None, frozenset()
+    )
     ats: list[int] = []
     damaged: list[Damaged] = []
     file = open_segment(str(path))

@@ -1,18 +1,18 @@
-"""Stretches of numbers, [low, high) in order, such as log positions or offsets."""
+"""Spans of numbers, [low, high), in order: of log positions, of offsets, of the messages of a record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-Stretch = tuple[int, int]
-END: Stretch = (1 << 63, 1 << 63)
+Span = tuple[int, int]
+END: Span = (1 << 63, 1 << 63)
 
 
-def without(stretches: Iterable[Stretch], others: Iterable[Stretch]) -> Iterator[Stretch]:
-    """What is in one of `stretches` and in none of the others; each of the two in order, and disjoint."""
+def without(spans: Iterable[Span], others: Iterable[Span]) -> Iterator[Span]:
+    """What is in one of `spans` and in none of the others; each of the two in order, and disjoint."""
     following = iter(others)
     first, after = next(following, END)
-    for low, high in stretches:
+    for low, high in spans:
         while low < high:
             if after <= low:
                 first, after = next(following, END)
