@@ -133,11 +133,21 @@ def pack(
             size = 0
         works[-1].append(one)
         size += one.size_bytes
-    lanes = [frozenset[int]().union(*(one.lanes for one in work)) for work in works]
-    return [
-        Work(tuple(work), {lane: selected.lanes[lane] for lane in those})
-        for work, those in zip(works, lanes, strict=True)
-    ]
+    return [work_of(work, selected.lanes) for work in works]
+
+
+def work_of(ranges: Sequence[ByteRange], table: LaneTable) -> Work:
+    """All of these ranges, for whichever lanes of `table` have something in them."""
+    lanes = frozenset[int]().union(*(one.lanes for one in ranges))
+    return Work(tuple(ranges), {lane: table[lane] for lane in lanes})
+
+
+def work_of_lanes(whole: Sequence[ByteRange], table: LaneTable, *, first: bool) -> Work:
+    """All lanes of `table`, so whichever ranges have something of one; `first`: of the tasks that share `whole`."""
+    lanes = table.keys()
+    # What is damaged and of no lane that is known is looked at once, lest nobody does.
+    wanted = [one for one in whole if not lanes.isdisjoint(one.lanes) or (first and not one.lanes)]
+    return Work(tuple(wanted), table)
 
 
 def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[Work]:
@@ -152,16 +162,8 @@ def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[
         least = loads.index(min(loads))
         groups[least].add(lane)
         loads[least] += size
-    # What is damaged and of no lane that is known is looked at once, lest nobody does.
     works = [
-        Work(
-            tuple(
-                one
-                for one in whole
-                if not group.isdisjoint(one.lanes) or (group is groups[0] and not one.lanes)
-            ),
-            {lane: table[lane] for lane in group},
-        )
+        work_of_lanes(whole, {lane: table[lane] for lane in group}, first=group is groups[0])
         for group in groups
     ]
     return [one for one in works if one.ranges]

@@ -14,7 +14,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .plan import NO_LIMIT, ByteRange, Selected, Work, carried_ranges, segment_ranges
+from .plan import (
+    NO_LIMIT,
+    ByteRange,
+    LaneTable,
+    Selected,
+    Work,
+    carried_ranges,
+    segment_ranges,
+    work_of,
+    work_of_lanes,
+)
 
 
 class Shares(NamedTuple):
@@ -39,8 +49,15 @@ def shared(selected: Selected, shares: Shares) -> list[Work]:
     found = _between(selected, shares.cuts)
     if shares.groups:
         (whole,) = found
-        return [_group(selected, whole, number, shares.groups) for number in range(shares.groups)]
-    return [_work(selected, ranges) for ranges in found]
+        return [
+            work_of_lanes(whole, _group(selected.lanes, number, shares.groups), first=number == 0)
+            for number in range(shares.groups)
+        ]
+    return [work_of(ranges, selected.lanes) for ranges in found]
+
+
+def _group(table: LaneTable, number: int, groups: int) -> LaneTable:
+    return {lane: offsets for lane, offsets in table.items() if lane % groups == number}
 
 
 def _between(selected: Selected, cuts: Sequence[int]) -> list[list[ByteRange]]:
@@ -52,15 +69,3 @@ def _between(selected: Selected, cuts: Sequence[int]) -> list[list[ByteRange]]:
     for one in carried_ranges(selected, NO_LIMIT, cuts):
         found[bisect_right(cuts, one.order)].append(one)
     return [sorted(ranges, key=lambda one: one.order) for ranges in found]
-
-
-def _work(selected: Selected, ranges: Sequence[ByteRange]) -> Work:
-    lanes = frozenset[int]().union(*(one.lanes for one in ranges))
-    return Work(tuple(ranges), {lane: selected.lanes[lane] for lane in lanes})
-
-
-def _group(selected: Selected, whole: Sequence[ByteRange], number: int, groups: int) -> Work:
-    lanes = {lane: of for lane, of in selected.lanes.items() if lane % groups == number}
-    # What is damaged and of no lane that is known is looked at once, lest nobody does.
-    wanted = [one for one in whole if not one.lanes.isdisjoint(lanes) or not (number or one.lanes)]
-    return Work(tuple(wanted), lanes)
