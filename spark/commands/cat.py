@@ -9,20 +9,17 @@ from typing import Any
 from mesh.commands.terminal import jsonable, out, payload_fields, printable
 from mesh.times import write_time
 
+from ..capture.rows import SQL
 from .reading import read_batches
 
 PLAIN = ("queue", "offset", "timestamp", "topic", "value")
-ALL = (
-    "queue", "partition", "offset", "timestamp", "exchange", "topic", "value", "publisher", "epoch",
-    "sequence", "published", "headers",
-)  # fmt: skip
 Row = dict[str, Any]
 
 
 def run(args: argparse.Namespace) -> int:
     """Raises CaptureError, DurableError."""
     if args.json:
-        found, line = read_batches(args, ALL, includeHeaders="true"), as_json
+        found, line = read_batches(args, tuple(SQL), includeHeaders="true"), as_json
     else:
         found, line = read_batches(args, PLAIN), as_payload if args.payload else as_text
     left = args.limit
