@@ -26,10 +26,10 @@ def interval(seconds: float) -> str:
     return f"{whole_us(seconds)} microseconds"
 
 
-def watermarked(df: DataFrame, late_s: float, column: str = "timestamp") -> DataFrame:
+def watermarked(df: DataFrame, late_s: float) -> DataFrame:
     """A table as it is; a stream with a watermark, without which no window would ever end."""
-    return df.withWatermark(column, interval(late_s)) if df.isStreaming else df
+    return df.withWatermark("timestamp", interval(late_s)) if df.isStreaming else df
 
 
-def window(seconds: float, column: str | Column = "timestamp") -> Column:
-    return f.window(column, interval(seconds))
+def window(seconds: float) -> Column:
+    return f.window("timestamp", interval(seconds))
