@@ -23,7 +23,7 @@ from .options import (
     Options,
     Positions,
 )
-from .plan import Offsets, Selected, Times
+from .plan import NO_LIMIT, Offsets, Selected, Times
 from .spans import Span
 from .stored import StoredLog
 
@@ -142,7 +142,7 @@ class Catalog:
             start = options.starting_offsets or EARLIEST
             first = self.first_offset(number, lane, start, span, end)
             table[number] = Offsets(lane.queue, lane.partition, first, end)
-        end_us = OFFSET_MAX if options.ending_us is None else options.ending_us
+        end_us = NO_LIMIT if options.ending_us is None else options.ending_us
         return Selected(self.log, table, Times(options.starting_us or 0, end_us), 0, self.log.end)
 
     def first_offset(
