@@ -1,4 +1,4 @@
-"""Sequences by which a broker recognises rows that come again, in arrays.
+"""Sequences by which a broker recognises rows that come again.
 
 By row: its number in its partition. It is the same when the same plan runs again.
 
@@ -21,22 +21,15 @@ BATCH_SHIFT = 32
 Ints = npt.NDArray[np.int64]
 
 
-def row_sequences(first: int, count: int) -> Ints:
-    return np.arange(first, first + count, dtype=np.int64)
-
-
-class OffsetNumbers:
-    """Of one queue and partition; fed with its offsets in order."""
+class OffsetOrder:
+    """Of one queue and partition, whose offsets are sequences as they are."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
         self._last = -1
 
-    def sequences(self, offsets: Ints) -> Ints:
-        """Raises Disordered: an offset is not after the one before."""
-        if len(offsets):
-            before = np.concatenate(([self._last], offsets[:-1]))
-            if (offsets <= before).any():
-                raise Disordered(self._lane, "its offsets go back, or come twice")
-            self._last = int(offsets[-1])
-        return offsets
+    def check(self, offsets: Ints) -> None:
+        """The next ones, one at least. Raises Disordered: one is not after the one before."""
+        if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
+            raise Disordered(self._lane, "its offsets go back, or come twice")
+        self._last = int(offsets[-1])

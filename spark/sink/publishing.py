@@ -23,7 +23,7 @@ from .errors import SendingFailed, Unreachable
 from .joining import worker_node
 from .messages import Messages, Reader
 from .noting import Noted, note
-from .numbering import Ints, OffsetNumbers, row_sequences
+from .numbering import Ints, OffsetOrder
 from .options import SinkOptions
 from .pacing import Lateness, Pacer, Times
 from .report import Counts
@@ -133,7 +133,7 @@ class Task:
         self.options, self._identity, self._target = options, identity, target
         self._pacer = Pacer(options.schedule())
         self._lateness = Lateness()
-        self._numbers: dict[str, OffsetNumbers] = {}
+        self._orders: dict[str, OffsetOrder] = {}
         self._row = identity.first
         self._skipped = 0
         # By the wall clock at its beginning, as all tasks; from then on it only goes forward.
@@ -179,22 +179,18 @@ class Task:
             self._tell()
 
     def _sequences(self, messages: Messages, count: int) -> Ints:
+        """Raises Disordered."""
         offsets = messages.offsets
         if offsets is None:
             self._row += count
-            return row_sequences(self._row - count, count)
-        found = np.zeros(count, np.int64)
+            return np.arange(self._row - count, self._row, dtype=np.int64)
         lanes: dict[str, list[int]] = {}
         for at, address in enumerate(messages.addresses):
             lanes.setdefault(address.lane, []).append(at)
         for lane, of in lanes.items():
-            if len(lanes) == 1:
-                rows: Any = slice(None)
-            else:
-                rows = np.isin(messages.which, of)
-            numbers = self._numbers.setdefault(lane, OffsetNumbers(lane))
-            found[rows] = numbers.sequences(offsets[rows])
-        return found
+            rows: Any = slice(None) if len(lanes) == 1 else np.isin(messages.which, of)
+            self._orders.setdefault(lane, OffsetOrder(lane)).check(offsets[rows])
+        return offsets
 
     def _tell(self) -> None:
         """How far it is, for whoever looks at the directory, if it is on this machine: it is the
@@ -212,4 +208,4 @@ class Task:
         counts = self._target.counts
         counts.skipped = self._skipped
         seconds = (self._now_us() - self._began_us) / 1e6
-        return Sent(counts, self._lateness, tuple(self._numbers), seconds)
+        return Sent(counts, self._lateness, tuple(self._orders), seconds)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import mesh
 from durable.errors import BrokerLost, QueueFull
 from spark.sink import publishing
-from spark.sink.errors import SendingFailed, Unreachable
+from spark.sink.errors import Disordered, SendingFailed, Unreachable
 from spark.sink.messages import Address, Messages
 from spark.sink.noting import noted
 from spark.sink.numbering import Ints
@@ -142,6 +142,47 @@ async def test_a_task_on_another_machine_than_the_driver_has_nowhere_to_note_how
     await one.send(messages([0] * 2))
     await one.send(messages([0]))
     assert [high - low for _, low, high in target.sent] == [2, 1]
+
+
+class Numbering(Noting):
+    """The sequences that rows had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequences: list[int] = []
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        await super().send(messages, sequences, low, high)
+        self.sequences += sequences[low:high].tolist()
+
+
+def of_two_queues(queues: list[int], offsets: list[int]) -> Messages:
+    addresses = [Address("", name, name, 0) for name in ("jobs", "mail")]
+    return messages([0] * len(queues))._replace(
+        addresses=addresses, which=np.array(queues), offsets=np.array(offsets, np.int64)
+    )
+
+
+async def test_rows_have_their_offsets_as_sequences_whatever_is_left_out(
+    autojump_clock: MockClock,
+) -> None:
+    """In the order of each queue, of which there are two."""
+    target = Numbering()
+    one = task(target, numbering="offsets", id="r")
+    await one.send(of_two_queues([0, 1, 0, 1], [3, 0, 5, 1]))
+    await one.send(of_two_queues([1, 0, 0], [9, 6, 8]))
+    assert target.sequences == [3, 0, 5, 1, 9, 6, 8]
+    assert sorted(one.told().lanes) == ["jobs/0", "mail/0"]
+    with pytest.raises(Disordered, match="mail/0"):
+        await one.send(of_two_queues([0, 1], [9, 9]))
+
+
+async def test_rows_without_offsets_are_numbered_on(autojump_clock: MockClock) -> None:
+    target = Numbering()
+    one = task(target)
+    await one.send(messages([0] * 3))
+    await one.send(messages([0] * 2))
+    assert target.sequences == [0, 1, 2, 3, 4]
 
 
 async def test_what_was_left_out_is_done_and_not_sent(
