@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from mesh.errors import InvalidName
+from mesh.names import TOPIC_BYTES_MAX, check_pattern
 from mesh.times import EPOCH, read_time, since_epoch_us
 
 from .errors import ContradictoryOptions, InvalidOption, UnknownOption
@@ -109,6 +111,24 @@ def choice(*allowed: str) -> Reader:
         return text.lower()
 
     return read
+
+
+def name_by(check: Callable[[str], object]) -> Reader:
+    """A name of the mesh, for which `check` raises InvalidName where it is none."""
+
+    def read(name: str, text: str) -> str:
+        check_text(name, text)
+        try:
+            check(text)
+        except InvalidName as error:
+            wanted = str(error).partition("want ")[2] or f"{TOPIC_BYTES_MAX} bytes at most"
+            raise InvalidOption(name, text, wanted) from None
+        return text
+
+    return read
+
+
+read_pattern = name_by(check_pattern)
 
 
 def iso(at_us: int) -> str:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mesh.commands.options import WrongUsage, add_keys, named, path, settings
 
 from ..errors import ContradictoryOptions, InvalidOption, OptionError
-from ..options import iso, read_moment
-from ..replay.plan import read_pattern
+from ..options import iso, read_moment, read_pattern
 from ..settings import joining_options
 
 if TYPE_CHECKING:

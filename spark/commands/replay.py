@@ -16,7 +16,7 @@ from mesh.commands.options import Commands, add_joining, count, named, settings,
 from mesh.commands.terminal import words
 
 from ..installed import check_spark
-from ..options import read_moment
+from ..options import read_moment, read_pattern
 from ..replay.errors import ReplayFailed, ReplayInterrupted
 from ..replay.plan import (
     SPEED_MAX,
@@ -24,7 +24,6 @@ from ..replay.plan import (
     read_destination,
     read_duration,
     read_number,
-    read_pattern,
 )
 from ..settings import joining_options
 from .quiet import quiet

@@ -207,12 +207,3 @@ def read_number(name: str, text: str, most: float) -> float:
     if not 0 < found <= most:  # Nor is NaN.
         raise InvalidOption(name, text, f"a number, more than 0 and at most {most:g}")
     return found
-
-
-def read_pattern(name: str, text: str) -> str:
-    """Raises InvalidOption."""
-    try:
-        check_pattern(text)
-    except InvalidName as error:
-        raise InvalidOption(name, text, str(error).partition("want ")[2] or "text, UTF-8") from None
-    return text

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_topic
 from mesh.settings import TYPES
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, choice, flag, read_given, whole_numbers
+from ..options import Readers, choice, flag, name_by, read_given, whole_numbers
 from .pacing import Schedule
 
 TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
@@ -109,21 +108,6 @@ def _text(name: str, text: str) -> str:
     return text
 
 
-def _topic(name: str, text: str) -> str:
-    try:
-        check_topic(text)
-    except InvalidName as error:
-        raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
-    return text
-
-
-def _cluster(name: str, text: str) -> str:
-    try:
-        return check_cluster(text)
-    except InvalidName as error:
-        raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
-
-
 def _target(name: str, text: str) -> str:
     lower = text.lower()
     if lower not in (TOPICS, QUEUES, "streams", EXCHANGE):
@@ -174,10 +158,10 @@ def _lanes(name: str, text: str) -> dict[str, str]:
 
 READERS: Readers = {
     "to": ("to", _target),
-    "topic": ("topic", _topic),
+    "topic": ("topic", name_by(check_topic)),
     "queue": ("queue", _text),
     "exchange": ("exchange", _text),
-    "broker": ("broker", _cluster),
+    "broker": ("broker", name_by(check_cluster)),
     "vhost": ("vhost", _text),
     "mandatory": ("mandatory", flag),
     "id": ("id", _text),
@@ -191,7 +175,7 @@ READERS: Readers = {
     "startMicros": ("start_us", _micros),
     "originMicros": ("origin_us", _micros),
     "pauses": ("pauses", _pauses),
-    "cluster": ("cluster", _cluster),
+    "cluster": ("cluster", name_by(check_cluster)),
     "timeoutSeconds": ("timeout_s", _number),
     "report": ("report", _text),
     "progress": ("progress", _text),

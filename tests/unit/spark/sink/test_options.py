@@ -33,6 +33,8 @@ def test_names_come_in_lower_case() -> None:
         ({"speed": "nan"}, InvalidOption, "0 or more"),
         ({"ratePerTask": "fast"}, InvalidOption, "0 or more"),
         ({"topic": "a b"}, InvalidOption, "tokens"),
+        ({"topic": "a" * 256}, InvalidOption, "want 255 bytes at most"),
+        ({"topic": "a\udc80"}, InvalidOption, "want text, UTF-8"),
         ({"broker": "No"}, InvalidOption, "a-z"),
         ({"mandatory": "maybe"}, InvalidOption, "true or false"),
         ({"startMicros": "-3"}, InvalidOption, "us since 1970"),
@@ -54,6 +56,7 @@ def test_names_come_in_lower_case() -> None:
 def test_what_makes_no_sense_is_told_in_one_line(
     options: dict[str, str], error: type[OptionError], text: str
 ) -> None:
+    """Found: of a topic that is too long or no text "want", and no word more."""
     with pytest.raises(error, match=text) as caught:
         read_sink_options(options)
     assert "\n" not in str(caught.value)
