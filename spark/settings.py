@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh.config import KEY_SOURCES
 from mesh.errors import ConfigError
-from mesh.settings import SECRETS, TYPES, convert
+from mesh.settings import SECRETS, convert
 
 from .errors import InvalidOption, UnknownOption
 
@@ -18,7 +18,7 @@ JOINING = "mesh."
 """Before the name of every setting."""
 
 
-def read_setting(name: str, text: str, known: Iterable[str] = TYPES) -> Any:
+def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
     """The value of option `JOINING + name`.
 
     Args:

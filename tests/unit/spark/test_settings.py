@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mesh.settings import TYPES
 from spark.settings import JOINING, joining_options, key_options, read_setting
 
 
@@ -14,7 +15,9 @@ def test_settings_become_options() -> None:
     assert found == {
         "mesh.seeds": "tcp://a:1,tcp://b:2", "mesh.zeroconf": "false", "mesh.keys_dir": "k",
     }  # fmt: skip
-    read = {name: read_setting(name.removeprefix(JOINING), text) for name, text in found.items()}
+    read = {
+        name: read_setting(name.removeprefix(JOINING), text, TYPES) for name, text in found.items()
+    }
     assert read == {
         "mesh.seeds": ("tcp://a:1", "tcp://b:2"), "mesh.zeroconf": False, "mesh.keys_dir": Path("k"),
     }  # fmt: skip
