@@ -128,7 +128,7 @@ def _run(
     args: argparse.Namespace,
     plan: ReplayPlan,
     joining: dict[str, str],
-    names: frozenset[str] | None,
+    names: frozenset[str],
 ) -> int:
     from ..replay.replay import one_line, replay
     from ..sessions import session

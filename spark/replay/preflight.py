@@ -23,10 +23,10 @@ from .errors import QueueMissing
 from .plan import ReplayPlan
 
 
-async def _names(options: SinkOptions) -> frozenset[str] | None:
+async def _names(options: SinkOptions) -> frozenset[str]:
     async with mesh.join(options.cluster, **options.joining) as node, opened(node, options, ""):
         if options.to != QUEUES:
-            return None
+            return frozenset()
         broker = durable.connect(
             node, cluster=options.broker, vhost=options.vhost, timeout=options.timeout_s
         )
@@ -34,8 +34,8 @@ async def _names(options: SinkOptions) -> frozenset[str] | None:
         return frozenset(found["queues"]) | frozenset(found["streams"])
 
 
-def destination_names(options: SinkOptions) -> frozenset[str] | None:
-    """Queues and streams that the broker has; None: it goes to topics, which need not exist.
+def destination_names(options: SinkOptions) -> frozenset[str]:
+    """Queues and streams that the broker has; none where it goes to topics, which need not exist.
 
     Raises:
         Unreachable: nobody is there, or we have no keys.
@@ -49,11 +49,11 @@ def destination_names(options: SinkOptions) -> frozenset[str] | None:
 
 
 def check_names(
-    plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str] | None, cluster: str
+    plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str], cluster: str
 ) -> None:
     """Raises QueueMissing: the broker has `names`, as far as `cluster` may know, and not all of those."""
-    missing = [one for one in wanted if names is not None and one not in names]
-    if missing:
+    missing = [one for one in wanted if one not in names]
+    if missing and plan.to.kind == QUEUES:
         raise QueueMissing(plan.to.broker, missing, cluster)
 
 

@@ -85,7 +85,7 @@ def test_a_replay_that_is_broken_off_tells_what_it_has_sent(
     monkeypatch.setattr("spark.replay.replay.replay", replay)
     plan = ReplayPlan(directory="data", to=read_destination(">"))
     with pytest.raises(caught):
-        _run(Namespace(master="local[1]", json=True, dry_run=False), plan, {}, None)
+        _run(Namespace(master="local[1]", json=True, dry_run=False), plan, {}, frozenset())
     told = json.loads(capsys.readouterr().out)
     assert told["error"] == f"{text}; {before + 300} messages at least had been handed over"
     assert not told["complete"]
@@ -100,7 +100,7 @@ def test_a_spark_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("spark.sessions.session", start)
     plan = ReplayPlan(directory="data", to=read_destination("broker2"))
     with pytest.raises(CaptureError, match="Java gateway process exited") as caught:
-        _run(Namespace(master="bogus", json=True), plan, {}, None)
+        _run(Namespace(master="bogus", json=True), plan, {}, frozenset())
     assert "\n" not in str(caught.value)
 
 
@@ -139,7 +139,7 @@ def test_a_terminal_is_told_what_it_waits_for(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     plan = ReplayPlan(directory="data", to=read_destination("broker2"))
     with pytest.raises(Started):
-        _run(Namespace(master="local[1]", json=as_json), plan, {}, None)
+        _run(Namespace(master="local[1]", json=as_json), plan, {}, frozenset())
     assert capsys.readouterr().err == said
 
 
