@@ -15,6 +15,7 @@ from ..errors import ContradictoryOptions, InvalidOption
 from ..options import check_regex, check_text, iso
 
 TOPICS, QUEUES = "topics", "queues"
+"""As the sink has them, whose options load numpy: `mesh --help` does without."""
 LOOPS_MAX = 1_000_000
 SPEED_MAX = 1e6
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
