@@ -214,8 +214,8 @@ class MdnsFinder:
             for instance, change in (await handover.take()).items():
                 if change.gone_between:
                     self._seen.pop(instance, None)
-                if change.present and not self._look(instance, responder, sink):
-                    self._ask(instance, responder)
+                if change.present:
+                    self._look(instance, responder, sink)
 
     async def _relist(self, responder: Responder, sink: Sink) -> None:
         """Go through everything again: a change may have been dropped, a packet lost."""
@@ -227,31 +227,30 @@ class MdnsFinder:
                 del self._seen[gone]
             self._asks = 0
             for instance in present:
-                if not self._look(instance, responder, sink):
-                    self._ask(instance, responder)
+                self._look(instance, responder, sink)
 
-    def _look(self, instance: str, responder: Responder, sink: Sink) -> bool:
-        """Report `instance` if its announcement is new; False when it has not been heard yet."""
+    def _look(self, instance: str, responder: Responder, sink: Sink) -> None:
+        """Report `instance` if its announcement is new; ask for one that has not been heard yet."""
         if instance == self._instance:
             self._heard.set()
-            return True
+            return
         txt = responder.txt(instance)
         if txt is None:
-            return False
+            self._ask(instance, responder)
+            return
         digest = hashlib.blake2b(txt, digest_size=16).digest()
         if self._seen.get(instance) == digest:
-            return True
+            return
         if instance not in self._seen and len(self._seen) >= self._settings.instances_max:
             self._dropped += 1
-            return True
+            return
         self._seen[instance] = digest
         announcement = decode_txt(txt)
         if announcement is None:
             self._unreadable += 1
-            return True
+            return
         self._reported += 1
         sink(Found(announcement=announcement))
-        return True
 
     def _ask(self, instance: str, responder: Responder) -> None:
         # Limited: whoever sends invented names must not make us flood the network with questions.
