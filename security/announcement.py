@@ -99,7 +99,7 @@ class Announcement:
                 [[key.cluster, key.key_id] for key in signers], endpoints, self.left,
             ]
         )  # fmt: skip
-        if len(statement) > SIZE_BYTES_MAX:
+        if len(statement) > SIZE_BYTES_MAX:  # Of more than 64 KiB two bytes cannot tell the length.
             raise CannotAnnounce(f"a statement of {len(statement)} bytes, limit {SIZE_BYTES_MAX}")
         signed = bytes((VERSION,)) + len(statement).to_bytes(2, "little") + statement
         data = signed + b"".join(key.sign(signed) for key in signers)

@@ -68,8 +68,7 @@ class NetworkKeyring:
         self._learned: OrderedDict[str, tuple[ClusterKeys, ...]] = OrderedDict()
         self._by_id: dict[bytes, ClusterKeys] = {}
         self._names: dict[bytes, str] = {}
-        self._pinned[DOOR] = self._derive(DOOR)
-        self._enter(self._pinned[DOOR])
+        self.own(DOOR)
 
     def __repr__(self) -> str:
         return f"<NetworkKeyring of {len(self._secrets)} generations>"
