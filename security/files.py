@@ -70,17 +70,11 @@ def load_keyring(
 
 
 def _network_keyring(path: Path) -> NetworkKeyring:
-    try:
-        text = _read(path, private=True)
-    except BadKeyFile as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-        why = (
-            "No such file, and network_secret_file (MESH_NETWORK_SECRET_FILE) names it; copy the "
-            f"network's secret there, or make one with `mesh keys new-network {path}`"
-        )
-        raise BadKeyFile(path, why) from error
-    return NetworkKeyring(parse_network_secret(text, str(path)))
+    absent = (
+        "No such file, and network_secret_file (MESH_NETWORK_SECRET_FILE) names it; copy the "
+        f"network's secret there, or make one with `mesh keys new-network {path}`"
+    )
+    return NetworkKeyring(parse_network_secret(_read(path, private=True, absent=absent), str(path)))
 
 
 def parse_network_secret(text: str, what: str) -> list[bytes]:
@@ -155,7 +149,8 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
         BadKeyFile: there is no secret to rotate, or two generations are there already.
     """
     _check_name(cluster)
-    current = _to_rotate(directory / f"{cluster}.secret", cluster)
+    absent = f"No such file; rotate where the secret of {cluster} is, or correct the name"
+    current = _read_pair(directory / f"{cluster}.secret", cluster, absent=absent)
     try:
         _check_absent(directory, cluster + OLD)
     except FileExistsError:
@@ -166,16 +161,6 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
     _write_pair(directory, current, ending=OLD, replace=False)
     _write_pair(directory, pair, replace=True)
     return pair
-
-
-def _to_rotate(secret: Path, cluster: str) -> ClusterKeys:
-    try:
-        return _read_pair(secret, cluster)
-    except BadKeyFile as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-        why = f"No such file; rotate where the secret of {cluster} is, or correct the name"
-        raise BadKeyFile(secret, why) from error
 
 
 def drop_old_cluster(directory: Path, cluster: str) -> bool:
@@ -280,9 +265,9 @@ def _check_absent(directory: Path, stem: str) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
-def _read_pair(path: Path, cluster: str) -> ClusterKeys:
+def _read_pair(path: Path, cluster: str, *, absent: str = "") -> ClusterKeys:
     secret = path.suffix == ".secret"
-    words = _read(path, private=secret).split()
+    words = _read(path, private=secret, absent=absent).split()
     if secret and words and words[0].startswith(NETWORK_PREFIX):
         raise BadKeyFile(
             path, "holds a network's secret, not a cluster's key: network_secret_file takes it"
@@ -302,8 +287,12 @@ def _read_pair(path: Path, cluster: str) -> ClusterKeys:
     return pair
 
 
-def _read(path: Path, *, private: bool) -> str:
-    """Raises BadKeyFile when unreadable, and UnsafeKeyFile when it is private and others may touch it."""
+def _read(path: Path, *, private: bool, absent: str = "") -> str:
+    """Raises BadKeyFile when unreadable, and UnsafeKeyFile when it is private and others may touch it.
+
+    Args:
+        absent: what is said where there is no such file, if more than that.
+    """
     try:
         with path.open("rb") as file:
             # Of what was opened: a path can be exchanged between a look at it and its opening.
@@ -312,7 +301,8 @@ def _read(path: Path, *, private: bool) -> str:
                 raise UnsafeKeyFile(path, mode)
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise BadKeyFile(path, error.strerror or str(error)) from error
+        why = absent if isinstance(error, FileNotFoundError) else ""
+        raise BadKeyFile(path, why or error.strerror or str(error)) from error
     if len(data) > FILE_BYTES_MAX or not data.isascii():
         raise BadKeyFile(path, "not a key file as `mesh keys` makes it")
     return data.decode("ascii")
