@@ -14,8 +14,8 @@ from bench.latency.samples import Samples
 from bench.latency.schedule import NS, Schedule
 from bench.latency.workloads import WORKLOADS, Workload
 from bench.plan import Scale
-from bench.systems.fake import FakeRequester, VirtualLoop
 from bench.systems.system import Received
+from tests.fake_system import FakeRequester, VirtualLoop
 
 MS = 1_000_000
 RATE_PER_S, COUNT = 1000, 10_000

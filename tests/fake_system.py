@@ -1,4 +1,4 @@
-"""A system whose delays are known: what the harness is measured with.
+"""A system whose delays are known: what the open load of the bench is measured with.
 
 No processes and no time that passes: `VirtualLoop` is its loop and its clock.
 """
@@ -11,8 +11,7 @@ from typing import Any
 
 from bench.loops import Loop
 from bench.loops.loop import Receive, T, drive, run_driven
-
-from .system import Received
+from bench.systems.system import Received
 
 
 class VirtualLoop(Loop):
