@@ -38,6 +38,14 @@ class Bound:
         return f"{self.of} {self.sense} {self.limit:,g}"
 
 
+def at_least(limit: float) -> Bound:
+    return Bound("value", "at least", limit)
+
+
+def at_most(limit: float) -> Bound:
+    return Bound("value", "at most", limit)
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round of one figure. `value` is None when the run lost or doubled messages."""

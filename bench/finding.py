@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from .figure import percentile
-from .idle import at_most
+from .figure import at_most, percentile
 from .network import Network
 from .plan import Case, Family, Outcome, Scale, row
 

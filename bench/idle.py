@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from .figure import Bound
+from .figure import at_most
 from .network import Network
 from .plan import Case, Family, Outcome, Scale, row
 
@@ -96,7 +96,3 @@ def family() -> list[Family]:
         row("200 links, more RSS", "MB", MANY_LINKS, "more_rss_mb", at_most(60.0)),
     ]
     return [Family(name="idle", cases=cases, rows=rows, rounds_max=3)]
-
-
-def at_most(limit: float) -> Bound:
-    return Bound("value", "at most", limit)

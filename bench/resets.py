@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from . import raw
-from .figure import Bound
+from .figure import at_most
 from .network import Network
 from .plan import Case, Family, Outcome, Row, Scale
 from .stream import knock_until_ready
@@ -92,7 +92,7 @@ def family() -> list[Family]:
                 case=name,
                 value="lost",
                 reference=(RAW, "lost"),
-                bounds=(Bound("value", "at most", 0),),
+                bounds=(at_most(0),),
                 worst=True,
             )
         )

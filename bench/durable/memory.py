@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from bench.figure import Bound
+from bench.figure import at_least, at_most
 from bench.plan import Case, Family, Outcome, Row, Scale, row
 from bench.sequence import RING_COUNT
 
@@ -142,11 +142,3 @@ def _of_ready(name: str) -> list[Row]:
         row(f"{name}: publish without a consumer", "msg/s", name, "publish_per_s"),
         row(f"{name}: drain after a restart", "msg/s", name, "drain_per_s"),
     ]  # fmt: skip
-
-
-def at_most(limit: float) -> Bound:
-    return Bound("value", "at most", limit)
-
-
-def at_least(limit: float) -> Bound:
-    return Bound("value", "at least", limit)

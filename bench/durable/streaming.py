@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench import raw
-from bench.figure import Bound
+from bench.figure import Bound, at_most
 from bench.plan import Case, Family, Outcome, Row, Scale, row
 from bench.processes import READY_S_MAX
 from bench.sequence import RING_COUNT
@@ -144,7 +144,7 @@ def one_queue() -> tuple[list[Case], list[Row]]:
         lists = f"{name}, send_many"
         cases.append(confirmed(lists, size_bytes, count, way="send_many"))
         rows.append(row(lists, "msg/s", lists, "per_s", mark, beside=reference))
-    written = Bound("value", "at most", WRITTEN_MAX)
+    written = at_most(WRITTEN_MAX)
     name = "bytes written per byte received, 1 KB"
     rows.append(row(name, "", confirmed_name("1 KB"), "written_per_received", written))
     return cases, rows

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.durable.setting import queue_names, serving
-from bench.figure import Bound
+from bench.figure import Bound, at_least, at_most
 from bench.plan import Case, Family, Outcome, Row, Scale
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def family() -> list[Family]:
                     name=f"{READING}, {words}", unit="rows/s", case=READING,
                     value=f"capture, {words}, per_s", reference=(READING, f"parquet, {words}, per_s"),
                     bounds=(
-                        Bound("value", "at least", ROWS_PER_S_MIN),
+                        at_least(ROWS_PER_S_MIN),
                         Bound("ratio", "at least", 1 / PARQUET_TIMES_MAX),
                     ),
                 ) for words in COLUMNS),
@@ -94,7 +94,7 @@ def family() -> list[Family]:
                 ) for words in COLUMNS),
                 Row(
                     name="peak memory of a Python worker while reading", unit="MB", case=READING,
-                    value="worker_mb", bounds=(Bound("value", "at most", WORKER_MB_MAX),),
+                    value="worker_mb", bounds=(at_most(WORKER_MB_MAX),),
                 ),
             ],
         )

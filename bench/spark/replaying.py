@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.durable.setting import Setting, queue_names, serving
-from bench.figure import Bound
+from bench.figure import at_least, at_most
 from bench.plan import Case, Family, Outcome, Row, Scale, row
 from bench.sequence import ring_count
 from bench.stream import faults, knock_until_ready
@@ -90,8 +90,8 @@ def family() -> list[Family]:
     for words, queues in QUEUES.items():
         name = name_of(words)
         cases.append(replaying(name, queues, COUNT))
-        rows.append(row(name, "msg/s", name, "per_s", Bound("value", "at least", PER_S_MIN)))
+        rows.append(row(name, "msg/s", name, "per_s", at_least(PER_S_MIN)))
     cases.append(replaying(PACED, 1, PACED_S * PACED_PER_S, per_s=PACED_PER_S, speed=SPEED))
-    mark = Bound("value", "at most", LATE_MS_MAX)
+    mark = at_most(LATE_MS_MAX)
     rows.append(row(f"{PACED}: lateness p99", "ms", PACED, "late_ms_p99", mark))
     return [Family(name="replaying", cases=cases, rows=rows)]
