@@ -98,19 +98,15 @@ class Session:
     def _figure(self, row: Row) -> Figure:
         outcomes = self._outcomes.get(row.case, {})
         references = self._outcomes.get(row.reference[0], {}) if row.reference else {}
-        rounds = []
-        for number in sorted(outcomes.keys() | references.keys()):
-            if number not in outcomes:
-                continue
-            outcome, reference = outcomes[number], references.get(number)
-            rounds.append(
-                Round(
-                    value=None if outcome.wrong else outcome.values.get(row.value),
-                    reference=value_of(row, reference),
-                    wrong=outcome.wrong,
-                    detail={**outcome.detail, "caveat": outcome.caveat},
-                )
+        rounds = [
+            Round(
+                value=None if outcome.wrong else outcome.values.get(row.value),
+                reference=value_of(row, references.get(number)),
+                wrong=outcome.wrong,
+                detail={**outcome.detail, "caveat": outcome.caveat},
             )
+            for number, outcome in outcomes.items()
+        ]
         failed = self._failed[row.case]
         return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst, failed=failed)
 
