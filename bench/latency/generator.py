@@ -27,15 +27,6 @@ DRAIN_POLL_NS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What is asked for. The first `warm_count` requests are not counted."""
-
-    rate_per_s: float
-    count: int
-    warm_count: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     schedule: Schedule
     samples: Samples
@@ -79,27 +70,27 @@ async def connected(
 
 
 async def generate(
-    load: Load, loop: Loop, requesters: Sequence[Requester], samples: Samples,
+    rate_per_s: float, loop: Loop, requesters: Sequence[Requester], samples: Samples,
     clock: Clock = time.perf_counter_ns,
 ) -> Run:  # fmt: skip
     """Send what is due, in turn over the requesters, and wait for the replies.
 
     A load that falls behind by more than LATE_S_MAX ends there: with fewer samples, and it tells.
     """
-    schedule = Schedule(clock() + int(START_S * NS), load.rate_per_s, load.count)
+    schedule = Schedule(clock() + int(START_S * NS), rate_per_s, samples.count)
     sent_ns, payload, turns = samples.sent_ns, samples.payload, len(requesters)
     turn = TURN * turns
-    last_ns = schedule.due_ns(load.count) + int(LATE_S_MAX * NS)
+    last_ns = schedule.due_ns(samples.count) + int(LATE_S_MAX * NS)
     gc.collect()
     gc.disable()
     try:
-        while samples.sent < load.count and clock() < last_ns:
+        while samples.sent < samples.count and clock() < last_ns:
             due = min(schedule.due_count(clock()), samples.sent + turn)
             for number in range(samples.sent, due):
                 sent_ns[number] = clock()
                 samples.sent += 1
                 await requesters[number % turns].request(payload(number))
-            if samples.sent < load.count:
+            if samples.sent < samples.count:
                 await loop.until(schedule.due_ns(samples.sent))
         await drain(loop, samples, clock)
     finally:

@@ -1,7 +1,7 @@
 """The open load: all requesters of a run, in one process. Its samples go to a file.
 
-Three orders, so that what is spent on connecting and on statistics can be left out: `connect`, `run`,
-`save`.
+Connected when it is ready; then two orders, `run` and `save`, so that what is spent on statistics can be
+left out, as on connecting.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.latency.distribution import arrays
-from bench.latency.generator import Load, connected, generate
+from bench.latency.generator import connected, generate
 from bench.latency.samples import NUMBER, Samples
 from bench.loops import Loop
 from bench.roles.stage import Stage
@@ -20,11 +20,8 @@ from bench.systems.system import Place, Received, Requester, System
 
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
     settings = stage.settings
-    load = Load(
-        rate_per_s=settings["rate_per_s"], count=settings["count"], warm_count=settings["warm_count"],
-    )  # fmt: skip
     (payload,) = Ring(place.size_bytes, 1).payloads
-    samples = Samples(load.count, payload[NUMBER.size :])
+    samples = Samples(settings["count"], payload[NUMBER.size :])
 
     def connect(number: int, replied: Received) -> Requester:
         return system.requester(place, loop, number, replied)
@@ -33,13 +30,13 @@ async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
         stage.ready()
         async for order in orders(stage, loop):
             if order["do"] == "run":
-                found = await generate(load, loop, requesters, samples)
+                found = await generate(settings["rate_per_s"], loop, requesters, samples)
                 stage.done(sent=samples.sent)
                 continue
-            rows = arrays(found, load.warm_count)
+            rows = arrays(found, settings["warm_count"])
             np.savez(order["file"], allow_pickle=False, **rows)
             stage.done(
-                sent_per_s=found.sent_per_s, kept=found.kept, asked=load.count, sent=samples.sent,
+                sent_per_s=found.sent_per_s, kept=found.kept, asked=samples.count, sent=samples.sent,
                 lost=samples.lost, duplicated=samples.duplicated, damaged=samples.damaged,
             )  # fmt: skip
 

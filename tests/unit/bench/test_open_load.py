@@ -9,7 +9,7 @@ import pytest
 
 from bench.comparison import latency
 from bench.latency.distribution import Distribution, arrays
-from bench.latency.generator import TURN, Load, Run, connected, generate
+from bench.latency.generator import TURN, Run, connected, generate
 from bench.latency.samples import Samples
 from bench.latency.schedule import NS, Schedule
 from bench.latency.workloads import WORKLOADS, Workload
@@ -55,7 +55,7 @@ class Blocking(VirtualLoop):
 
 
 def run(
-    *, count: int = COUNT, warm: int = 0, stall_ms: tuple[int, int] = (0, 0), cost_ns: int = 0,
+    *, count: int = COUNT, stall_ms: tuple[int, int] = (0, 0), cost_ns: int = 0,
     answers: Callable[[int], int] = lambda _: 1, connections: int = 1, loop: VirtualLoop | None = None,
 ) -> Run:  # fmt: skip
     loop = loop or VirtualLoop()
@@ -68,12 +68,11 @@ def run(
             loop, replied, delay_ns, stall_ns=stall, cost_ns=cost_ns, answers=answers
         )
 
-    load = Load(rate_per_s=RATE_PER_S, count=count, warm_count=warm)
     samples = Samples(count, REST)
 
     async def main() -> Run:
         async with connected(samples, connections, connect, loop.clock) as requesters:
-            return await generate(load, loop, requesters, samples, loop.clock)
+            return await generate(RATE_PER_S, loop, requesters, samples, loop.clock)
 
     return loop.run(main)
 
@@ -161,7 +160,7 @@ def test_duplicated_and_damaged_replies_are_counted() -> None:
 
 
 def test_requests_of_the_warm_up_are_not_counted() -> None:
-    found = run(count=1000, warm=400)
+    found = run(count=1000)
     assert len(arrays(found, 400)["response"]) == 600
 
 
