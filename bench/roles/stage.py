@@ -120,10 +120,7 @@ def play_async(role: Callable[[Stage], Awaitable[None]]) -> None:
     # Here, not above: a role that does not run in it must not weigh more for it.
     import trio
 
-    async def main(stage: Stage) -> None:
-        await role(stage)
-
-    play(lambda stage: trio.run(main, stage))
+    play(lambda stage: trio.run(role, stage))
 
 
 def profiled(stage: Stage, run: Callable[[], None]) -> None:
