@@ -112,19 +112,12 @@ def run_rounds(
     return session.figures(), session.failures, status or (1 if session.failures else 0)
 
 
+@interrupts_wait()
 def report(
     facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None,
     **more: Any,
 ) -> None:  # fmt: skip
     """The file where one is wanted, with `more` in it; then the table. Ctrl-C is heard after that."""
-    with interrupts_wait():
-        write_and_show(facts, figures, failures, file, more)
-
-
-def write_and_show(
-    facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None,
-    more: dict[str, Any],
-) -> None:  # fmt: skip
     # Each run starts processes anew: what is committed or changed meanwhile was measured, too.
     commit = facts.pop("commit")
     facts["dirty"] = facts["dirty"] or machine.is_dirty() or machine.commit() != commit
