@@ -41,8 +41,7 @@ class Setting:
     def start_broker(self) -> Role:
         """As it was left, on a port of its own. `ready` says how long opening took."""
         settings = self._network.node(CLUSTER, seeds=[], data=str(Path(self.data) / "store"))
-        self.broker = self._troupe.start("durable_broker", settings)
-        return self.broker
+        return self._troupe.start("durable_broker", settings)
 
     def restart_broker(self, *, killed: bool = False, checkpoints: bool = True) -> Role:
         """Everyone who was connected has to be started again, too: it is at another endpoint.
@@ -58,7 +57,8 @@ class Setting:
             for log in Path(self.data).glob("store/vhosts/*/log"):
                 (log / "checkpoint").unlink()
                 shutil.rmtree(log / "queues")
-        return self.start_broker()
+        self.broker = self.start_broker()
+        return self.broker
 
     def start(self, role: str, *, wait: bool = True, **settings: Any) -> Role:
         """With `wait` false, hear it before it is given an order."""
