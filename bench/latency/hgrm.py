@@ -17,12 +17,12 @@ TICKS = 5
 MS_NS = 1e6
 
 
-def shares(count: int, ticks: int = TICKS) -> Iterator[float]:
+def shares(count: int) -> Iterator[float]:
     """0, then closer to 1 in even steps of each half that is left, as far as `count` samples go."""
     left = 1.0
     while left > 1 / count:
-        for tick in range(ticks):
-            yield 1 - left + tick * left / 2 / ticks
+        for tick in range(TICKS):
+            yield 1 - left + tick * left / 2 / TICKS
         left /= 2
 
 

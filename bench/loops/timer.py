@@ -39,9 +39,6 @@ class Timer:
         spec = _Itimerspec(_Timespec(0, 0), value)
         _checked(_libc.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, ctypes.byref(spec), None))
 
-    def close(self) -> None:
-        os.close(self.fd)
-
 
 def _checked(result: int) -> int:
     if result < 0:

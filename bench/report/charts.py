@@ -61,7 +61,7 @@ def both_ways(results: Results) -> dict[str, Path]:
     """Of the workload that is hardest to keep up with, with and without what was late."""
     files = {
         f"{name}, {since}": results.directory / f"{prefix}{name}-{HARDEST}.hgrm"
-        for name in (REFERENCE, "mesh-topics")
+        for name in COMMON
         for since, prefix in (("from when it was due", ""), ("one at a time", "uncorrected_"))
     }
     return {name: file for name, file in files.items() if file.exists()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.comparison import latency, throughput
 from bench.latency.workloads import WORKLOADS, Workload
-from bench.systems import REFERENCE, SYSTEMS
+from bench.systems import SYSTEMS
 from bench.systems.system import System
 
 COMPARISONS = ("compare.json", "throughput.json", "latency.json")
@@ -38,10 +38,6 @@ class Results:
     def systems(self) -> list[System]:
         return list(SYSTEMS.values())
 
-    def value(self, name: str) -> float | None:
-        found = self.figures.get(name)
-        return None if found is None else found["value"]
-
     def throughput(self, system: str, size_bytes: int, words: str) -> Mapping[str, Any] | None:
         return self.figures.get(throughput.row_name(system, size_bytes, words))
 
@@ -59,10 +55,7 @@ class Results:
     @property
     def workloads(self) -> list[Workload]:
         return [
-            one
-            for one in WORKLOADS.values()
-            if self.loads(REFERENCE, one.name)
-            or any(self.loads(name, one.name) for name in SYSTEMS)
+            one for one in WORKLOADS.values() if any(self.loads(name, one.name) for name in SYSTEMS)
         ]
 
 

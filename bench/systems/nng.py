@@ -43,7 +43,6 @@ class Pipes(Connection):
     def __init__(self, place: Place) -> None:
         self._ports = topic_ports(place)
         self._first_port = place.ports[0]
-        self._size_bytes = place.size_bytes
         self._receiving = Receiving()
         self._pulls: list[Any] = []
         self._pushes: dict[str, Any] = {}
