@@ -28,7 +28,7 @@ class Network:
     """One network secret for all nodes of a measurement, and the ports it holds until `close`."""
 
     def __init__(self) -> None:
-        self._secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
+        self.secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
         self._starts = random.sample(PORTS, len(PORTS))
         self._claims: list[int] = []
 
@@ -43,7 +43,7 @@ class Network:
             "cluster": cluster,
             "listen": f"tcp://{LOOPBACK}:0",
             "seeds": seeds,
-            "network_secret": self._secret,
+            "network_secret": self.secret,
             **more,
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -12,8 +11,6 @@ from typing import Any
 from bench.network import Network
 from bench.processes import READY_S_MAX, Role, Troupe
 from bench.systems.system import Place, System
-from security.files import format_network_secret
-from security.keys import SECRET_BYTES
 
 START_S_MAX = 90.0
 """RabbitMQ and ActiveMQ take their time."""
@@ -26,10 +23,8 @@ def start_s_max(system: System) -> float:
 class Serving:
     """Starts roles of one system, with the settings that they all get."""
 
-    def __init__(self, troupe: Troupe, system: System, directory: str, ports: list[int]) -> None:
-        self._troupe, self.system = troupe, system
-        secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
-        self.place = Place(ports=ports, secret=secret, directory=directory, size_bytes=0)
+    def __init__(self, troupe: Troupe, system: System, place: Place) -> None:
+        self._troupe, self.system, self.place = troupe, system, place
         self._summoned: dict[str, Role] = {}
 
     def summon(self, *roles: str) -> None:
@@ -73,7 +68,9 @@ def serving(
         ) as directory,
     ):
         ports = list(network.free_ports(max(system.ports(connections), 1)))
-        place = Serving(troupe, system, directory, ports)
+        # How large payloads are, clients are told when they start.
+        where = Place(ports=ports, secret=network.secret, directory=directory, size_bytes=0)
+        place = Serving(troupe, system, where)
         if not system.has_server:
             place.summon(*roles)
             yield place
