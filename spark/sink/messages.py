@@ -59,89 +59,79 @@ class Messages(NamedTuple):
     """Rows left out because they are marked as replayed."""
 
 
-class Reader:
-    """Of one task."""
+def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
+    """Raises MissingValue, HeadersTooLarge."""
+    rows, skipped = batch.num_rows, 0
+    lists = _header_lists(batch)
+    if lists is not None and options.replays == SKIP:
+        marked = _marked(lists)
+        if marked is not None:
+            batch = batch.filter(pa.array(~marked))
+            lists = _header_lists(batch)
+            skipped, rows = rows - batch.num_rows, batch.num_rows
+    which, addresses = _addresses(batch, options)
+    return Messages(
+        payloads=payloads(batch.column("value")),
+        headers=_headers(batch, lists, addresses, which, options.id if options.replay else ""),
+        addresses=addresses,
+        which=which,
+        offsets=_ints(_whole(batch, "offset")) if options.numbering == OFFSETS else None,
+        times_us=_times(batch) if options.speed else np.zeros(rows, np.int64),
+        skipped=skipped,
+    )
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
 
-    def read(self, batch: pa.RecordBatch) -> Messages:
-        options, rows = self._options, batch.num_rows
-        skipped = 0
-        lists = _header_lists(batch)
-        if lists is not None and options.replays == SKIP:
-            marked = _marked(lists)
-            if marked is not None:
-                kept = pa.array(~marked)
-                batch = batch.filter(kept)
-                lists = _header_lists(batch)
-                skipped, rows = rows - batch.num_rows, batch.num_rows
-        which, addresses = self._addresses(batch)
-        return Messages(
-            payloads=payloads(batch.column("value")),
-            headers=self._headers(batch, lists, addresses, which),
-            addresses=addresses,
-            which=which,
-            offsets=_ints(_whole(batch, "offset")) if options.numbering == OFFSETS else None,
-            times_us=_times(batch) if options.speed else np.zeros(rows, np.int64),
-            skipped=skipped,
-        )
+def _addresses(batch: pa.RecordBatch, options: SinkOptions) -> tuple[Ints, list[Address]]:
+    """Of each row the index of its address, and the addresses."""
+    by_offset, to_queues = options.numbering == OFFSETS, options.to == QUEUES
+    named = by_offset or options.replay or (to_queues and options.queue is None)
+    queue = _column(batch, "queue", "", needed=named)
+    exchange: Any
+    key: Any
+    if to_queues:
+        exchange, key = "", options.queue or queue
+    else:
+        exchange, key = options.exchange or "", options.topic
+        if options.to == EXCHANGE and options.exchange is None:
+            exchange = _column(batch, "exchange", "", needed=True)
+        if key is None:
+            key = _column(batch, "topic", "", needed=True)
+    partition = _column(batch, "partition", 0, needed=by_offset or options.replay)
+    code, parts = np.zeros(batch.num_rows, np.int64), []
+    for one in (exchange, key, queue, partition):
+        found, values = _coded(one, batch.num_rows)
+        parts.append(values)
+        code = code * max(1, len(values)) + found
+    distinct, which = np.unique(code, return_inverse=True)
+    addresses = []
+    for number in distinct.tolist():
+        fields = []
+        for values in reversed(parts):
+            number, at = divmod(number, max(1, len(values)))
+            fields.append(values[at])
+        addresses.append(Address(*reversed(fields)))
+    return which.astype(np.int64), addresses
 
-    def _addresses(self, batch: pa.RecordBatch) -> tuple[Ints, list[Address]]:
-        """Of each row the index of its address, and the addresses."""
-        options = self._options
-        by_offset, to_queues = options.numbering == OFFSETS, options.to == QUEUES
-        named = by_offset or options.replay or (to_queues and options.queue is None)
-        queue = _column(batch, "queue", "", needed=named)
-        exchange: Any
-        key: Any
-        if to_queues:
-            exchange, key = "", options.queue or queue
-        else:
-            exchange, key = options.exchange or "", options.topic
-            if options.to == EXCHANGE and options.exchange is None:
-                exchange = _column(batch, "exchange", "", needed=True)
-            if key is None:
-                key = _column(batch, "topic", "", needed=True)
-        partition = _column(batch, "partition", 0, needed=by_offset or options.replay)
-        code, parts = np.zeros(batch.num_rows, np.int64), []
-        for one in (exchange, key, queue, partition):
-            found, values = _coded(one, batch.num_rows)
-            parts.append(values)
-            code = code * max(1, len(values)) + found
-        distinct, which = np.unique(code, return_inverse=True)
-        addresses = []
-        for number in distinct.tolist():
-            fields = []
-            for values in reversed(parts):
-                number, at = divmod(number, max(1, len(values)))
-                fields.append(values[at])
-            addresses.append(Address(*reversed(fields)))
-        return which.astype(np.int64), addresses
 
-    def _headers(
-        self, batch: pa.RecordBatch, lists: pa.Array | None, addresses: Sequence[Address],
-        which: Ints,
-    ) -> list[bytes] | None:  # fmt: skip
-        """Raises HeadersTooLarge."""
-        options = self._options
-        mark = options.id if options.replay else ""
-        if lists is None or not len(_keys(lists)):
-            if not mark:
-                return None
-            packed = [_packed((), mark, one.queue) for one in addresses]
-            found: list[bytes] = np.array(packed, object)[which].tolist()
-            return found
-        found = []
-        try:
-            for row, at in zip(lists.to_pylist(), which.tolist(), strict=True):
-                found.append(_packed(_pairs(row), mark, addresses[at].queue))
-        except TooLarge as error:
-            at = len(found)
-            raise HeadersTooLarge(
-                _whose(batch, at, addresses[int(which[at])]), str(error)
-            ) from None
+def _headers(
+    batch: pa.RecordBatch, lists: pa.Array | None, addresses: Sequence[Address], which: Ints,
+    mark: str,
+) -> list[bytes] | None:  # fmt: skip
+    """Of each row; `mark`: of which replay, if any. Raises HeadersTooLarge."""
+    if lists is None or not len(_keys(lists)):
+        if not mark:
+            return None
+        packed = [_packed((), mark, one.queue) for one in addresses]
+        found: list[bytes] = np.array(packed, object)[which].tolist()
         return found
+    found = []
+    try:
+        for row, at in zip(lists.to_pylist(), which.tolist(), strict=True):
+            found.append(_packed(_pairs(row), mark, addresses[at].queue))
+    except TooLarge as error:
+        at = len(found)
+        raise HeadersTooLarge(_whose(batch, at, addresses[int(which[at])]), str(error)) from None
+    return found
 
 
 def _whose(batch: pa.RecordBatch, at: int, address: Address) -> str:

@@ -21,7 +21,7 @@ from mesh.errors import MeshError
 from ..errors import CaptureError
 from .errors import SendingFailed, Unreachable
 from .joining import worker_node
-from .messages import Messages, Reader
+from .messages import Messages, read_messages
 from .noting import Noted, note
 from .numbering import Ints, OffsetOrder
 from .options import SinkOptions
@@ -106,11 +106,10 @@ def _first(error: BaseException) -> BaseException:
 async def _run(batches: Iterator[pa.RecordBatch], task: Task) -> None:
     """Read in a thread what the loop sends meanwhile."""
     ahead, read = trio.open_memory_channel[Messages](AHEAD)
-    reader = Reader(task.options)
 
     def following() -> Messages | None:
         batch = next(batches, None)
-        return None if batch is None else reader.read(batch)
+        return None if batch is None else read_messages(batch, task.options)
 
     async def feed() -> None:
         async with ahead:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark.sink import messages as messages_of_the_sink
 from spark.sink.errors import HeadersTooLarge, MissingValue
-from spark.sink.messages import KEPT_BYTES, Reader, payloads
+from spark.sink.messages import KEPT_BYTES, payloads, read_messages
 from spark.sink.options import read_sink_options
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -41,7 +41,7 @@ def batch(found: list[tuple[str, int, str, str, bytes]], **more: Any) -> pa.Reco
 def test_each_row_has_its_own_address_and_payload(
     found: list[tuple[str, int, str, str, bytes]],
 ) -> None:
-    messages = Reader(read_sink_options({"to": "exchange"})).read(batch(found))
+    messages = read_messages(batch(found), read_sink_options({"to": "exchange"}))
     told = [
         (at.queue, at.partition, at.exchange, at.key, value)
         for at, value in zip(
@@ -54,7 +54,7 @@ def test_each_row_has_its_own_address_and_payload(
 
 @given(rows)
 def test_to_queues_the_key_is_the_queue(found: list[tuple[str, int, str, str, bytes]]) -> None:
-    messages = Reader(read_sink_options({"to": "queues"})).read(batch(found))
+    messages = read_messages(batch(found), read_sink_options({"to": "queues"}))
     told = [(at.exchange, at.key) for at in (messages.addresses[one] for one in messages.which)]
     assert told == [("", one[0]) for one in found]
 
@@ -65,7 +65,7 @@ def test_a_column_that_says_nothing_of_where_it_goes_may_be_of_any_type() -> Non
         found = batch([("jobs", 0, "", "a", b"x")]).drop_columns("exchange")
         found = found.append_column("exchange", pa.array([given_exchange], kind))
         for options in ({}, {"to": "queues"}, {"to": "exchange", "exchange": "e"}):
-            (address,) = Reader(read_sink_options(options)).read(found).addresses
+            (address,) = read_messages(found, read_sink_options(options)).addresses
             assert address.exchange == options.get("exchange", "")
 
 
@@ -87,29 +87,29 @@ def test_what_was_replayed_is_left_out_and_counted_unless_it_is_wanted() -> None
         [("jobs", 0, "", "a", b"%d" % n) for n in range(3)], headers=pa.array(lists, HEADERS)
     )
     options = {"to": "topics", "replay": "true", "id": "r1"}
-    messages = Reader(read_sink_options(options)).read(found)
+    messages = read_messages(found, read_sink_options(options))
     assert (messages.payloads, messages.skipped) == ([b"0", b"2"], 1)
     marked = {"x-replayed-from": "jobs", "x-replay-id": "r1"}
     assert list(map(msgpack.unpackb, messages.headers or [])) == [{"n": "1", **marked}, marked]
-    again = Reader(read_sink_options({**options, "replays": "send"})).read(found)
+    again = read_messages(found, read_sink_options({**options, "replays": "send"}))
     assert (len(again.payloads), again.skipped) == (3, 0)
 
 
 def test_headers_may_be_a_map_and_bytes_stay_bytes() -> None:
     found = batch([("jobs", 0, "", "a", b"x")], headers=pa.array([[("who", "me")]], MAP))
-    messages = Reader(read_sink_options({})).read(found)
+    messages = read_messages(found, read_sink_options({}))
     assert msgpack.unpackb((messages.headers or [b""])[0]) == {"who": "me"}
     raw = batch(
         [("jobs", 0, "", "a", b"x")], headers=pa.array([[{"key": "k", "value": b"\xff"}]], HEADERS)
     )
-    packed = Reader(read_sink_options({})).read(raw).headers or [b""]
+    packed = read_messages(raw, read_sink_options({})).headers or [b""]
     assert msgpack.unpackb(packed[0]) == {"k": b"\xff"}
 
 
 def packed(kind: pa.DataType, values: list[Any]) -> list[bytes]:
     lists = pa.array([[("n", one)] for one in values], pa.map_(pa.string(), kind))
     found = batch([("jobs", 0, "", "a", b"x")] * len(values), headers=lists)
-    return Reader(read_sink_options({})).read(found).headers or []
+    return read_messages(found, read_sink_options({})).headers or []
 
 
 def test_equal_headers_of_other_types_are_others() -> None:
@@ -142,7 +142,7 @@ def test_headers_that_are_too_large_with_the_marks_of_a_replay_say_whose_they_ar
     options = {"to": "queues", "replay": "true", "id": "again"}
     found = batch([("jobs", 0, "", "a", b"1"), ("jobs", 2, "", "a", b"2")], **more)
     with pytest.raises(HeadersTooLarge) as caught:
-        Reader(read_sink_options(options)).read(found)
+        read_messages(found, read_sink_options(options))
     assert caught.value.whose == ("offset 8 of jobs/2" if numbered else "a row of queue 'jobs'")
     assert "exceeds the limit of 65536 bytes" in str(caught.value)
 
@@ -151,7 +151,7 @@ def test_a_header_without_a_name_is_an_error() -> None:
     """Found: a TypeError, with its stack."""
     lists = pa.array([[{"key": None, "value": b"x"}]], HEADERS)
     with pytest.raises(MissingValue, match=r"headers\.key"):
-        Reader(read_sink_options({})).read(batch([("jobs", 0, "", "a", b"1")], headers=lists))
+        read_messages(batch([("jobs", 0, "", "a", b"1")], headers=lists), read_sink_options({}))
 
 
 BY_OFFSET = {"to": "queues", "id": "r", "numbering": "offsets"}
@@ -181,14 +181,14 @@ def test_a_row_without_what_says_where_or_when_is_an_error(
     )  # fmt: skip
     at = whole.schema.get_field_index(column)
     holed = pa.array([whole.column(at)[0].as_py(), None, None], whole.column(at).type)
-    reader = Reader(read_sink_options(options))
-    assert len(reader.read(whole).payloads) == 3
+    asked = read_sink_options(options)
+    assert len(read_messages(whole, asked).payloads) == 3
     with pytest.raises(MissingValue, match=f"'{column}' is null in 2 rows"):
-        reader.read(whole.set_column(at, column, holed))
+        read_messages(whole.set_column(at, column, holed), asked)
 
 
 def test_null_in_what_is_not_asked_for_is_no_other_row_s_value() -> None:
     found = batch([("jobs", 0, "", "a", b"1")] * 2)
     found = found.set_column(0, "queue", pa.array(["jobs", None]))
-    messages = Reader(read_sink_options({})).read(found)
+    messages = read_messages(found, read_sink_options({}))
     assert [messages.addresses[one].queue for one in messages.which] == ["jobs", ""]
