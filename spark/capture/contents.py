@@ -80,8 +80,6 @@ class Contents:
 
     number: int
     first: int
-    time_us: int
-    """When it was begun."""
     end: int = 0
     end_at: int = SEGMENT_HEADER_BYTES
     last_at: int = 0

@@ -126,8 +126,7 @@ class StoredLog:
         for number, header in used:
             one = known.get(number)
             if one is None:
-                first = expected if header is None else header.first
-                one = Contents(number, first, 0 if header is None else header.time_us)
+                one = Contents(number, expected if header is None else header.first)
             begun = bool(one.marks)
             if not one.complete:
                 self._read_on(one, closed=number != used[-1][0])
