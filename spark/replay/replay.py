@@ -74,7 +74,6 @@ class Replayed(NamedTuple):
     id: str
     survey: Survey
     report: Report
-    tasks: int
     topics: Mapping[str, int]
     """Of a dry run to topics: messages to the busiest ones, under their new names."""
 
@@ -118,7 +117,7 @@ def replay(
     told = dry_run and plan.to.kind == TOPICS
     with one_line():
         topics = busiest(frame if plan.again else unmarked(frame)) if told else {}
-        found = Replayed(name, survey, Report(), tasks, topics)
+        found = Replayed(name, survey, Report(), topics)
     if dry_run or not survey.rows:
         return found
     with one_line():
