@@ -36,7 +36,8 @@ class WorkerNode:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._users = 0
+        self._users = 1
+        """Tasks that have it; who makes it is the first."""
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -93,6 +94,7 @@ def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
     Raises:
         Unreachable: it cannot join: no keys, no address.
     """
+    # The process, too: what a fork has copied has no thread any more.
     key = (os.getpid(), options.cluster, repr(sorted(options.joining.items())))
     with _LOCK:
         kept = _KEPT.get(key)
@@ -107,7 +109,6 @@ def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
         except (MeshError, SecurityError, OSError) as error:
             raise Unreachable("the mesh", str(error)) from None
         with _LOCK:
-            kept.taken()
             _KEPT[key] = kept
     try:
         yield kept
