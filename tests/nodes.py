@@ -62,3 +62,11 @@ def free_ports(count: int) -> int:
             continue
         return first
     raise AssertionError("no free ports")
+
+
+def through_proxy(first: int) -> dict[str, str]:
+    """Settings of a node at this port and the next, whose proxies are four behind them."""
+    return {
+        "listen": f"tcp://{HOST}:{first}-{first + 1}",
+        "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",
+    }

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import pytest
 import trio
@@ -33,6 +33,7 @@ from durable.log.memory_disk import Volume
 from durable.queues.lane import Lane
 from durable.vhost.groups import part_of
 from tests.ledger import number_of
+from tests.logs import inline
 from tests.vhosts import batch_at
 
 L = TypeVar("L")
@@ -154,19 +155,13 @@ class _VirtualClock(SteadyClock):
         return int(1e15) + int(trio.current_time() * 1e6)
 
 
-async def _inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
-    """In place of a worker thread."""
-    await trio.lowlevel.checkpoint()
-    return call(*args)
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Everything a vhost does happens in trio's thread, and in the same order each time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trio.to_thread, "run_sync", _inline)
+        patch.setattr(trio.to_thread, "run_sync", inline)
         patch.setattr("durable.broker.opening.vhost_path", lambda data, name: Path("memory"))
-        patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=_inline))
+        patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=inline))
         patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others come in between.
         patch.setattr("durable.turns.ENTRIES_AT_ONCE", 2)
         patch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)

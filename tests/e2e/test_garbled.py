@@ -9,7 +9,7 @@ import trio
 
 from bench.proxy import Proxy
 from tests.loopback import HOST
-from tests.nodes import free_ports
+from tests.nodes import free_ports, through_proxy
 from tests.processes import Process, member
 from tests.waiting import until
 
@@ -47,12 +47,6 @@ async def test_a_bit_changed_on_the_way_and_a_reset_end_no_process() -> None:
     """Promise: who garbles loses the link. Found: libzmq asserted, and ended the process, at its next heartbeat."""
     ports = free_ports(8)
     proxies = [Garbling((HOST, ports + place)) for place in range(4)]
-
-    def through_proxy(first: int) -> dict[str, str]:
-        return {
-            "listen": f"tcp://{HOST}:{first}-{first + 1}",
-            "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",
-        }
 
     def started(stack: ExitStack) -> list[Process]:
         seed = f"tcp://{HOST}:{ports + 4}"

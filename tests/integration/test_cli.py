@@ -203,9 +203,10 @@ def test_what_is_closed_is_no_stack_trace(tmp_path: Path, words: str, closed: st
     assert words == "--help" or said
 
 
-def test_the_entry_loads_nothing_heavy() -> None:
-    heavy = ("trio", "zmq", "nacl", "argparse", "mesh.commands")
-    code = f"import sys, mesh.cli; sys.exit(any(one in sys.modules for one in {heavy}))"
+@pytest.mark.parametrize("package", ["mesh", "durable"])
+def test_the_entry_loads_nothing_heavy(package: str) -> None:
+    heavy = ("trio", "zmq", "nacl", "argparse", f"{package}.commands")
+    code = f"import sys, {package}.cli; sys.exit(any(one in sys.modules for one in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

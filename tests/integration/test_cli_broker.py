@@ -315,12 +315,6 @@ def test_wrong_usage_is_status_2(shell: Shell, words: list[str]) -> None:
     assert said.startswith(f"mesh-broker {words[0]}: ")
 
 
-def test_the_entry_loads_nothing_heavy() -> None:
-    heavy = ("trio", "zmq", "nacl", "argparse", "durable.commands")
-    code = f"import sys, durable.cli; sys.exit(any(one in sys.modules for one in {heavy}))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
     refusals = (
         (["declare-queue", "jobs", "max_length=20"], b"max_length: 10 there, 20 asked"),

@@ -11,7 +11,7 @@ import trio
 import mesh
 from bench.proxy import Proxy
 from tests.loopback import HOST
-from tests.nodes import free_ports, linked, node, subscribed
+from tests.nodes import free_ports, linked, node, subscribed, through_proxy
 from tests.waiting import until
 
 RESETS = 20
@@ -40,12 +40,6 @@ async def test_20_resets_under_load_lose_nothing(proxied: int) -> None:
         await tunnel.send(total.digest())
 
     ports = free_ports(8)
-
-    def through_proxy(first: int) -> dict[str, str]:
-        return {
-            "listen": f"tcp://{HOST}:{first}-{first + 1}",
-            "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",
-        }
 
     async with trio.open_nursery() as nursery:
         proxies = [Proxy((HOST, ports + place)) for place in range(proxied)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,18 +16,21 @@ def test_all_in_order_is_clean() -> None:
     assert tally.report(10) == {"received": 10, "lost": 0, "duplicated": 0, "reordered": 0}
 
 
-def test_what_never_came_is_lost() -> None:
+@pytest.mark.parametrize(
+    ("ranges", "sent", "report"),
+    [
+        ([(0, 3), (5, 8)], 10, {"received": 6, "lost": 4, "duplicated": 0, "reordered": 0}),
+        ([(0, 5), (3, 5)], 7, {"received": 7, "lost": 2, "duplicated": 2, "reordered": 0}),
+    ],
+    ids=["what never came", "what came twice hides no loss"],
+)
+def test_what_is_missing_and_what_came_twice(
+    ranges: list[tuple[int, int]], sent: int, report: dict[str, int]
+) -> None:
     tally = Tally()
-    tally.add_range(0, 3)
-    tally.add_range(5, 8)
-    assert tally.report(10) == {"received": 6, "lost": 4, "duplicated": 0, "reordered": 0}
-
-
-def test_what_came_twice_is_a_duplicate_and_hides_no_loss() -> None:
-    tally = Tally()
-    tally.add_range(0, 5)
-    tally.add_range(3, 5)
-    assert tally.report(7) == {"received": 7, "lost": 2, "duplicated": 2, "reordered": 0}
+    for start, end in ranges:
+        tally.add_range(start, end)
+    assert tally.report(sent) == report
 
 
 def test_what_came_late_is_reordered_not_lost() -> None:
