@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 import trio
 
-import durable
 import mesh
 from durable.errors import DurableError
 from mesh.errors import MeshError
@@ -18,18 +17,17 @@ from ..capture.options import read_options
 from ..settings import key_options
 from ..sink.errors import Unreachable
 from ..sink.options import QUEUES, SinkOptions
-from ..sink.targets import opened
+from ..sink.targets import find_broker, find_members
 from .errors import QueueMissing
 from .plan import ReplayPlan
 
 
 async def _names(options: SinkOptions) -> frozenset[str]:
-    async with mesh.join(options.cluster, **options.joining) as node, opened(node, options, ""):
+    async with mesh.join(options.cluster, **options.joining) as node:
         if options.to != QUEUES:
+            await find_members(node, options.timeout_s)
             return frozenset()
-        broker = durable.connect(
-            node, cluster=options.broker, vhost=options.vhost, timeout=options.timeout_s
-        )
+        broker = await find_broker(node, options)
         found = await broker.statistics()
         return frozenset(found["queues"]) | frozenset(found["streams"])
 

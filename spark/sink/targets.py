@@ -60,27 +60,28 @@ async def opened(node: mesh.Node, options: SinkOptions, publisher: str) -> Async
         Unreachable: there is nobody.
     """
     if options.to == TOPICS:
-        await _look(node, options.timeout_s)
+        await find_members(node, options.timeout_s)
         yield TopicsTarget(node, options.timeout_s)
         return
-    broker = durable.connect(
-        node, cluster=options.broker, vhost=options.vhost, timeout=options.timeout_s
-    )
-    await check_broker(broker, options)
+    broker = await find_broker(node, options)
     async with AsyncExitStack() as stack:
         yield BrokerTarget(broker, options, publisher, stack)
 
 
-async def check_broker(broker: Connection, options: SinkOptions) -> None:
-    """Raises Unreachable."""
+async def find_broker(node: mesh.Node, options: SinkOptions) -> Connection:
+    """The one that the options name, which has answered. Raises Unreachable."""
+    broker = durable.connect(
+        node, cluster=options.broker, vhost=options.vhost, timeout=options.timeout_s
+    )
     try:
         await broker.vhosts()
     except BrokerLost as error:
         raise Unreachable(f"broker {options.broker!r}", str(error)) from None
+    return broker
 
 
-async def _look(node: mesh.Node, timeout_s: float) -> None:
-    """Until there are members, and what they subscribe to is known."""
+async def find_members(node: mesh.Node, timeout_s: float) -> None:
+    """Until there are some, and what they subscribe to is known. Raises Unreachable."""
     if node.members():
         return
     with node.within(timeout_s):
