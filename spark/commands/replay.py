@@ -105,17 +105,14 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     plan.check()
     check_spark()
-    from ..replay.preflight import check_names, check_there, destination_names
-    from ..sink.options import read_sink_options
+    from ..replay.preflight import check_names, check_there, checked_options, destination_names
 
     joining = {
         **joining_options(settings(args)), "cluster": args.cluster, "vhost": args.vhost,
         "timeoutSeconds": str(args.timeout),
     }  # fmt: skip
     check_there(plan, joining)
-    names = destination_names(
-        read_sink_options({**plan.sink_options("-", 0, 1), **joining, "startMicros": "1"})
-    )
+    names = destination_names(checked_options(plan, joining))
     check_names(plan, (*plan.queues, *plan.streams), names, args.cluster)
     with (
         tempfile.NamedTemporaryFile(prefix="mesh-replay-", suffix=".log") as log,

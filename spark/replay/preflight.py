@@ -16,10 +16,16 @@ from ..capture.catalog import Catalog
 from ..capture.options import read_options
 from ..settings import key_options
 from ..sink.errors import Unreachable
-from ..sink.options import QUEUES, SinkOptions
+from ..sink.options import QUEUES, SinkOptions, read_sink_options
 from ..sink.targets import find_broker, find_members
 from .errors import QueueMissing
 from .plan import ReplayPlan
+
+
+def checked_options(plan: ReplayPlan, joining: Mapping[str, str]) -> SinkOptions:
+    """Of the sink, before there is anything to send. Raises UnknownOption, InvalidOption, ContradictoryOptions."""
+    begun = {"startMicros": "1"}  # What goes at a speed has to be told when it begins.
+    return read_sink_options({**plan.sink_options("-", 0, 1), **joining, **begun})
 
 
 async def _names(options: SinkOptions) -> frozenset[str]:

@@ -26,12 +26,12 @@ from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
 from ..sink.messages import REPLAYED_FROM, lane_name
 from ..sink.noting import noted
-from ..sink.options import PAUSES_MAX, read_sink_options
+from ..sink.options import PAUSES_MAX
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
 from .errors import ReplayFailed, ReplayInterrupted, TooManyPauses, TopicRefused
 from .plan import QUEUES, TOPICS, Destination, ReplayPlan
-from .preflight import check_names, destination_names
+from .preflight import check_names, checked_options, destination_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +101,7 @@ def replay(
     """
     plan.check()
     name = plan.id or f"replay-{uuid4().hex[:12]}"
-    checked = read_sink_options({**plan.sink_options(name, 0, 1), **joining, "startMicros": "1"})
+    checked = checked_options(plan, joining)
     slots = session.sparkContext.defaultParallelism
     with one_line():
         check_renaming(session, plan.to)
