@@ -175,7 +175,8 @@ class _Walk:
             yield _block(fronts, ats, at)
 
     def _load(self, at: int, size_bytes: int, ahead_bytes: int = 0) -> int:
-        """So many bytes, and more where more was written: what was not is not read, or it becomes data."""
+        """So many bytes, and more where more was written: what was not is not read, or it becomes data. Returns
+        where byte `at` is in them, which is at their front."""
         size_bytes = max(size_bytes, min(ahead_bytes, self._data_end - at))
         self._data, self._base = self._read(min(size_bytes, self._end - at), at), at
         if len(self._data) < HEADER_BYTES:  # The file is shorter than it was.
