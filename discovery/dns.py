@@ -13,8 +13,6 @@ from .finder import Found, LookingOnly, Sink
 
 ANSWER_S_MAX = 10.0
 """Longest wait for the resolver; glibc alone would take 5 s times attempts times servers."""
-PARTS = 8
-"""Of that time, of which a loop that is late spends one."""
 ADDRESSES_MAX = 256
 """Most addresses taken from one answer. One is enough to learn the network from."""
 
@@ -56,9 +54,7 @@ class DnsFinder(LookingOnly):
         found: dict[str, None] = {}
         problem: str | None
         problem = f"{self._name}: no answer from the resolver within {ANSWER_S_MAX:.0f} s"
-
-        async def look_up() -> None:
-            nonlocal found, problem
+        with trio.move_on_after(ANSWER_S_MAX):
             try:
                 # Off-thread inside trio, and abandoned when the time is up.
                 answers = await trio.socket.getaddrinfo(
@@ -71,12 +67,5 @@ class DnsFinder(LookingOnly):
                 addresses = (str(answer[4][0]) for answer in answers)
                 found = dict.fromkeys(a for a in addresses if not a.lower().startswith("fe80:"))
                 problem = None if found else f"{self._name}: the name has no addresses"
-            nursery.cancel_scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look_up)
-            for _ in range(PARTS):
-                await trio.sleep(ANSWER_S_MAX / PARTS)
-            nursery.cancel_scope.cancel()
         self._problem = problem
         return list(found)[:ADDRESSES_MAX]

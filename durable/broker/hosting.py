@@ -15,8 +15,7 @@ import trio
 
 from mesh.errors import NodeClosed
 from mesh.node import Node
-from mesh.nursery import open_nursery
-from mesh.patience import PARTS
+from mesh.nursery import open_nursery, run_within
 
 from ..config import BrokerConfig
 from ..definition_checks import check_name
@@ -147,14 +146,14 @@ class Hosting:
         return await self._opening.__aexit__(kind, error, trace)
 
     async def _give_up_in_time(self) -> None:
-        """What is being deleted when the broker closes. A loop that is late spends a part of the time at most."""
-        for _ in range(PARTS):
-            with trio.move_on_after(CLOSE_S / PARTS):
-                for running in list(self._running.values()):
-                    await running.ended.wait()
-                return
+        """What is being deleted when the broker closes."""
+        await run_within(CLOSE_S, self._all_ended)
         for running in self._running.values():
             running.going.cancel()
+
+    async def _all_ended(self) -> None:
+        for running in list(self._running.values()):
+            await running.ended.wait()
 
     def joined(self, node: Node) -> None:
         """Streams can capture what is published on this node's mesh from now on."""
