@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..errors import RecordDamaged
+from ..log.encryption import is_encrypted
 from ..log.report import Damage, LogGap, RecoveryReport, TornTail
 
 
@@ -68,9 +70,18 @@ def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
     return lines
 
 
-def as_json(report: RecoveryReport) -> dict[str, Any]:
-    """Every field of the report."""
+def as_json(report: RecoveryReport, *, looked_at: Path | None = None) -> dict[str, Any]:
+    """Every field of the report.
+
+    Args:
+        looked_at: the log's directory, where it was only read. The copies that a broker would have made are
+            not in it, and `encrypted` says whether it has a data key: nothing was about to be encrypted.
+    """
     fields = asdict(report)
     fields["store_id"] = report.store_id.hex()
     fields["megabytes_per_s"] = round(rate(report), 1)
+    if looked_at is not None:
+        fields["encrypted"] = is_encrypted(looked_at)
+        for one in (*fields["damage"], *filter(None, [fields["torn"]])):
+            one["kept_as"] = None
     return fields

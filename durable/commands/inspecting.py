@@ -88,7 +88,7 @@ def _vhost(place: Place, offline: Offline) -> dict[str, Any]:
     return {
         "vhost": place.name, "path": str(place.log), "summary": summary(report),
         "encrypted": is_encrypted(place.log),
-        "report": as_json(report), "problems": problems_of(place, offline),
+        "report": as_json(report, looked_at=place.log), "problems": problems_of(place, offline),
         "segments": [_segment(one) for one in offline.store.segments],
         "records": {
             kind_name(kind): {"count": one.records, "size_bytes": one.size_bytes}
@@ -241,7 +241,7 @@ def _messages(offline: Offline, args: argparse.Namespace) -> None:
     member = registry.queues.get(name) or registry.streams.get(name)
     if member is None:
         known = [*registry.queues, *registry.streams]
-        raise UnknownQueue(name, known, hint="without --queue all there are are shown")
+        raise UnknownQueue(name, known, hint="without --queue, all queues are shown")
     show: Callable[[Message], None] = _cat if args.cat else _line
     if args.json:
         show = _json_with_payload if args.cat else _json

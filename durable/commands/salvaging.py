@@ -89,7 +89,7 @@ async def salvage(args: argparse.Namespace) -> int:
         rows.append({
             "vhost": place.name, "copied": copied, "problems": problems,
             "adopted": {one.name: one.ready for one in adopted},
-            "queues": _counts(offline), "report": as_json(offline.report),
+            "queues": _counts(offline), "report": as_json(offline.report, looked_at=place.log),
         })  # fmt: skip
         _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"

@@ -60,7 +60,7 @@ def verify(args: argparse.Namespace) -> int:
         rows.append({
             "vhost": place.name, "ok": not problems, "problems": problems, "kept": kept,
             "undecrypted": offline.undecrypted,
-            **as_json(offline.report),
+            **as_json(offline.report, looked_at=place.log),
         })  # fmt: skip
         if not args.json:
             _show(place, offline, problems, kept)

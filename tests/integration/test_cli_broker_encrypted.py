@@ -104,6 +104,21 @@ def test_checksums_are_verified_without_a_key(directory: Directory) -> None:
     assert directory.json("verify", "data")[1]["damage"] == row["damage"]
 
 
+def test_json_names_no_copy_that_was_not_made_and_says_what_is_encrypted(
+    directory: Directory,
+) -> None:
+    flip(directory.log / segment_name(1), 700)
+    verified = directory.json("verify", "data")[1]
+    inspected = directory.json("inspect", "data")[1]["report"]
+    salvaged = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")[1][
+        "report"
+    ]
+    assert not list(directory.log.glob("damaged.*"))
+    for row in (verified, inspected, salvaged):
+        assert [one["kept_as"] for one in row["damage"]] == [None]
+        assert row["encrypted"]
+
+
 def test_one_damaged_copy_of_the_keys_is_said_and_two_are_refused(directory: Directory) -> None:
     flip(directory.log / "keys", 50)
     for secret in ("right", None):
