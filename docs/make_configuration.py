@@ -23,18 +23,16 @@ INTRODUCTION = """\
 
 <!-- Written by `python docs/make_configuration.py` from mesh/config.py; do not edit. -->
 
-Every setting of a node. Where one is given more than once, the first of these wins:
+Every setting of a node. If one is set in several places, the first of these wins:
 
 1. a keyword: `mesh.join("shop", heartbeat_s=0.5)`; on the command line an option, as `--listen`;
 2. a variable: `MESH_` and the name in capitals, `MESH_HEARTBEAT_S=0.5`;
 3. `mesh.toml`: the file that `MESH_CONFIG` names, else `mesh.toml` in the current directory, if
-   there is one. One setting a line, no sections: `heartbeat_s = 0.5`.
+   it exists. One setting per line, no sections: `heartbeat_s = 0.5`.
 
-The three settings about keys count as one: a higher source of keys replaces a lower one of any kind.
-Two of them in one source are an error.
-
-A name that is no setting is an error, in all three places. A variable that is set but empty counts
-as not set. `mesh doctor` says which settings are in force and who set them.
+The three settings about keys count as one: any of them in a higher place replaces those in lower places.
+Two of them in one place are an error. So is an unknown name in any place. An empty variable counts as not set.
+`mesh doctor` shows which settings are in force and where each was set.
 
 How values are written:
 
@@ -46,10 +44,10 @@ How values are written:
 | list of texts | `["tcp://a:1", "tcp://b:2"]`, or one text | the same | `tcp://a:1,tcp://b:2` |
 | path | `"~/network.secret"`, or a `Path` | `"~/network.secret"` | `~/network.secret` |
 
-One text where a list is wanted is split at its commas: `seeds="tcp://a:1"` is one seed. Relative
+One text in place of a list is split at its commas: `seeds="tcp://a:1"` is one seed. Relative
 paths count from the current directory.
 
-`clusters` is not among the settings: it is what `mesh.join` is called with, or `--cluster`.
+`clusters` is not a setting: it is the argument of `mesh.join`, or `--cluster`.
 """
 ENDING = """
 ## Relations
@@ -107,16 +105,16 @@ def page() -> str:
     last = ""
     for section, name, meaning in documented():
         if section != last:
-            lines += [f"\n## {section}\n", "| setting | unit | default | at least | meaning |", "|---|---|---|---|---|"]  # fmt: skip
+            lines += [f"\n## {section}\n", "| setting | unit | default | at least | at most | meaning |", "|---|---|---|---|---|---|"]  # fmt: skip
             last = section
-        least = shown(name, AT_LEAST[name]) if name in AT_LEAST else ""
+        least, most = (shown(name, of[name]) if name in of else "" for of in (AT_LEAST, AT_MOST))
         default = shown(name, DEFAULTS.get(name))
-        lines.append(f"| `{name}` | {unit(name)} | {default} | {least} | {meaning} |")
+        lines.append(f"| `{name}` | {unit(name)} | {default} | {least} | {most} | {meaning} |")
     lines.append(ENDING.rstrip("\n") + "\n")
     for name, factor, other in RELATIONS:
         times = f"{factor:g} times " if factor != 1 else ""
         lines.append(f"- `{name}` is at least {times}`{other}`")
-    lines += [f"- `{name}` is at most {shown(name, most)}" for name, most in AT_MOST.items()]
+
     return "\n".join(lines) + "\n"
 
 

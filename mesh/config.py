@@ -94,7 +94,7 @@ class MeshConfig:
     # Keys; exactly one of the three
 
     network_secret: str | None = field(default=None, repr=False)
-    """`mesh-network-1-...`, as `mesh keys new-network` makes it; two words while it is replaced."""
+    """`mesh-network-1-...`, as `mesh keys new-network` makes it; during a rotation two, with a space between."""
 
     network_secret_file: Path | None = None
     """A file with the same, mode 0600."""
@@ -114,7 +114,7 @@ class MeshConfig:
     """Handlers of one service that run at a time, unless the service says otherwise."""
 
     queue_requests: int = 256
-    """Requests that wait behind those; more are told BUSY."""
+    """Requests that wait behind those; more get BUSY."""
 
     queue_bytes: int = 64 * MIB
     """Payload bytes that wait there."""
@@ -140,10 +140,10 @@ class MeshConfig:
     """How long a broken link may take to come back with nothing lost."""
 
     handshake_s: float = 1.0
-    """What a dial may take; unreachable addresses are given up after it. After failures up to 4 times that."""
+    """Time for a dial, after which an address is given up as unreachable. After failures up to 4 times that."""
 
     drain_s: float = 5.0
-    """What running handlers and unsent data get when the node leaves."""
+    """Time for running handlers and unsent data when the node leaves."""
 
     # Announcements
 
@@ -151,7 +151,7 @@ class MeshConfig:
     """Pause between renewals of this node's announcement."""
 
     lifetime_s: int = 600
-    """How long an announcement is believed; ten renewals may get lost."""
+    """How long an announcement is valid; ten renewals may get lost."""
 
     clock_skew_s: int = 300
     """How far the clocks of two nodes may be apart."""
@@ -162,7 +162,7 @@ class MeshConfig:
     # Sizes
 
     payload_bytes_max: int = 16 * MIB
-    """Largest payload, ours or a peer's. Larger things belong into a tunnel."""
+    """Largest payload, ours or a peer's. Send larger things through a tunnel."""
 
     headers_bytes_max: int = 8 * KIB
     """Largest headers of one message, as msgpack."""
@@ -171,7 +171,7 @@ class MeshConfig:
     """Largest frame. Measured: half of it costs a fifth more CPU per byte, twice gains nothing."""
 
     chunk_bytes: int = 64 * KIB
-    """Pieces large records travel in, so that small ones are not stuck behind them."""
+    """Size of the pieces of large records, so that small ones do not wait behind them."""
 
     window_bytes: int = 4 * MIB
     """Unacknowledged bytes per lane of a link: 4 MiB fill 10 ms at 3 Gbit/s."""
@@ -189,7 +189,7 @@ class MeshConfig:
     """Unfinished records of one link; a peer that exceeds it loses the link."""
 
     ack_delay_s: float = 0.05
-    """Longest an acknowledgement waits for something to travel with."""
+    """How long an acknowledgement may wait for a frame to travel with."""
 
     # Counts
 
@@ -203,7 +203,7 @@ class MeshConfig:
     """Topics whose sequence this node remembers as a publisher; idle ones go first."""
 
     peers_max: int = 1_000
-    """Nodes this one knows; each is a link with two connections."""
+    """Nodes that this one knows; each is a link with two connections."""
 
     def __post_init__(self) -> None:
         if not self.clusters:
