@@ -13,7 +13,7 @@ FIRST_US, LAST_US = (
 
 
 def read_time(text: str) -> datetime:
-    """Of ISO 8601, as 2026-11-21T20:15 or 2026-11-21T20:15:00.5+01:00; UTC unless it says else.
+    """Of ISO 8601, as 2026-11-21T20:15 or 2026-11-21T20:15:00.5+01:00; UTC unless it has a zone.
 
     Raises ValueError.
     """

@@ -147,5 +147,5 @@ def read_moment(name: str, text: str) -> int:
         iso(at_us)  # In UTC it may be of the year 0, or 10,000.
         return at_us
     except (ValueError, OverflowError, OSError):
-        allowed = "a time as 2026-11-21T20:15:00, UTC unless it says else, or seconds since 1970"
+        allowed = "a time as 2026-11-21T20:15:00, UTC unless it has a zone, or seconds since 1970"
         raise InvalidOption(name, text, allowed) from None

@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     command = add_command(commands, "vhosts", "names of all vhosts of a running broker")
     add_json(command)
     do_with_broker(command, _vhosts)
-    command = add_command(commands, "declare-vhost", "make a vhost, or make sure that it is there")
+    command = add_command(commands, "declare-vhost", "make a vhost, if it is not there")
     command.add_argument("name", help="--vhost NAME leads there afterwards")
     do_with_broker(command, _declare_vhost)
     command = add_command(
@@ -41,13 +41,15 @@ def add(commands: Commands) -> None:
     add_json(command)
     do_with_broker(command, _permissions)
     command = commands.add_parser(
-        "set-permission", help="say what a cluster may do in a vhost", description=SETS
+        "set-permission", help="set what a cluster may do in a vhost", description=SETS
     )
     command.add_argument("of", metavar="CLUSTER", help="of the mesh; not the broker's, --broker")
     for kind in KINDS:
         command.add_argument(f"--{kind}", default="", metavar="PATTERN", help="default: nothing")
     do_with_broker(command, _set_permission)
-    command = add_command(commands, "clear-permission", "forget what a cluster may do in a vhost")
+    command = add_command(
+        commands, "clear-permission", "remove what is set for a cluster in a vhost"
+    )
     command.add_argument("of", metavar="CLUSTER")
     do_with_broker(command, _clear_permission)
 

@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     for kind, example in MADE.items():
         one = ONE[kind]
         command = add_command(
-            commands, f"declare-{kind}", f"make {one}, or make sure that it is so"
+            commands, f"declare-{kind}", f"make {one}, or check that it has these settings"
         )
         command.add_argument("name")
         command.add_argument(
@@ -45,19 +45,21 @@ def add(commands: Commands) -> None:
         do_with_broker(command, partial(_delete, kind))
     for verb in ("bind", "unbind"):
         command = add_command(
-            commands, verb, "route from an exchange" if verb == "bind" else "end that"
+            commands, verb, "route from an exchange" if verb == "bind" else "remove a binding"
         )
         command.add_argument("exchange")
         command.add_argument("destination", help="a queue or stream")
         command.add_argument("key", nargs="?", default="", help="routing key or pattern")
-        command.add_argument("--to-exchange", action="store_true", help="it is an exchange")
+        command.add_argument(
+            "--to-exchange", action="store_true", help="the destination is an exchange"
+        )
         command.add_argument(
             "--argument", action="append", default=[], type=name_and_value, metavar="NAME=VALUE",
             help="of a headers exchange; repeatable",
         )  # fmt: skip
         do_with_broker(command, partial(_bind, verb))
     command = add_command(
-        commands, "delete-cursor", "forget how far a named reader came in a stream"
+        commands, "delete-cursor", "delete a cursor: how far a named reader came in a stream"
     )
     command.add_argument("stream", type=named)
     command.add_argument("cursor", help="as `cursors` shows it")

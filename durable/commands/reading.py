@@ -23,7 +23,7 @@ from ..client.records import PLACES, Records
 from .options import add_reaching
 from .printing import add_printing, print_messages
 
-TIME = "as 2026-11-21T20:15, UTC unless it says else"
+TIME = "as 2026-11-21T20:15, UTC unless it has a zone"
 
 
 def add(commands: Commands) -> None:

@@ -52,7 +52,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument("--queue", type=named, action="append", metavar="Q", help="repeatable")
     command.add_argument(
         "--stream", type=named, action="append", metavar="S",
-        help="repeatable (default: all there are)",
+        help="repeatable (default: all queues and streams)",
     )  # fmt: skip
     command.add_argument(
         "--topic", type=converted(read_pattern, "--topic"), action="append", metavar="PATTERN",
@@ -60,14 +60,14 @@ def add_selection(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "--from", dest="since", type=converted(read_moment, "--from"), metavar="T",
-        help="stored at this time or later: 2026-11-21T20:15, UTC unless it says else, or seconds "
+        help="stored at this time or later: 2026-11-21T20:15, UTC unless it has a zone, or seconds "
         "since 1970",
     )  # fmt: skip
     command.add_argument(
         "--until", type=converted(read_moment, "--until"), metavar="T", help="stored before"
     )
     command.add_argument(
-        "--skip-damaged", action="store_true", help="go on behind what has a wrong checksum"
+        "--skip-damaged", action="store_true", help="leave out what has a wrong checksum"
     )
     add_keys(command.add_argument_group("keys (for a directory that is encrypted)"))
 

@@ -67,7 +67,7 @@ def add(commands: Commands) -> None:
     what.add_argument("--topic", type=converted(read_pattern, "--topic"), metavar="PATTERN",
                       help="of topics, as orders.*.created or orders.>")  # fmt: skip
     what.add_argument("--from", dest="from_us", type=converted(read_moment, "--from"), metavar="T",
-                      help="stored at this time or later: 2026-11-21T20:15, UTC unless it says else, or "
+                      help="stored at this time or later: 2026-11-21T20:15, UTC unless it has a zone, or "
                       "seconds since 1970")  # fmt: skip
     what.add_argument("--until", dest="until_us", type=converted(read_moment, "--until"), metavar="T",
                       help="stored before")  # fmt: skip

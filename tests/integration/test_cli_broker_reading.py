@@ -242,10 +242,10 @@ def test_who_shuts_itself_out_is_told(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["read", "audit", "--start", "yesterday"], "UTC unless it says else, got 'yesterday'"),
+        (["read", "audit", "--start", "yesterday"], "UTC unless it has a zone, got 'yesterday'"),
         (["read", "audit", "--start", "-1"], "--start"),
-        (["read", "audit", "--start", str(1 << 63)], f"UTC unless it says else, got '{1 << 63}'"),
-        (["read", "audit", "--start", "1" * 5000], "UTC unless it says else, got '1111"),
+        (["read", "audit", "--start", str(1 << 63)], f"UTC unless it has a zone, got '{1 << 63}'"),
+        (["read", "audit", "--start", "1" * 5000], "UTC unless it has a zone, got '1111"),
         (["read", "audit", "--cursor", ""], "want a name"),
         (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
         (

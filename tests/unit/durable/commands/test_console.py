@@ -9,9 +9,9 @@ from durable.commands.console import parser
 
 def test_every_command_has_its_line() -> None:
     said = " ".join(parser().format_help().split())
-    assert "declare-exchange make an exchange, or make sure that it is so" in said
+    assert "declare-exchange make an exchange, or check that it has these settings" in said
     assert "delete-exchange delete an exchange, if it is there" in said
-    assert "declare-queue make a queue, or make sure that it is so" in said
+    assert "declare-queue make a queue, or check that it has these settings" in said
 
 
 @pytest.mark.parametrize(
