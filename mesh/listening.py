@@ -33,16 +33,16 @@ class PortRange:
     first: int
     last: int
 
-    def port(self, number: int) -> int:
-        """To listen on with key `number`. Raises ConfigError."""
+    def port(self, number: int, of: int) -> int:
+        """To listen on with key `number` of so many. Raises ConfigError."""
         if self.first == 0:
             return 0
         if self.first == self.last and number > 0:
             return 0  # One port was given: it is the door, the others need no fixed one.
         if self.first + number > self.last:
             raise ConfigError(
-                f"listen: ports {self.first} to {self.last} are too few, "
-                f"this node binds more than {number}"
+                f"listen: ports {self.first} to {self.last} are {number}, and this node binds {of}: one "
+                "for each generation of each key, of which a rotation adds one"
             )
         return self.first + number
 
@@ -111,7 +111,7 @@ def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -
     told = parse_ports(advertise, "advertise") if advertise is not None else None
     plan = []
     for number, one in enumerate(keys):
-        port = ports.port(number)
+        port = ports.port(number, len(keys))
         uri = f"tcp://{ports.host or '*'}:{port or '*'}"
         told_uri = None
         if told is not None:

@@ -46,7 +46,8 @@ def test_a_port_over_the_largest_says_so() -> None:
 
 
 def test_too_few_ports_are_counted() -> None:
-    with pytest.raises(ConfigError, match="listen: ports 5600 to 5601"):
+    counted = "listen: ports 5600 to 5601 are 2, and this node binds 3: one for each generation"
+    with pytest.raises(ConfigError, match=counted):
         plan("tcp://h:5600-5601")
     with pytest.raises(ConfigError, match="advertise: 2 ports for 3 keys"):
         plan("tcp://h:0", "tcp://h:6600-6601")
