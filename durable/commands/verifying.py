@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ..log.checkpoint import Unusable, decode_checkpoint
 from ..log.checkpoints import FOLDER_NAME, KINDS, ROOT_NAME
 from ..log.encryption import damaged_copies
 from ..log.header import STORE_NAME, decode_store
+from ..log.read_only_disk import ReadOnlyDirectory
 from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, senseless, summary
 from .offline import Offline, Place, each_offline, places
@@ -95,7 +96,8 @@ def _damaged_files(log: Path) -> Iterator[str]:
         if file.name not in (STORE_NAME, ROOT_NAME, *KINDS) or not file.is_file():
             continue
         with suppress(FileNotFoundError):  # With --unlocked: its broker has removed it.
-            data = file.read_bytes()
+            with closing(ReadOnlyDirectory(file.parent).open(file.name)) as opened:
+                data = opened.pread(opened.size_bytes, 0)
             if file.name == STORE_NAME:
                 intact = decode_store(data) is not None
             else:

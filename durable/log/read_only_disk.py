@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .disk import Buffer, Directory, Disk, File
@@ -19,12 +20,14 @@ BLOCK_BYTES = 4096
 """Read at a time where not everything can be read."""
 UNREADABLE = b"\xff"
 """No part of a record begins with it, and it is no space that was never written."""
+BROKEN = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
+"""What a file cannot even be opened with where the disk has lost what says where it stands."""
 
 
 class ReadOnlyFile(File):
     """A file of the directory, opened for reading. Its size changes here only."""
 
-    def __init__(self, file: RealFile) -> None:
+    def __init__(self, file: File) -> None:
         self._file = file
         self._kept_bytes = self._size_bytes = file.size_bytes
 
@@ -83,7 +86,7 @@ class NoFile(File):
         return b""
 
     def data_end(self) -> int:
-        return 0
+        return self.size_bytes
 
     def forget_read(self, start: int) -> None: ...
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None: ...
@@ -91,6 +94,18 @@ class NoFile(File):
     def truncate(self, size_bytes: int) -> None: ...
     def fdatasync(self) -> None: ...
     def close(self) -> None: ...
+
+
+class BrokenFile(NoFile):
+    """One of which the disk gives nothing: all of it is damage."""
+
+    def __init__(self, path: Path) -> None:
+        self.size_bytes = BLOCK_BYTES
+        with suppress(OSError):  # Not even that, then.
+            self.size_bytes = path.stat().st_size
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        return UNREADABLE * size_bytes
 
 
 class ReadOnlyDirectory(Directory):
@@ -122,7 +137,13 @@ class ReadOnlyDirectory(Directory):
         real = self._names[self._known(name)]
         if real is None:
             return NoFile()
-        return ReadOnlyFile(RealFile(os.open(self._path / real, os.O_RDONLY | os.O_CLOEXEC)))
+        path = self._path / real
+        try:
+            return ReadOnlyFile(RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+        except OSError as error:
+            if error.errno not in BROKEN:
+                raise
+            return ReadOnlyFile(BrokenFile(path))
 
     def rename(self, old: str, new: str) -> None:
         self._names[new] = self._names.pop(self._known(old))
