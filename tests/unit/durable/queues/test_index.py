@@ -313,6 +313,18 @@ def test_an_index_of_many_stretches_is_gone_through_without_a_look_at_each(
     assert len(looks) < 3 * 1000 / 4 + 10, "the first and the last of each part"
 
 
+@pytest.mark.parametrize("number", [2, 4, 8])
+def test_what_begins_in_a_gap_begins_with_the_run_behind_it(number: int) -> None:
+    """Inside a block, behind one, and before the rows: nothing that was dropped is there any more."""
+    unlike = [(3 * (at == number), 1 + at % 3, 1 + at % 2, 16) for at in range(10)]
+    left = filled(unlike)[1][number:]
+    for sequence in range(left[0].first - 3, left[0].first + 1):
+        index, _ = filled(unlike)
+        index.drop_before(sequence)
+        check(index, left)
+        check(Index.decode(b"".join(index.encode())), left)
+
+
 def test_what_is_unlike_the_one_before_it_takes_few_bytes() -> None:
     """Found: 48 in memory and in each checkpoint, 5 us of each start."""
     with pytest.MonkeyPatch.context() as patch:
