@@ -99,6 +99,21 @@ def test_every_refusal_is_told_or_kept(
     assert (untold[1].total() if untold else 0) == alone
 
 
+def test_what_was_refused_of_one_who_gave_up_is_kept() -> None:
+    outbox, waiter = Outbox(), Waiter(0, 5, lambda: None)
+    for first, end in ((0, 2), (2, 5)):
+        outbox.sent(Part(first, end, b"part"))
+    outbox.wait_for(waiter)
+    outbox.decided(2, [refusal(0, 2)])
+    outbox.forget([waiter])
+    outbox.decided(5, [refusal(3, 1)])
+    assert not waiter.done
+    untold = outbox.take_untold()
+    assert untold is not None
+    assert isinstance(untold[0], QueueFull)
+    assert untold[1] == {"QueueFull": 3}
+
+
 def test_those_who_wait_when_it_ends_are_told_how_many_are_unknown() -> None:
     outbox = Outbox()
     waiter = Waiter(0, 10, lambda: None)
