@@ -10,6 +10,7 @@ from durable.protocol.properties import decode_properties
 from mesh.protocol.batch import COUNT_MAX, FLAG_HEADERS, MAGIC, MESSAGES, VERSION
 from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
 
+from .fields import field
 from .gather import Bytes, Ints, Numbers, counted, joined, numbers, spans
 from .segment import Chunk
 
@@ -70,12 +71,12 @@ class Records:
     @property
     def total_bytes(self) -> Ints:
         """What each takes in its segment."""
-        return numbers(self.headers, self.at + 8, "<u4").astype(np.int64)
+        return field(self.headers, self.at, "total_bytes").astype(np.int64)
 
     @property
     def time_us(self) -> Ints:
         """When it was stored."""
-        return numbers(self.headers, self.at + 48, "<i8")
+        return field(self.headers, self.at, "time_us")
 
     @property
     def epoch(self) -> Ints:

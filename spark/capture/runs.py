@@ -10,6 +10,7 @@ import pyarrow as pa
 from durable.log.record import HEADER_BYTES, TARGET_BYTES
 
 from .batches import Records
+from .fields import field
 from .gather import Ints, Numbers, counted, numbers
 from .plan import Carried, LaneTable
 
@@ -42,7 +43,7 @@ def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Ru
     ids = np.array(sorted(lanes), np.int64)
     offsets = [lanes[one] for one in ids.tolist()]
     names = sorted({one.queue for one in offsets})
-    targets = numbers(records.headers, records.at + 16, "<u4").astype(np.int64)
+    targets = field(records.headers, records.at, "target_count").astype(np.int64)
     record = np.repeat(np.arange(len(records)), targets)
     at = records.at[record] + HEADER_BYTES
     at += TARGET_BYTES * counted(np.zeros_like(targets), targets)
@@ -50,7 +51,7 @@ def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Ru
     index = np.minimum(np.searchsorted(ids, lane), max(len(ids) - 1, 0))
     there = ids[index] == lane if len(ids) else np.zeros(len(lane), bool)
     if carried is not None:
-        there &= among(numbers(records.headers, records.at + 40, "<i8")[record], lane, carried)
+        there &= among(field(records.headers, records.at, "position")[record], lane, carried)
     record, index = record[there], index[there]
     first = first[there] + records.before[record]
     bounds = np.array([(one.low, one.high) for one in offsets], np.int64).reshape(-1, 2)[index]

@@ -33,7 +33,8 @@ from durable.log.record import (
 from durable.log.scan import Damaged, Decrypt, Found, scan
 
 from ..errors import DataLost, in_a_line
-from .gather import Bytes, Ints, numbers
+from .fields import field
+from .gather import Bytes, Ints
 from .groups import ungrouped
 from .plan import ByteRange
 
@@ -149,8 +150,8 @@ def _usual(
 def _chunk(data: bytes, ats: list[int], base: int) -> Chunk:
     at = np.array(ats, np.int64)
     buffer = np.frombuffer(data, np.uint8)
-    body = at + HEADER_BYTES + TARGET_BYTES * numbers(buffer, at + 16, "<u4")
-    end = body + numbers(buffer, at + 12, "<u4")
+    body = at + HEADER_BYTES + TARGET_BYTES * field(buffer, at, "target_count")
+    end = body + field(buffer, at, "body_bytes")
     body += _origin_bytes(buffer, at)
     return Chunk(data, at, data, body, end, np.zeros_like(at), base)
 
@@ -158,7 +159,7 @@ def _chunk(data: bytes, ats: list[int], base: int) -> Chunk:
 def _decrypted(chunk: Chunk, decrypt: Decrypt) -> Iterator[Chunk | Damaged]:
     """The chunk, and what in it does not decrypt."""
     buffer = np.frombuffer(chunk.headers, np.uint8)
-    encrypted = (numbers(buffer, chunk.at + 6, "<u2") & ENCRYPTED).astype(bool)
+    encrypted = (field(buffer, chunk.at, "flags") & ENCRYPTED).astype(bool)
     if not encrypted.any():
         yield _ungrouped(chunk)
         return
@@ -195,5 +196,5 @@ def _ungrouped(chunk: Chunk) -> Chunk:
 
 def _origin_bytes(buffer: Bytes, at: Ints) -> Ints:
     """What stands before the batch in the body of each record."""
-    moved = numbers(buffer, at + 5, "u1") == Kind.MOVED
+    moved = field(buffer, at, "kind") == Kind.MOVED
     return np.where(moved, ORIGIN.size, 0)

@@ -42,6 +42,7 @@ from durable.vhost.groups import KINDS as GROUPS
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import MESSAGES
 
+from .fields import field
 from .gather import Ints, Numbers, counted, numbers
 from .spans import without
 
@@ -269,10 +270,10 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     sizes = np.fromiter(map(len, fronts), np.int64, len(fronts))
     data = np.frombuffer(b"".join(fronts), np.uint8)
     at = np.cumsum(sizes) - sizes
-    kind = numbers(data, at + 5, "u1")
-    targets = numbers(data, at + 16, "<u4").astype(np.int64)
-    unsynced = numbers(data, at + 28, "<u4").astype(np.int64)
-    position = numbers(data, at + 40, "<i8")
+    kind = field(data, at, "kind")
+    targets = field(data, at, "target_count").astype(np.int64)
+    unsynced = field(data, at, "unsynced").astype(np.int64)
+    position = field(data, at, "position")
     body = at + HEADER_BYTES + TARGET_BYTES * targets
     moved = kind == Kind.MOVED
     origin = position.copy()
@@ -288,7 +289,7 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     targets[~known] = 0
     runs = np.repeat(np.arange(len(at)), targets)
     target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)
-    cut = np.flatnonzero(known & (numbers(data, at + 6, "<u2") & CUT).astype(bool)).tolist()
+    cut = np.flatnonzero(known & (field(data, at, "flags") & CUT).astype(bool)).tolist()
     left: dict[int, list[Piece]] = {}
     for one in cut:
         with suppress(RemoteProtocolError):  # Who reads it will say so.
@@ -301,8 +302,8 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     seal = int(kind[-1] == SEAL_KIND)
     return Block(
         np.array(ats, np.int64), end_at, kind, position, int(position[-1]) + 1 - seal,
-        int(numbers(data, at[-1:] + CHECKED_BYTES, "<u4")[0]), int((position - unsynced).max()),
-        numbers(data, at + 48, "<i8"), origin, messages, runs, lane, first, run_messages,
+        int(field(data, at[-1:], "checksum")[0]), int((position - unsynced).max()),
+        field(data, at, "time_us"), origin, messages, runs, lane, first, run_messages,
     )  # fmt: skip
 
 

@@ -1,0 +1,25 @@
+"""A field of many records' headers at once, by its name in durable/log/record.py, whose layout this is."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from durable.log.record import HEADER_BYTES, Header
+
+from .gather import Bytes, Ints, Numbers, numbers
+
+KINDS = (
+    "S4", "u1", "u1", "<u2", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i8", "<i8", "<i8", "<u4", "<u4",
+)  # fmt: skip
+_ENDS = [*accumulate((np.dtype(kind).itemsize for kind in KINDS), initial=0)]
+PLACES = dict(zip(Header._fields, zip(_ENDS[:-1], KINDS, strict=True), strict=True))
+"""Of each field the byte at which it begins, and its type."""
+assert _ENDS[-1] == HEADER_BYTES, "all of a header, and no more"
+
+
+def field(headers: Bytes, at: Ints, name: str) -> Numbers:
+    """Of each record whose header begins at a byte of `at`, in the type that stands there."""
+    place, kind = PLACES[name]
+    return numbers(headers, at + place, kind)
