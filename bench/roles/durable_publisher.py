@@ -7,7 +7,7 @@ timed, again and again.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -18,6 +18,8 @@ from bench.roles.stage import Stage, play_async
 from bench.sequence import Ring
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from durable.client.publisher import Publisher
 
 LIST_COUNT = 1000
@@ -45,24 +47,37 @@ async def run(stage: Stage) -> None:
                 start_ns = time.perf_counter_ns()
                 if per_s := order.get("per_s"):
                     await publish_paced(publisher, queues[0], ring, start, count, per_s)
-                elif settings.get("way") == "send_many":
-                    await publish_many(publisher, queues[0], ring, start, count)
-                elif settings.get("way") == "keys":
-                    await bind_all(broker, FANOUT, "fanout", queues)
-                    await publish_keys(publisher, FANOUT, KEYS, ring, start, count)
-                elif settings.get("way") == "unlike":
-                    await publish_unlike(publisher, queues[0], ring, start, count)
-                elif settings.get("way") == "alone":
-                    await one_at_a_time(broker, queues[0], ring, start, count)
-                elif settings.get("way") == "turns":
-                    await bind_all(broker, DIRECT, "direct", queues)
-                    await publish_keys(publisher, DIRECT, queues, ring, start, count)
-                elif len(queues) == 1:
-                    await publish(publisher, queues[0], ring, start, count)
                 else:
-                    await publish_in_turn(publisher, queues, ring, start, count, settings["in_row"])
+                    await publish_by(settings, broker, publisher, ring, start, count)
                 await publisher.flush()
                 stage.done(start_ns=start_ns, end_ns=time.perf_counter_ns())
+
+
+async def publish_by(
+    settings: Mapping[str, Any], broker: durable.Connection, publisher: Publisher, ring: Ring,
+    start: int, count: int,
+) -> None:  # fmt: skip
+    """As their `way` says, if there is one."""
+    queues: list[str] = settings["queues"]
+    match settings.get("way", "send"):
+        case "send" if len(queues) == 1:
+            await publish(publisher, queues[0], ring, start, count)
+        case "send":
+            await publish_in_turn(publisher, queues, ring, start, count, settings["in_row"])
+        case "send_many":
+            await publish_many(publisher, queues[0], ring, start, count)
+        case "keys":
+            await bind_all(broker, FANOUT, "fanout", queues)
+            await publish_keys(publisher, FANOUT, KEYS, ring, start, count)
+        case "turns":
+            await bind_all(broker, DIRECT, "direct", queues)
+            await publish_keys(publisher, DIRECT, queues, ring, start, count)
+        case "unlike":
+            await publish_unlike(publisher, queues[0], ring, start, count)
+        case "alone":
+            await one_at_a_time(broker, queues[0], ring, start, count)
+        case way:
+            raise ValueError(f"no way of publishing is called {way!r}")
 
 
 async def publish(publisher: Publisher, queue: str, ring: Ring, start: int, count: int) -> None:
