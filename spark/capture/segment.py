@@ -130,7 +130,7 @@ def _usual(
     ats: list[int] = []
     at = 0
     while at + HEADER_BYTES <= size:
-        fields = unpack(data, at)
+        fields = unpack(data, at)  # Those of a Header, of which none is made.
         end, position = at + fields[4], fields[11]
         body = at + HEADER_BYTES
         if (

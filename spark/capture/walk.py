@@ -134,7 +134,7 @@ class _Walk:
                 ahead = FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES
                 index = self._load(at, HEADER_BYTES, ahead)
             data = self._data
-            fields, front = unpack(data, index), b""
+            fields, front = unpack(data, index), b""  # Those of a Header, of which none is made.
             _, version, kind, flags, total, body_bytes, targets = fields[:7]
             if (
                 fields[14] != crc32(data[index : index + CHECKED_BYTES], seed)
