@@ -54,13 +54,11 @@ class Wanted:
 class Tables:
     """Makes Arrow batches of chunks, for one task."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: Wanted, lanes: LaneTable) -> None:
+        self._wanted, self._lanes = wanted, lanes
         self._known: dict[str, bool] = {}
 
-    def batches(
-        self, chunk: Chunk, lanes: LaneTable, carried: Carried | None
-    ) -> Iterator[pa.RecordBatch | Damaged]:
+    def batches(self, chunk: Chunk, carried: Carried | None) -> Iterator[pa.RecordBatch | Damaged]:
         """All rows that are wanted of a chunk; Damaged: a record that holds no batch of messages."""
         records = Records(chunk, np.arange(len(chunk.at)))
         sense = records.make_sense()
@@ -75,11 +73,17 @@ class Tables:
             records = records.pick(in_time)
         if self._wanted.accepts is not None and len(records):
             records = records.pick(self._accepted(records.topics()))
-        runs = find_runs(records, lanes, carried)
+        runs = find_runs(records, self._lanes, carried)
         for some in _slices(records, runs):
             table = self._table(records, some)
             for at in range(0, table.num_rows, self._wanted.rows_max):
                 yield table.slice(at, self._wanted.rows_max)
+
+    def damaged_row(self, data: bytes) -> pa.RecordBatch:
+        """All null but the value."""
+        schema = self._wanted.schema
+        columns = [pa.array([data if one.name == "value" else None], one.type) for one in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _accepted(self, topics: pa.Array) -> Numbers:
         accepts, known = self._wanted.accepts, self._known

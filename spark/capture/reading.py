@@ -21,7 +21,7 @@ from .columns import Tables, Wanted
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .elsewhere import Elsewhere
 from .options import FAIL, KEEP
-from .plan import ByteRange, LaneTable, Work
+from .plan import ByteRange, Work
 from .segment import chunks
 from .stored import open_segment
 
@@ -43,18 +43,18 @@ def read(
             another store's.
         NewerFormat: a valid record of a later version.
     """
-    tables = Tables(wanted)
-    decryption: Decryption | None = None
-    elsewhere = Elsewhere(work.lanes, keys)
+    if not work.ranges:
+        return
+    decryption = Decryption(Path(work.ranges[0].path).parent, keys)  # All of them are of one log.
+    tables, elsewhere = Tables(wanted, work.lanes), Elsewhere(work.lanes, keys)
     ranges = deque(work.ranges)
     while ranges:
         one = ranges.popleft()
-        decryption = decryption or Decryption(Path(one.path).parent, keys)
         begun = False
         try:
             with _opened(one) as file:
                 begun = True
-                yield from _range(file, one, work, tables, wanted, damaged, decryption)
+                yield from _range(file, one, tables, damaged, decryption)
         except DataLost as error:
             if fail_on_data_loss:
                 raise
@@ -85,11 +85,10 @@ def _opened(one: ByteRange) -> Iterator[File]:
 
 
 def _range(
-    file: File, one: ByteRange, work: Work, tables: Tables, wanted: Wanted, damaged: str,
-    decryption: Decryption,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    file: File, one: ByteRange, tables: Tables, damaged: str, decryption: Decryption
+) -> Iterator[pa.RecordBatch]:
     stretches = size_bytes = 0
-    for found in _found(file, one, tables, work.lanes, decryption):
+    for found in _found(file, one, tables, decryption):
         if not isinstance(found, Damaged):
             yield found
             continue
@@ -100,13 +99,13 @@ def _range(
         stretches, size_bytes = stretches + 1, size_bytes + found.end - found.at
         if damaged == KEEP:
             data = file.pread(min(found.end - found.at, KEPT_BYTES_MAX), found.at)
-            yield _damaged_row(wanted, data)
+            yield tables.damaged_row(data)
     if stretches:
         logger.warning("%s: %d damaged stretches, %d bytes", one.path, stretches, size_bytes)
 
 
 def _found(
-    file: File, one: ByteRange, tables: Tables, lanes: LaneTable, decryption: Decryption
+    file: File, one: ByteRange, tables: Tables, decryption: Decryption
 ) -> Iterator[pa.RecordBatch | Damaged]:
     if one.missing:
         yield Damaged(one.at, one.end_at)
@@ -115,10 +114,4 @@ def _found(
         if isinstance(found, Damaged):
             yield found
         else:
-            yield from tables.batches(found, lanes, one.carried)
-
-
-def _damaged_row(wanted: Wanted, data: bytes) -> pa.RecordBatch:
-    """All null but the value."""
-    columns = [pa.array([data if one.name == "value" else None], one.type) for one in wanted.schema]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
+            yield from tables.batches(found, one.carried)
