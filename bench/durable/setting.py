@@ -23,13 +23,6 @@ CLUSTER = "broker"
 SETTLE_S = 2.0
 
 
-@contextmanager
-def temporary_store() -> Iterator[str]:
-    """A directory under the system's default one; gone after the block, whatever happened."""
-    with tempfile.TemporaryDirectory(prefix="bench-durable-", ignore_cleanup_errors=True) as path:
-        yield path
-
-
 class Setting:
     """Roles of one case. The troupe ends them; the directory outlives a broker that is restarted."""
 
@@ -80,7 +73,7 @@ class Setting:
 @contextmanager
 def serving(troupe: Troupe) -> Iterator[Setting]:
     """A broker on a directory of its own, ended before that goes: it writes to the last."""
-    with temporary_store() as data:
+    with tempfile.TemporaryDirectory(prefix="bench-durable-", ignore_cleanup_errors=True) as data:
         try:
             setting = Setting(troupe, data)
             yield setting

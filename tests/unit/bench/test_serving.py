@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,14 +70,14 @@ def test_ctrl_c_while_a_broker_begins_ends_it_before_its_directory(
         raise KeyboardInterrupt
 
     @contextmanager
-    def store() -> Iterator[str]:
+    def store(**_: Any) -> Iterator[str]:
         try:
             yield str(tmp_path)
         finally:
             left.extend(map(is_alive, roles))
 
     monkeypatch.setattr(setting.Setting, "start_broker", interrupted)
-    monkeypatch.setattr(setting, "temporary_store", store)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", store)
     with pytest.raises(KeyboardInterrupt), Troupe() as troupe, setting.serving(troupe):
         pass
     assert left == [False]
