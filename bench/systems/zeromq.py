@@ -149,14 +149,13 @@ class Push:
         self._socket.dial()
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
+        send = self._socket.raw.send
         if self._packed:
-            send = self._socket.raw.send
             for first in range(0, len(payloads), PACKED_COUNT):
                 send(b"".join(payloads[first : first + PACKED_COUNT]))
         else:
-            send_one = self._socket.raw.send
             for payload in payloads:
-                send_one(payload)
+                send(payload)
 
     async def flush(self) -> None:
         return
