@@ -157,6 +157,15 @@ def test_whose_clock_is_set_far_announces_itself_at_once(set_s: int) -> None:
         read_announcement(said, core.keyring, now_us=clock[0])
 
 
+def test_where_clocks_may_not_differ_at_all_a_late_loop_is_not_a_clock_that_was_set() -> None:
+    clock = [WALL_US]
+    core = make_core(Shell(), lambda: clock[0], clock_skew_s=0)
+    said = core.peering.announcement
+    clock[0] += 10_900_000
+    core.tick(10.0)
+    assert core.peering.announcement == said
+
+
 def test_what_a_node_says_is_newer_than_before_though_its_clock_was_set_back() -> None:
     """By more than clocks may be apart only its goodbye is: newcomers would not believe the others."""
     clock, said = [WALL_US], list[int]()
