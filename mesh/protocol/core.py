@@ -328,10 +328,8 @@ class Core:
         self._tell_loads()
         self.peering.tick(now_s)
         set_us = abs(self._wall_us() - round(now_s * 1_000_000) - self._offset_us)
-        far_s = max(
-            self.config.clock_skew_s, 1
-        )  # Nobody new would believe it. Less is a loop that is late.
-        was_set = set_us > far_s * 1_000_000
+        # Nobody new would believe it. Less than a second is a loop that is late.
+        was_set = set_us > max(self.config.clock_skew_s, 1) * 1_000_000
         if (was_set or now_s >= self._announce_due_s) and not self.closing:
             self._sign(now_s)
             body = encode_announcements([self.peering.announcement])
