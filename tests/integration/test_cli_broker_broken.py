@@ -17,14 +17,6 @@ from tests.stores import QUEUE
 Break = Callable[[str, int], None]
 
 
-@pytest.fixture
-def directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Offline:
-    monkeypatch.chdir(tmp_path)
-    return Offline(tmp_path, capsys)
-
-
 @pytest.fixture(params=["open", "size"])
 def broken(
     request: pytest.FixtureRequest, directory: Offline, monkeypatch: pytest.MonkeyPatch

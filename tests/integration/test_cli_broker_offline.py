@@ -35,14 +35,6 @@ LATER = 99
 """A kind of records that does not exist yet."""
 
 
-@pytest.fixture
-def directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Offline:
-    monkeypatch.chdir(tmp_path)
-    return Offline(tmp_path, capsys)
-
-
 def sequences(out: str) -> list[int]:
     return [int(line.split()[1]) for line in out.splitlines()]
 

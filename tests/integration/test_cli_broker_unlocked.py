@@ -22,14 +22,10 @@ OTHER = "orders"
 
 
 @pytest.fixture
-def directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Offline:
+def directory(directory: Offline, tmp_path: Path) -> Offline:
     """With vhosts `/` and `orders`, which are alike."""
-    monkeypatch.chdir(tmp_path)
-    found = Offline(tmp_path, capsys)
-    shutil.copytree(found.log, make_vhost(tmp_path / "data", OTHER), dirs_exist_ok=True)
-    return found
+    shutil.copytree(directory.log, make_vhost(tmp_path / "data", OTHER), dirs_exist_ok=True)
+    return directory
 
 
 def vhosts_of(found: dict[str, list[dict[str, str]]]) -> list[str]:
