@@ -1,1 +1,1 @@
-"""Where messages go: exchanges, bindings, and who may use them. All of it in memory."""
+"""Routing: exchanges, their bindings, and the permissions of clusters. Everything is kept in memory."""

@@ -1,7 +1,7 @@
-"""A bounded memory of answers: two generations, of which the older is forgotten at once.
+"""A bounded cache of two generations; when the young one is full, the old one is dropped as a whole.
 
-What was used since the last change of generations survives the next one, so no flood of new keys
-drives out what is asked for all the time; and nothing is reordered when an answer is found.
+An entry that was used since the last change of generations survives the next one, so a flood of new keys
+does not evict the keys that are asked for all the time. A hit in the young generation reorders nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Answers that weigh at most `weight_max` together; None cannot be one."""
+    """A cache whose values have a total weight of at most `weight_max`; a value must not be None."""
 
     def __init__(self, weight_max: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
         self._half, self._weigh = max(1, weight_max // 2), weigh
         self.young: dict[K, V] = {}
-        """For readers in a hurry: look here first, then ask `get`. The dict stays the same one."""
+        """The young generation, for hot loops: look here first, then call `get`. It is always the same dict object."""
         self._old: dict[K, V] = {}
         self._weight = 0
 
@@ -32,7 +32,7 @@ class Cache(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V) -> None:
-        """Remember; an answer that is heavier than half of everything is not kept."""
+        """Add a value; a value heavier than half of `weight_max` is not kept."""
         weight = self._weigh(value)
         if weight > self._half:
             return

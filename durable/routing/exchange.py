@@ -1,7 +1,7 @@
 """One exchange: its bindings, and which of their destinations a message goes to.
 
-Each type of exchange is a small matcher; what all have in common is in `Exchange`. Binding twice is
-binding once. Two bindings that differ in key or arguments are two, also when they lead to one place.
+Each exchange type has a small matcher; `Exchange` contains what all types share. Binding twice has the
+effect of binding once. Bindings that differ in key or arguments are separate, even with the same destination.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from .topic import TopicTrie
 
 
 class Destination(NamedTuple):
-    """A queue or stream, or an exchange."""
+    """The destination of a binding: a queue or stream, or an exchange."""
 
     name: str
     is_exchange: bool = False
 
 
 class Matcher(Protocol):
-    """What an exchange's type makes of its bindings. `remove` only what was added."""
+    """Finds destinations by the rule of one exchange type. `remove` takes only bindings that were added."""
 
     def add(self, binding: BindingDefinition, to: Destination) -> None: ...
     def remove(self, binding: BindingDefinition, to: Destination) -> None: ...
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
-        """Where a message with any of `keys` goes, each destination once."""
+        """Return the destinations of a message that has any of `keys`, each once."""
 
 
 class Direct:
-    """The key, letter by letter."""
+    """Matches a binding whose key equals the message's key."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Fanout] = {}
@@ -58,11 +58,11 @@ class Direct:
 
 
 class Fanout:
-    """Everything goes everywhere."""
+    """Matches every binding."""
 
     def __init__(self) -> None:
         self.counts: dict[Destination, int] = {}
-        """How many bindings lead to each; none is 0."""
+        """Number of bindings to each destination; never 0."""
 
     def add(self, binding: BindingDefinition, to: Destination) -> None:
         self.counts[to] = self.counts.get(to, 0) + 1
@@ -77,7 +77,7 @@ class Fanout:
 
 
 class Topic:
-    """Words and wildcards."""
+    """Matches the key against patterns of words and wildcards."""
 
     def __init__(self) -> None:
         self._trie: TopicTrie[Destination] = TopicTrie()
@@ -95,7 +95,7 @@ class Topic:
 
 
 class Headers:
-    """What the message says about itself; keys mean nothing."""
+    """Matches the message's headers; keys are ignored."""
 
     def __init__(self) -> None:
         self._rules: dict[Hashable, tuple[HeadersRule, Destination]] = {}
@@ -111,7 +111,7 @@ class Headers:
 
 
 class Queues:
-    """The default exchange: the key is the queue. Its bindings are the queues there are."""
+    """Matcher of the default exchange: the key is the name of a queue or stream, and each one is bound implicitly."""
 
     def __init__(self, names: Container[str]) -> None:
         self._names = names
@@ -131,21 +131,21 @@ MATCHERS: Mapping[str, type[Direct | Fanout | Topic | Headers]] = {
 
 
 class Exchange:
-    """An exchange and the bindings from it."""
+    """An exchange and the bindings whose source it is."""
 
     __slots__ = ("_matcher", "bindings", "definition", "match", "onward")
 
     def __init__(self, definition: ExchangeDefinition, matcher: Matcher | None = None) -> None:
         self.definition = definition
         self.bindings: dict[Hashable, BindingDefinition] = {}
-        """By identity, in the order they were made."""
+        """Bindings by identity, in the order in which they were made."""
         self.onward: dict[str, int] = {}
-        """Exchanges that bindings lead to, and how many do."""
+        """Destination exchanges, with the number of bindings to each."""
         self._matcher = matcher or MATCHERS[definition.type]()
         self.match = self._matcher.match
 
     def bind(self, binding: BindingDefinition) -> bool:
-        """Whether it was not there yet."""
+        """Add a binding. Return False if it is there already."""
         identity = binding.identity
         if identity in self.bindings:
             return False
@@ -156,7 +156,7 @@ class Exchange:
         return True
 
     def unbind(self, identity: Hashable) -> bool:
-        """Whether it was there."""
+        """Remove a binding. Return False if there is none with this identity."""
         binding = self.bindings.pop(identity, None)
         if binding is None:
             return False

@@ -1,7 +1,8 @@
-"""Very many exchanges and bindings, made beside a router a little at a time: it takes them in one turn.
+"""A large import of exchanges and bindings, prepared beside a router in small steps and applied in one turn.
 
-An exchange that is there and gets further bindings is made anew, with all it has. Until the router has
-taken it nobody's messages go by it; nothing may be declared or deleted meanwhile.
+An existing exchange that gets new bindings is replaced by a copy that has the old and the new ones. No message
+is routed by the extension until `Router.extend` applies it; until then nothing may be declared or deleted,
+because the copies would not have the change.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from ..turns import some_at_once
 from .exchange import Exchange, destination_of
 
 Bindings = dict[Hashable, BindingDefinition]
-"""By identity."""
+"""Bindings by identity."""
 
 
 class Extension:
-    """Of one router.
+    """Exchanges and bindings to be added to one router.
 
     Args:
-        exchanges: those of the router.
-        to: its bindings by where they lead to.
+        exchanges: the router's exchanges.
+        to: the router's bindings by destination.
     """
 
     def __init__(
@@ -29,18 +30,18 @@ class Extension:
     ) -> None:
         self._exchanges, self._to = exchanges, to
         self.exchanges: dict[str, Exchange] = {}
-        """New ones, and those that get bindings."""
+        """New exchanges, and copies of existing ones that get bindings."""
         self.to: dict[tuple[str, bool], Bindings] = {}
-        """All there will be to these."""
+        """All bindings, old and new, of each destination that gets a binding."""
         self.queues: dict[str, None] = {}
 
     def declare(self, exchanges: Iterable[ExchangeDefinition]) -> None:
-        """None of them is there."""
+        """Add new exchanges; none of them may exist yet."""
         for one in exchanges:
             self.exchanges[one.name] = Exchange(one)
 
     def copy(self, names: Iterable[str]) -> Iterator[None]:
-        """Exchanges that will get bindings, so far as they are there. For `in_turns`."""
+        """Copy the existing ones of these exchanges, so that `bind` can add to them. A generator, for `in_turns`."""
         for name in names:
             there = self._exchanges.get(name)
             if there is None:
@@ -52,8 +53,8 @@ class Extension:
                 yield
 
     def bind(self, bindings: Iterable[BindingDefinition]) -> None:
-        """None of them is there, and both ends of each are, or will be. Their exchanges have been declared
-        or copied."""
+        """Add new bindings. None of them may exist yet, both ends of each must exist or be part of this
+        extension, and their source exchanges must have been declared or copied here."""
         for binding in bindings:
             self.exchanges[binding.exchange].bind(binding)
             to = destination_of(binding)

@@ -1,10 +1,11 @@
-"""Matching by headers.
+"""Matching by message headers.
 
-`all` (if nothing is said): every argument of the binding is met. `any`: at least one is, so a binding
-without arguments never matches. Names that begin with `x-` are not looked at, unless the match is
-`all-with-x` or `any-with-x`; `x-match` itself never is. An argument is met by a header of its name with
-the same value of the same type, as in RabbitMQ: 1, 1.0 and true are three values. The argument None is
-met by any header of its name, None too; a header that is absent meets nothing.
+`all` (the default) matches if every argument of the binding matches; `any` matches if at least one does, so
+with `any` a binding without arguments never matches. Arguments whose names begin with `x-` are ignored, unless
+the match is `all-with-x` or `any-with-x`; `x-match` itself is always ignored. An argument matches a header of
+the same name with the same value of the same type, as in RabbitMQ: 1, 1.0 and true are three different values.
+An argument of None matches any header of that name, also one whose value is None. A missing header matches no
+argument.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNSEEN = "x-"
 
 
 class HeadersRule:
-    """A binding's arguments, ready to be compared."""
+    """The arguments of a headers binding, prepared for matching."""
 
     __slots__ = ("_any", "_wanted")
 

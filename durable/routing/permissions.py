@@ -1,23 +1,25 @@
-"""What clusters may do in a vhost, and which permission each operation needs. As in RabbitMQ:
+"""Permissions of clusters in a vhost, and the permissions that each operation needs. As in RabbitMQ:
 
     operation                            configure    write             read
-    declare or delete a queue, stream    it
-    ... with a dead-letter exchange      it           that exchange     it
-    declare or delete an exchange        it
-    ... with an alternate exchange       it           the alternate     it
+    declare or delete a queue, stream    its name
+    ... with a dead-letter exchange      its name     that exchange     its name
+    declare or delete an exchange        its name
+    ... with an alternate exchange       its name     the alternate     its name
     bind or unbind                                    the destination   the exchange
     publish                                           the exchange
     consume, get, purge, read                                           the queue or stream
-    say what a cluster may do            mesh.permissions.CLUSTER
+    set or clear permissions             mesh.permissions.CLUSTER
     import definitions                   anything
-    make or delete a vhost               mesh.vhost.NAME, in `/`; deleted, in that vhost as well
+    make or delete a vhost               mesh.vhost.NAME, in `/`; to delete, in that vhost as well
 
-Each permission is a regular expression that the whole name must match. The default exchange goes by
-the name `amq.default`, so what is sent straight to a queue needs to write that one. Clusters and vhosts
-go by names that no queue can have: who may configure `shop.*` says nothing of what cluster shop may do.
-As long as nothing has been said about any cluster, every trusted one may do everything; from then on,
-only what was said, and somebody may always say something else. What stands in a log and cannot be read
-counts as said, and grants nothing. Who may say so has to be trusted: a regular expression can be made to take for ever.
+Each permission is a regular expression that the whole name must match. The default exchange is named
+`amq.default` here, so publishing straight to a queue needs write permission for that name. Clusters and vhosts
+have names that no queue can have, so configure permission for `shop.*` does not allow changing the permissions
+of the cluster shop.
+As long as no cluster has permissions set, every trusted cluster may do everything. From then on a cluster may
+do only what its permissions allow, and at least one cluster must be able to change permissions. An expression
+in the log that cannot be compiled counts as set, and grants nothing. A cluster that may set permissions has to
+be trusted: a regular expression can be written so that matching it never ends.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ CACHED_DECISIONS_MAX = 10_000
 
 
 class Need(NamedTuple):
-    """A permission that an operation needs."""
+    """One permission that an operation needs."""
 
     what: str
     kind: str
@@ -53,7 +55,7 @@ class Need(NamedTuple):
 
 
 class Permissions:
-    """Who may do what in one vhost."""
+    """The permissions of all clusters in one vhost."""
 
     def __init__(self) -> None:
         self._definitions: dict[str, PermissionDefinition] = {}
@@ -62,7 +64,7 @@ class Permissions:
         self._decided = self._decisions.young.get
 
     def declare(self, definition: PermissionDefinition) -> None:
-        """Say what a cluster may do, in place of what was said before."""
+        """Set a cluster's permissions, replacing earlier ones."""
         cluster = definition.cluster
         self._definitions[cluster] = definition
         for what in (CONFIGURE, WRITE, READ):
@@ -70,13 +72,13 @@ class Permissions:
         self._decisions.clear()
 
     def extend(self, others: Permissions) -> None:
-        """As `declare` with each of them."""
+        """Set the permissions of `others`, as by calling `declare` for each."""
         self._definitions.update(others._definitions)
         self._patterns.update(others._patterns)
         self._decisions.clear()
 
     def remove(self, cluster: str) -> None:
-        """What was said of it, if anything; with the last one everybody may do everything again."""
+        """Clear a cluster's permissions, if it has any; without the last one every cluster may do everything again."""
         if self._definitions.pop(cluster, None) is not None:
             for what in (CONFIGURE, WRITE, READ):
                 del self._patterns[cluster, what]
@@ -85,12 +87,16 @@ class Permissions:
     def check_administered(
         self, said: Iterable[PermissionDefinition], forgotten: str | None = None
     ) -> None:
-        """Raises NoAdministrator: with this `said`, nobody could ever change anything of it.
+        """Check that after this change some cluster can still change permissions.
 
-        Whoever may change what is said of a cluster, be it another one, may let it change everything.
+        Configure permission for the permissions of any cluster, also of another one, is enough: who has it
+        may grant everything to that cluster.
 
         Args:
-            forgotten: a cluster of which nothing is said any more.
+            said: permissions that are to be set.
+            forgotten: a cluster whose permissions are to be cleared.
+        Raises:
+            NoAdministrator: no cluster could change permissions any more.
         """
         said = list(said)
         after = {cluster: self._patterns[cluster, CONFIGURE] for cluster in self._definitions}
@@ -98,7 +104,7 @@ class Permissions:
         after.pop(forgotten or "", None)
         if not after or any(one.fullmatch(_own(cluster)) for cluster, one in after.items()):
             return
-        # Each with each: of thousands that say the same, once.
+        # Every pattern against every name. The set tries equal patterns once: thousands of clusters may have the same.
         names = [_own(cluster) for cluster in after]
         if not any(one.fullmatch(name) for one in set(after.values()) for name in names):
             raise NoAdministrator(forgotten or said[-1].cluster)
@@ -107,7 +113,7 @@ class Permissions:
         return tuple(self._definitions.values())
 
     def unreadable(self) -> Iterator[str]:
-        """A line for each regular expression that cannot be compiled."""
+        """Yield a line of text for each regular expression that cannot be compiled."""
         for (cluster, what), pattern in self._patterns.items():
             if pattern is NOTHING:
                 why = problem_of(getattr(self._definitions[cluster], what))
@@ -117,21 +123,22 @@ class Permissions:
                 )
 
     def may(self, cluster: str, what: str, name: str) -> bool:
-        """Whether `cluster` may `what` (configure, write, read) the exchange, queue or stream."""
+        """Return whether `cluster` has permission `what` (configure, write, read) for the exchange, queue or stream."""
         if not self._definitions:
             return True
         found = self._decided((cluster, what, name))
         return self._decide(cluster, what, name) if found is None else found
 
     def sees(self, cluster: str, name: str) -> bool:
-        """Whether it may do anything with a queue or stream; else it is not to learn of it. Who may
-        write the default exchange may send to each straight away, as a replay does."""
+        """Return whether `cluster` may know that a queue or stream exists: whether it has any permission for it.
+        Write permission for the default exchange is enough, because with it a cluster may publish straight to
+        every queue, as a replay does."""
         return self.may(cluster, WRITE, DEFAULT_EXCHANGE) or any(
             self.may(cluster, what, name) for what in (CONFIGURE, WRITE, READ)
         )
 
     def admits(self, cluster: str) -> bool:
-        """Whether it may do anything here."""
+        """Return whether `cluster` may do anything in this vhost."""
         return not self._definitions or cluster in self._definitions
 
     def check(self, cluster: str, needs: Iterable[Need]) -> None:
@@ -141,7 +148,7 @@ class Permissions:
                 raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME)
 
     def check_configures(self, cluster: str) -> None:
-        """Whether it may configure anything at all. Raises AccessRefused."""
+        """Raises AccessRefused if `cluster` may configure nothing at all."""
         pattern = self._patterns.get((cluster, CONFIGURE), NOTHING)
         if self._definitions and (pattern is NOTHING or not pattern.pattern):
             raise AccessRefused(cluster, CONFIGURE, "anything", "")
@@ -191,7 +198,7 @@ def for_vhost(name: str) -> Iterator[Need]:
 
 
 def for_bind(binding: BindingDefinition) -> Iterator[Need]:
-    """To bind and to unbind."""
+    """Yield the needs of binding and of unbinding."""
     yield Need(WRITE, EXCHANGE if binding.to_exchange else QUEUE, binding.destination)
     yield Need(READ, EXCHANGE, binding.exchange)
 
@@ -201,5 +208,5 @@ def for_publish(exchange: str) -> Iterator[Need]:
 
 
 def for_read(kind: str, name: str) -> Iterator[Need]:
-    """To consume from a queue, get from it or purge it; to read a stream."""
+    """Yield the need of consuming from a queue, getting from it, purging it, or reading a stream."""
     yield Need(READ, kind, name)

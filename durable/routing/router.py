@@ -1,14 +1,14 @@
-"""All exchanges of a vhost: from an exchange and a key to queues.
+"""All exchanges of a vhost: from an exchange and a key to queues and streams.
 
     declare, bind, ... ──> exchanges ──> bindings ──> queues and streams, by name
                               │ ^            │
                     alternate └─┴── exchange-to-exchange, each exchange once per message
 
-An exchange none of whose bindings match hands the message to its alternate, if that exists; whether
-what comes after an exchange-to-exchange binding finds a queue does not matter to the exchange before
-it. So does RabbitMQ. Routing ends in any case: a message visits each exchange at most once.
+If no binding of an exchange matches, the message goes to its alternate exchange, if that exists. A match by
+an exchange-to-exchange binding counts, whether or not the message then reaches a queue. Both are as in
+RabbitMQ. Routing always ends, because a message visits each exchange at most once.
 
-Definitions come in checked (`check()`). A call that raises has changed nothing.
+Definitions must have been checked (`check()`) by the caller. A call that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .extension import Extension
 
 CACHED_ROUTES_MAX = 10_000
 CACHED_QUEUES_MAX = 100
-"""How many queues of a route are worth one more route in the cache: it is bounded in memory too."""
+"""A route counts as one cache entry more per CACHED_QUEUES_MAX queues in it, which bounds the cache's memory, too."""
 
 NO_HEADERS: Mapping[str, Any] = {}
 Names = tuple[str, ...]
@@ -56,33 +56,33 @@ class Router:
         self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, Queues(self._queues))}
         self._exchanges.update({name: Exchange(one) for name, one in BUILT_IN.items()})
         self._to: dict[tuple[str, bool], dict[Hashable, BindingDefinition]] = {}
-        """By destination."""
+        """Bindings by destination, then by identity."""
         self._cache: Cache[tuple[str, Names], Names] = Cache(
             CACHED_ROUTES_MAX, lambda queues: 1 + len(queues) // CACHED_QUEUES_MAX
         )
         self._cached = self._cache.young.get
         self._needs: dict[str, bool] = {}
 
-    # What there is
+    # Queries
 
     def exchange(self, name: str) -> ExchangeDefinition:
-        """Raises UnknownExchange."""
+        """Return the definition. Raises UnknownExchange."""
         return self._exchange(name).definition
 
     def has_exchange(self, name: str) -> bool:
         return name in self._exchanges
 
     def check_publish(self, exchange: str) -> None:
-        """Whether clients may publish to it. Raises UnknownExchange, InternalExchange."""
+        """Check that clients may publish to this exchange. Raises UnknownExchange, InternalExchange."""
         there = self._exchanges.get(exchange)
         if there is None:
-            # A queue's name, as often as not; whether one has it is not everybody's business.
+            # Often this is a queue's name. The error does not say whether it exists, which not every client may know.
             raise UnknownExchange(exchange, self._exchanges, beside=UnknownExchange.FOR_QUEUE)
         if there.definition.internal:
             raise InternalExchange(exchange)
 
     def definitions(self) -> tuple[tuple[ExchangeDefinition, ...], tuple[BindingDefinition, ...]]:
-        """Exchanges without the built-in ones, and all bindings, as they have to be declared."""
+        """Return all exchanges except the built-in ones, and all bindings, in an order in which to declare them."""
         exchanges = self._exchanges.values()
         return (
             tuple(
@@ -94,23 +94,24 @@ class Router:
         )
 
     def bindings_to(self, name: str, *, is_exchange: bool = False) -> tuple[BindingDefinition, ...]:
-        """Bindings that lead to a queue, stream or exchange."""
+        """Return the bindings whose destination is this queue, stream or exchange."""
         return tuple(self._to.get(Destination(name, is_exchange), {}).values())
 
     # Changes
 
     def declare_exchange(self, definition: ExchangeDefinition) -> None:
-        """
+        """Add an exchange, unless there is an equal one.
+
         Raises:
             DefinitionConflict: there is one of that name with other settings.
-            BuiltIn: that one is built in.
+            BuiltIn: the name is that of a built-in exchange.
         """
         if not self.check_exchange(definition):
             self._exchanges[definition.name] = Exchange(definition)
             self._changed()
 
     def check_exchange(self, definition: ExchangeDefinition) -> bool:
-        """Whether it is there already. Raises what `declare_exchange` would."""
+        """Return whether it exists already. Raises what `declare_exchange` would raise."""
         check_built_in(definition)
         there = self._exchanges.get(definition.name)
         if there is not None and there.definition != definition:
@@ -119,17 +120,17 @@ class Router:
         return there is not None
 
     def delete_exchange(self, name: str) -> None:
-        """Delete it with all bindings from and to it.
+        """Delete an exchange, with all bindings from it and to it.
 
         Raises:
-            UnknownExchange: there is none.
-            BuiltIn: it cannot be deleted.
+            UnknownExchange: it does not exist.
+            BuiltIn: it is built in, so it cannot be deleted.
         """
         self.check_delete(name)
         self._remove([self._exchange(name)], [])
 
     def check_delete(self, name: str, *, if_unused: bool = False) -> None:
-        """Raises what `delete_exchange` would; InUse: `if_unused`, and there are bindings from it."""
+        """Raises what `delete_exchange` would raise, and InUse if `if_unused` and it has bindings from it."""
         exchange = self._exchange(name)
         if name == DEFAULT_EXCHANGE or name in BUILT_IN:
             raise BuiltIn(name, "it cannot be deleted")
@@ -139,7 +140,7 @@ class Router:
             raise InUse("exchange", name, how)
 
     def check_bind(self, binding: BindingDefinition) -> None:
-        """Raises what `bind` would."""
+        """Raises what `bind` would raise."""
         check_bindable(binding)
         self._exchange(binding.exchange)
         to = destination_of(binding)
@@ -149,7 +150,8 @@ class Router:
             raise UnknownQueue(to.name, self._queues)
 
     def bind(self, binding: BindingDefinition) -> None:
-        """
+        """Add a binding, unless it exists.
+
         Raises:
             UnknownExchange, UnknownQueue: one end does not exist.
             BuiltIn: one end is the default exchange.
@@ -161,13 +163,13 @@ class Router:
             self._changed()
 
     def has_binding(self, binding: BindingDefinition) -> bool:
-        """Raises BuiltIn: one end is the default exchange."""
+        """Return whether the binding exists. Raises BuiltIn if one end is the default exchange."""
         check_bindable(binding)
         source = self._exchanges.get(binding.exchange)
         return source is not None and binding.identity in source.bindings
 
     def unbind(self, binding: BindingDefinition) -> None:
-        """Take out a binding. When it is not there nothing happens: a client may ask twice.
+        """Remove a binding. If it does not exist nothing happens, because a client may repeat the call.
 
         Raises:
             BuiltIn: one end is the default exchange.
@@ -176,24 +178,24 @@ class Router:
         self._remove([], [(binding.identity, binding)])
 
     def add_queue(self, name: str) -> None:
-        """A queue or stream exists."""
+        """Add the name of a queue or stream that now exists."""
         if name not in self._queues:
             self._queues[name] = None
             self._changed()
 
     def remove_queue(self, name: str) -> None:
-        """It is gone, with the bindings to it. Nothing happens if there is none."""
+        """Remove the name of a queue or stream, and the bindings to it. Nothing happens if it does not exist."""
         if name in self._queues:
             del self._queues[name]
             self._changed()
             self._remove([], self._identified(Destination(name)))
 
     def extension(self) -> Extension:
-        """For very many exchanges and bindings: see extension.py."""
+        """Return an empty extension, to prepare a large import beside this router: see extension.py."""
         return Extension(self._exchanges, self._to)
 
     def extend(self, extension: Extension) -> None:
-        """All of it is there from now on."""
+        """Apply an extension: its exchanges, bindings and queues exist from now on."""
         self._queues.update(extension.queues)
         self._exchanges.update(extension.exchanges)
         self._to.update(extension.to)
@@ -202,10 +204,10 @@ class Router:
     # Routing
 
     def needs_headers(self, exchange: str) -> bool:
-        """Whether headers may decide where a message goes that is published to `exchange`.
+        """Return whether the route of a message published to `exchange` may depend on its headers.
 
         Raises:
-            UnknownExchange: there is none.
+            UnknownExchange: it does not exist.
         """
         needs = self._needs.get(exchange)
         if needs is None:
@@ -215,14 +217,14 @@ class Router:
     def route(
         self, exchange: str, keys: Names, headers: Mapping[str, Any] | None = None
     ) -> Names:  # fmt: skip
-        """Queues and streams, sorted, that a message goes to which is published to `exchange`.
+        """Return the queues and streams, sorted, to which a message goes that is published to `exchange`.
 
         Args:
-            keys: its own, CC and BCC. It goes wherever one of them leads, once; an alternate is asked
-                when none leads anywhere.
-            headers: looked at only if `needs_headers(exchange)`; None is none.
+            keys: the message's routing key, CC and BCC. It goes wherever any of them leads, once; an alternate
+                exchange is used if none of them matches.
+            headers: used only if `needs_headers(exchange)`; None means no headers.
         Raises:
-            UnknownExchange: there is none.
+            UnknownExchange: it does not exist.
         """
         queues = self._cached((exchange, keys))
         return self._route(exchange, keys, headers) if queues is None else queues
@@ -275,20 +277,20 @@ class Router:
             raise UnknownExchange(name, self._exchanges) from None
 
     def _changed(self) -> None:
-        """Messages may go elsewhere from now on."""
+        """Clear the caches, because routes may have changed."""
         self._cache.clear()
         self._needs.clear()
 
     def _identified(self, to: Destination) -> list[tuple[Hashable, BindingDefinition]]:
-        """Bindings that lead there, each after its identity."""
+        """Return the bindings to this destination as (identity, binding)."""
         return list(self._to.get(to, {}).items())
 
     def _remove(
         self, exchanges: list[Exchange], bindings: list[tuple[Hashable, BindingDefinition]]
     ) -> None:
-        """Remove these, and exchanges that were to go with their last binding, and so on.
+        """Remove exchanges and bindings, then auto-delete exchanges that lost their last binding, and so on.
 
-        An identity takes longer to be made than all the rest of a binding to be removed.
+        Bindings come with their identities, because computing an identity takes longer than the rest of a removal.
         """
         waiting, doomed = deque(bindings), deque(exchanges)
         changed = bool(exchanges)
@@ -313,7 +315,7 @@ class Router:
             self._changed()
 
     def _forget(self, identity: Hashable, binding: BindingDefinition) -> None:
-        to = binding.destination, binding.to_exchange  # As Destination, which is slower to make.
+        to = binding.destination, binding.to_exchange  # Equals a Destination; faster to make.
         there = self._to[to]
         del there[identity]
         if not there:

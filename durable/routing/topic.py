@@ -3,10 +3,10 @@
     orders.*.created   `*` stands for exactly one word
     orders.#           `#` stands for zero or more words, anywhere
 
-Words are what dots separate and may be empty; the empty key has no words. The trie is walked as an
-automaton that is in many branches at once, each at most once, so a key costs at most its words times
-the trie's branches, however many `#` there are. A word of a key that is itself `*` or `#` needs no
-care: it leads to branches in which the automaton is anyway.
+Words are separated by dots and may be empty; the empty key has no words. The trie is walked as a
+nondeterministic automaton: a set of branches, each at most once, so matching a key costs at most its number
+of words times the trie's branches, however many `#` there are. A key's own word `*` or `#` needs no special
+case: it leads only to branches in which the automaton is anyway.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ D = TypeVar("D", bound=Hashable)
 
 
 def split(key: str) -> list[str]:
-    """The words of a key or pattern."""
+    """Return the words of a key or pattern."""
     return key.split(".") if key else []
 
 
 @dataclass(slots=True, eq=False)
 class Branch(Generic[D]):
     many: bool = False
-    """Reached by `#`: it is also where any further word leads."""
+    """Reached by `#`: every further word leads back to this branch."""
     children: dict[str, Branch[D]] = field(default_factory=dict)
     here: dict[D, int] = field(default_factory=dict)
-    """Destinations of the pattern that ends here, and how often each was added."""
+    """Destinations of the pattern that ends here, and how often each was added with it."""
 
     def __bool__(self) -> bool:
         return bool(self.children or self.here)
 
 
 class TopicTrie(Generic[D]):
-    """Patterns to destinations."""
+    """A map from topic patterns to destinations."""
 
     def __init__(self) -> None:
         self._root: Branch[D] = Branch()
@@ -53,7 +53,7 @@ class TopicTrie(Generic[D]):
         branch.here[destination] = branch.here.get(destination, 0) + 1
 
     def remove(self, pattern: str, destination: D) -> None:
-        """Take out what one `add` put in; KeyError when there is none."""
+        """Undo one `add`. Raises KeyError if there is none."""
         path: list[tuple[Branch[D], str]] = []
         branch = self._root
         for word in split(pattern):
@@ -68,7 +68,7 @@ class TopicTrie(Generic[D]):
             del parent.children[word]
 
     def match(self, key: str) -> set[D]:
-        """Destinations of all patterns that match, each once."""
+        """Return the destinations of all matching patterns, each once."""
         branches = {self._root}
         _skip(branches)
         for word in split(key):
@@ -95,7 +95,7 @@ class TopicTrie(Generic[D]):
 
 
 def _skip(branches: set[Branch[D]]) -> None:
-    """Add where `#` leads when it stands for no word."""
+    """Add the branches that `#` leads to when it matches no word."""
     for branch in tuple(branches):
         child = branch.children.get(MANY)
         while child is not None and child not in branches:
