@@ -1,1 +1,1 @@
-"""Queues without I/O: which messages are ready, who gets them, what is settled."""
+"""Queues without I/O: which messages are ready, which consumer gets them, and which are settled."""

@@ -1,4 +1,4 @@
-"""What many records bring into one lane at once, as a start reads them: a column for each of their numbers."""
+"""Runs from many records that are added to one lane at once, as a start reads them: one column per field."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .runs import Stretch
 
 
 class Arrivals(NamedTuple):
-    """Runs that follow one another without a gap, one at least."""
+    """Runs that follow one another without a gap; at least one."""
 
     firsts: Numbers
     counts: list[int]
     positions: Numbers
-    """Rising."""
+    """Log positions, rising."""
     sizes_bytes: list[int]
     times_us: list[int]
     expires_us: list[int] | None
-    """0: never; None: none of them ever does."""
+    """One per run, 0 if it never expires; None if none of them does."""
     alike: bool
-    """Counts and sizes are all the same; else some may be, too."""
+    """True if all counts are equal and all sizes are equal. False is no promise that they differ."""
 
     @property
     def end(self) -> int:
@@ -31,19 +31,19 @@ class Arrivals(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all payloads."""
+        """Bytes of all payloads."""
         sizes = self.sizes_bytes
         return sizes[0] * len(sizes) if self.alike else sum(sizes)
 
     def each(self) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """First sequence, count, log position, size, time and expiry of each run."""
+        """Yield first sequence, count, log position, size, time and expiry of each run."""
         never = [0] * len(self.counts)
         *columns, expires_us, _ = self
         return zip(*columns, expires_us or never, strict=True)
 
     @property
     def stretch(self) -> Stretch | None:
-        """All of them, if they are alike and evenly apart in the log."""
+        """All runs as one stretch; None unless they are alike and evenly spaced in the log."""
         if not self.alike:
             return None
         positions, times = self.positions, len(self.positions)
@@ -56,9 +56,9 @@ class Arrivals(NamedTuple):
         return Stretch(self.firsts[0], self.counts[0], low, step, self.sizes_bytes[0], times)
 
     def columns(self) -> Columns:
-        """Of stretches of one run each."""
+        """Return the columns of stretches that have one run each."""
         times = len(self.counts)
-        # Log positions are below 2^63: the same bytes with a sign, and none of them becomes an object.
+        # Log positions are below 2^63, so their bytes can be read as signed numbers: no int object is made for any.
         return (
             self.firsts, array("q", self.counts), array("q", self.positions.tobytes()),
             array("q", bytes(8 * times)), array("q", self.sizes_bytes), array("q", [1]) * times,

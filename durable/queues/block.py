@@ -1,13 +1,13 @@
-"""Some thousand stretches that follow each other, never changed again, a column for each of their numbers.
+"""An immutable block of some thousand consecutive stretches, stored as one column per field.
 
-A column takes as few bytes as its numbers need: none if they rise evenly or are all the same. So a
-message that came alone takes four to eight bytes, whatever the sizes of those around it. What is asked
-of many stretches at once, how many bytes they are and where in the log, is known of the block as a whole.
+A column takes as few bytes as its numbers need: none if they rise evenly or are all the same. So a message
+that was stored alone takes four to eight bytes, even if the sizes of its neighbours differ. Totals that are
+needed for many stretches at once, such as bytes and the range of log positions, are kept for the whole block.
 
-Bytes (`encode`), little endian: number of stretches u32; six bytes, one for each column, first sequence,
-count, log position, step, size and how many runs: "=" if its numbers rise evenly, else how wide they are,
-B, H, I or Q for 1 to 8 bytes, q for 8 with a sign; per even column its first number and by how much it
-rises, i64; then the numbers of the others.
+Bytes (`encode`), little endian: number of stretches u32; six bytes, one for each column (first sequence,
+count, log position, step, size, number of runs): "=" if its numbers rise evenly, else their width: B, H, I
+or Q for 1, 2, 4 or 8 bytes, q for 8 bytes with a sign; per even column its first number and its increment,
+both i64; then the numbers of the other columns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .runs import Records, Run, Stretch
 if TYPE_CHECKING:
     Numbers = array[int]
 else:
-    Numbers = array  # Python 3.11 does not take it apart.
+    Numbers = array  # Python 3.11's array cannot be subscripted at run time.
 Column = Numbers | range
 Columns = tuple[Column, ...]
-"""Those of Stretch, in its order."""
+"""The fields of Stretch, in its order."""
 Pieces = list[bytes | memoryview]
-"""Bytes, one after the other."""
+"""Pieces of bytes, to be written one after the other."""
 
 LIMIT = 1 << 63
 _HEAD = Struct("<I6s")
@@ -40,20 +40,20 @@ _WIDTHS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64}
 _SIGNED, _IS_EVEN = "q", b"="
 _KINDS = frozenset(b"BHIQq=")
 _ROWS_MAX = 1 << 16
-"""That bytes may say there are."""
+"""Limit for the number of stretches that encoded bytes may state."""
 _FEW = 8
 _SINGLES_PER_REPEATED = 8
 
 
 class _Same(Numbers):
-    """The same number again and again."""
+    """A column that repeats one number."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=64)
 def _same(number: int, times: int) -> _Same:
-    """Shared by all blocks, most of which have nothing but runs of one message, and one of each."""
+    """Return a column of equal numbers. Cached, to be shared: in most blocks all counts and numbers of runs are 1."""
     code = _SIGNED if number < 0 else next(c for c, limit in _WIDTHS.items() if number < limit)
     return _Same(code, [number] * times)
 
@@ -63,7 +63,7 @@ def _even(count: int, first: int, step: int) -> Column:
 
 
 def _narrow(column: Column) -> Column:
-    """The same numbers in as few bytes as they need."""
+    """Return a column of the same numbers that takes as few bytes as they need."""
     rows, first, last = len(column), column[0], column[-1]
     if isinstance(column, range):
         return column
@@ -81,8 +81,11 @@ def _narrow(column: Column) -> Column:
 
 
 def _apart(columns: Columns) -> Columns:
-    """Runs that repeat are stretches of one run each where they are few: what that costs is less than what
-    is saved, as first sequences rise evenly then, and all steps and times are the same."""
+    """Split stretches of several runs into stretches of one run each, if there are few of them.
+
+    First sequences then rise evenly, and all steps and numbers of runs are equal, so these columns take no
+    bytes. That saves more than the additional rows cost.
+    """
     times = columns[-1]
     more = sum(times) - len(times)
     if not 0 < more <= len(times) // _SINGLES_PER_REPEATED:
@@ -103,7 +106,7 @@ def _total(column: Column) -> int:
 
 
 def _bounds(column: Column | tuple[int, ...]) -> tuple[int, int]:
-    """The least and the greatest."""
+    """Return the least and the greatest number."""
     ends = column[0], column[-1]
     if isinstance(column, range):
         return min(ends), max(ends)
@@ -111,7 +114,7 @@ def _bounds(column: Column | tuple[int, ...]) -> tuple[int, int]:
 
 
 def _least(column: Column) -> int:
-    """No number is less than this."""
+    """Return a lower bound of the numbers."""
     unsigned = isinstance(column, array) and column.typecode != _SIGNED
     return 0 if unsigned else _bounds(column)[0]
 
@@ -126,13 +129,13 @@ class Block:
         self.firsts, self.counts, self.positions, self.steps, self.sizes, self.times = columns
         self.first = self.firsts[0]
         self.end = self.firsts[-1] + self.counts[-1] * self.times[-1]
-        """The sequence after its last message."""
+        """The sequence after the block's last message."""
         self.low, self.high = _bounds(self.positions)
         """The lowest and the highest log position of its runs."""
         if _bounds(self.times) == (1, 1):
             self.runs = len(self.times)
             self.messages, self.size_bytes = _total(self.counts), _total(self.sizes)
-            """Of all its runs."""
+            """Totals of all runs."""
         else:
             self.runs = sum(self.times)
             self.messages = sum(map(mul, self.counts, self.times))
@@ -143,7 +146,7 @@ class Block:
 
     @classmethod
     def of(cls, columns: Columns) -> Block:
-        """Arrays of eight bytes a number, which are not needed any more."""
+        """Make a block of columns of 8-byte numbers. The caller must not use the columns afterwards."""
         return cls(tuple(map(_narrow, _apart(columns))))
 
     def __len__(self) -> int:
@@ -163,9 +166,9 @@ class Block:
         return tuple(column[low:high] for column in all_)
 
     def find(self, sequence: int) -> Run | None:
-        """The run that holds it. There has to be a stretch that begins there or before."""
+        """Return the run that holds this sequence; None if it is in a gap. A stretch must begin there or before."""
         firsts = self.firsts
-        if type(firsts) is range:  # Several times as fast.
+        if type(firsts) is range:  # Several times as fast as bisection.
             at = min((sequence - firsts.start) // firsts.step, len(firsts) - 1)
         else:
             at = bisect_right(firsts, sequence) - 1
@@ -177,7 +180,10 @@ class Block:
         return Run(first + which * count, count, position, self.sizes[at])
 
     def parts(self) -> Iterator[Block | Records]:
-        """The same in smaller ones: of who wants to know more exactly where it is in the log."""
+        """Yield the block's two halves, or, if it is small, the records of its stretches.
+
+        For callers that need the log positions more precisely than `low` and `high`.
+        """
         if len(self) > _FEW:
             middle = len(self) // 2
             yield Block(self.columns(0, middle))
@@ -186,7 +192,7 @@ class Block:
             yield from self.each()
 
     def each(self) -> Iterator[Records]:
-        """The same, of each stretch."""
+        """Yield the records of each stretch."""
         for stretch in self.stretches():
             yield stretch.records
 
@@ -194,7 +200,7 @@ class Block:
         return map(Stretch, *self.columns())
 
     def check(self, start: int) -> None:
-        """Raises ValueError: no such stretches come behind sequence `start`."""
+        """Raises ValueError if these stretches are impossible after sequence `start`."""
         single = self.runs == len(self)
         if (
             _bounds(self.counts)[0] < 1 or _bounds(self.times)[0] < 1
@@ -215,7 +221,7 @@ class Block:
         return all(map(le, ends, islice(firsts, 1, None)))
 
     def encode(self) -> Pieces:
-        """In pieces, which stay as they are: the numbers themselves are not copied."""
+        """Return the bytes in pieces that never change; the columns themselves are not copied."""
         kinds, even, pieces = b"", b"", list[memoryview]()
         for column in self.columns():
             if isinstance(column, range):
@@ -229,7 +235,7 @@ class Block:
 
     @classmethod
     def decode(cls, data: memoryview) -> tuple[Block, memoryview]:
-        """And what comes behind it. Raises ValueError: no `encode` has written this."""
+        """Return the block and the data behind it. Raises ValueError for bytes that no `encode` has written."""
         if len(data) < _HEAD.size:
             raise ValueError(f"a block in {len(data)} bytes")
         rows, kinds = _HEAD.unpack_from(data)

@@ -1,7 +1,7 @@
-"""Who consumes from a queue: what each has not settled yet, its credit, and whose turn it is.
+"""The consumers of a queue: the unacked messages and the credit of each, and whose turn it is.
 
-A tag counts the messages delivered to one consumer from 0. Deliveries stand in the order of their
-tags, so a settlement finds its range by bisect and cuts the first and the last of them if need be.
+Tags number the messages delivered to one consumer, from 0. Deliveries are kept in the order of their tags,
+so a settlement finds its range by bisection, and splits the first and the last delivery if necessary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STALE_MIN = 64
 
 
 class Unacked(NamedTuple):
-    """Messages [first, first + count) of `lane` under the tags from `tag` on, all of one run."""
+    """Messages [first, first + count) of `lane`, all of one run; their tags begin with `tag`."""
 
     tag: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
@@ -29,7 +29,7 @@ class Unacked(NamedTuple):
     size_bytes: int
 
     def part(self, start: int, end: int) -> Unacked:
-        """What of it has tags in [start, end)."""
+        """Return the part with tags in [start, end)."""
         low, high = max(start, self.tag), min(end, self.tag + self.count)
         first = self.first + low - self.tag
         size = self.run.size_of(first, first + high - low)
@@ -37,7 +37,7 @@ class Unacked(NamedTuple):
 
 
 class Consumer:
-    """One who takes messages from one queue. Whoever delivers may set `paused` and both limits."""
+    """One consumer of one queue. The code that delivers may set `paused` and both limits."""
 
     __slots__ = (
         "_gone", "_tags", "_unacked", "exclusive", "id", "leaving", "next_tag",
@@ -50,23 +50,23 @@ class Consumer:
     ) -> None:  # fmt: skip
         self.id, self.priority, self.exclusive = id, priority, exclusive
         self.peeks = peeks
-        """It only looks: whether a queue has lost its last consumer does not depend on it."""
+        """It only browses: it does not count in whether a queue has lost its last consumer."""
         self.prefetch, self.prefetch_bytes = prefetch, prefetch_bytes
-        """How much may be unacked; 0 is no limit."""
+        """Limits of unacked messages and bytes; 0 means no limit."""
         self.paused = False
-        """It gets nothing for now, whatever its credit: its tunnel is full."""
+        """It gets nothing for now, whatever its credit, because its tunnel is full."""
         self.leaving = False
         """It gets nothing any more."""
         self.next_tag = self.unacked = self.unacked_bytes = 0
         self._tags: list[int] = []
         self._unacked: list[Unacked] = []
-        self._gone = 0  # So many at the front are settled, and stay until that is cheap.
+        self._gone = 0  # Settled entries at the front, which are deleted when it is cheap.
 
     def __repr__(self) -> str:
         return f"<Consumer {self.id} {self.unacked} unacked, next tag {self.next_tag}>"
 
     def credit(self) -> tuple[int, int]:
-        """How many messages and bytes it may get; none if either is 0."""
+        """Return how many messages and bytes it may get. If either is 0, it gets nothing."""
         if self.paused or self.leaving:
             return 0, 0
         count = self.prefetch - self.unacked if self.prefetch else UNLIMITED
@@ -74,7 +74,7 @@ class Consumer:
         return max(0, count), max(0, size)
 
     def add(self, lane: Lane, first: int, count: int, run: Run, size_bytes: int) -> int:
-        """These messages are on their way to it; the first one's tag."""
+        """Note messages that are being delivered; return the tag of the first one."""
         tag = self.next_tag
         self.next_tag = tag + count
         self._tags.append(tag)
@@ -84,7 +84,7 @@ class Consumer:
         return tag
 
     def remove(self, start: int, end: int) -> list[Unacked]:
-        """What is unacked under the tags [start, end), and is not any more."""
+        """Remove the unacked messages under the tags [start, end), and return them."""
         tags, unacked = self._tags, self._unacked
         low = bisect_right(tags, start, self._gone) - 1
         if low < self._gone or start >= tags[low] + unacked[low].count:
@@ -111,7 +111,7 @@ class Consumer:
         return removed
 
     def _keep(self, low: int, high: int, start: int, end: int) -> None:
-        """Of entries low to high only what is outside the tags [start, end)."""
+        """Replace the entries low to high by those parts of them that are outside the tags [start, end)."""
         first, last = self._unacked[low], self._unacked[high - 1]
         kept = [
             one
@@ -127,15 +127,15 @@ class Consumer:
 
 
 class Consumers:
-    """Of one queue, by priority, and in turn among equals."""
+    """The consumers of one queue, by priority; consumers of equal priority take turns."""
 
     __slots__ = ("_count", "_groups", "_single", "active")
 
     def __init__(self, *, single_active: bool) -> None:
         self._single = single_active
         self.active: Consumer | None = None
-        """The one that gets messages, where only one may."""
-        self._groups: dict[int, deque[Consumer]] = {}  # The highest priority first.
+        """The consumer that gets messages, if the queue has a single active consumer."""
+        self._groups: dict[int, deque[Consumer]] = {}  # By priority, highest first.
         self._count = 0
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class Consumers:
         return (one for group in self._groups.values() for one in group)
 
     def add(self, queue: str, consumer: Consumer) -> None:
-        """Raises QueueInUse when it, or who is there, wants to be the only one."""
+        """Add a consumer. Raises QueueInUse if there are others, and it or one of them is exclusive."""
         taken = any(one.exclusive for one in self)
         if self._count and (taken or consumer.exclusive):
             raise QueueInUse(queue, consumer.id, self._count, taken)
@@ -159,7 +159,7 @@ class Consumers:
         self._count += 1
 
     def remove(self, consumer: Consumer) -> None:
-        """One that was added. Of those who waited for a single active one the next takes over."""
+        """Remove a consumer that was added. If it was the single active consumer, the next one takes over."""
         group = self._groups[consumer.priority]
         group.remove(consumer)
         self._count -= 1
@@ -169,14 +169,17 @@ class Consumers:
             self.active = next(iter(self), None)
 
     def share(self, ready: int) -> int:
-        """Of so many messages, what each gets of them at once, where several wait for some."""
+        """Return how many of `ready` messages one consumer gets at once, so that all that wait get some."""
         if self._single or self._count < 2:
             return ready
         first = next(iter(self._groups.values()))
         return -(-ready // len(first))
 
     def next(self) -> tuple[Consumer, int, int] | None:
-        """Who gets the next messages, how many and how many bytes at most."""
+        """Return the consumer whose turn it is, and how many messages and bytes it may get at most.
+
+        None if no consumer has credit.
+        """
         if self.active is not None:
             count, size = self.active.credit()
             return (self.active, count, size) if count and size else None

@@ -1,10 +1,10 @@
-"""How many messages went through a queue or stream, how many of them per second, and what that took.
+"""Counters of a queue or stream: its messages, their rates, and the bytes received and written for it.
 
-Bytes are counted where they are the queue's own: received are the batches that were stored in it,
-written are its share of their records, with as many shares as queues that the record is for, and what
-settlements and returns of its messages take. Not in it, because it is of all queues: snapshots,
-checkpoints, what compaction carries forward, what encryption adds, the ends of commits and segments.
-Nor are declarations, cursors and gaps, which are rare.
+Bytes are counted where they belong to one queue. Received: the batches stored in it. Written: its share of
+their records, each divided by the number of queues it was routed to, and the settlements and returns of its
+messages. Not counted, because they belong to all queues: snapshots, checkpoints, what compaction carries
+forward, what encryption adds, and the ends of commits and segments. Declarations, cursors and gaps are not
+counted either, because they are rare.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Rates(NamedTuple):
-    """Messages per second, over the last interval that has ended."""
+    """Messages per second, over the last complete interval."""
 
     published: float = 0.0
     delivered: float = 0.0
@@ -25,33 +25,33 @@ class Rates(NamedTuple):
 NO_RATES = Rates()
 NOTHING: dict[int, int] = {}
 NO_DROPS: Mapping[str, int] = {}
-"""Both shared by all that have had no record: most of many thousands of queues may never have any."""
+"""Shared by all queues without a record, because most of many thousands may never have one; never changed."""
 
 
 @dataclass(slots=True, eq=False)
 class Counts:
-    """Messages since the broker's start. Whoever keeps the time calls `sample` at intervals."""
+    """Messages since the broker's start. The caller keeps the time, and calls `sample` once per interval."""
 
     published: int = 0
-    """Durable, and in the queue."""
+    """Messages that became durable in the queue."""
     delivered: int = 0
-    """To consumers or readers; again when they came back."""
+    """Messages delivered to consumers or readers; redeliveries count again."""
     acked: int = 0
     dropped: Mapping[str, int] = field(default_factory=lambda: NO_DROPS)
-    """Gone for another reason than an ack, without a dead letter: by reason. Replaced by each."""
+    """Messages that left without an ack and without a dead letter, by reason. Replaced by each `drop`."""
     rates: Rates = NO_RATES
     received_bytes: int = 0
     written_bytes: int = 0
     confirms: dict[int, int] = field(default_factory=lambda: NOTHING)
-    """How long its records took to be durable: see latencies.py. Replaced by each new bucket."""
+    """Histogram of how long its records took to be durable: see latencies.py. Replaced for each new bucket."""
     _then: tuple[int, int, int] = (0, 0, 0)
 
     def confirm(self, bucket: int, received_bytes: int, written_bytes: int) -> None:
-        """A record of its messages is durable.
+        """Count one durable record with messages of this queue.
 
         Args:
-            bucket: see latencies.py.
-            written_bytes: its share.
+            bucket: of the record's latency, see latencies.py.
+            written_bytes: this queue's share of the record.
         """
         self.received_bytes += received_bytes
         self.written_bytes += written_bytes
@@ -61,11 +61,11 @@ class Counts:
             self.confirms = {**self.confirms, bucket: 1}
 
     def drop(self, reason: str, count: int) -> None:
-        """So many are gone without a dead letter."""
+        """Count messages that left without a dead letter."""
         self.dropped = {**self.dropped, reason: self.dropped.get(reason, 0) + count}
 
     def sample(self, elapsed_s: float) -> None:
-        """An interval of so many seconds, more than 0, has ended."""
+        """End an interval of `elapsed_s` seconds, which must be more than 0: compute its rates."""
         now, then = (self.published, self.delivered, self.acked), self._then
         if now != then:
             self._then = now

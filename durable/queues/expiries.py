@@ -1,11 +1,11 @@
-"""When messages expire, of those with a time of their own.
+"""Expiries of messages that have a time to live of their own.
 
-It is kept as the log positions of runs are (index.py), with the time in their place: ranges of messages that
-expire together, and few bytes for each where there are many. A message may be there for a thousandth of its
-time longer than it was given, so that those that came one after the other expire together.
+Expiries are kept as the log positions of runs are (index.py), with the time in the position's place: ranges of
+messages that expire together, which take few bytes each where there are many. A message may live longer than it
+was given, by a thousandth of that, so that messages that came one after the other expire together.
 
-Bytes (`encode`): what `Index` writes. Those of before, which `Ranges` has written, are read as well; what
-`Index` writes never has their length.
+Bytes (`encode`): what `Index` writes. The older format, which `Ranges` wrote, can be decoded as well; the two
+are told apart by the length, because `Index` never writes bytes of that length.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .index import Index
 from .ranges import Ranges
 
 SHARE = 1 << 10
-"""Of the time that a message is given, by which it may be there longer."""
+"""A message may live longer than its time to live, by at most 1 / SHARE of it."""
 _FEW = 16
-"""Ranges that are not worth being put in together."""
+"""Up to this number, ranges are put in one by one: putting them in together is not worth it."""
 
 
 def expiry_us(time_us: int, ttl_us: int) -> int:
-    """When a message that came at this time expires: that much later, or little more."""
+    """Return when a message that came at `time_us` expires: after its time to live, rounded up a little."""
     step = _step_us(ttl_us)
     return -(-(time_us + ttl_us) // step) * step
 
@@ -34,10 +34,10 @@ def expiry_us(time_us: int, ttl_us: int) -> int:
 def expiries_us(
     times_us: Sequence[int], headers: Sequence[bytes], ttls_us: Mapping[bytes, int | None]
 ) -> list[int]:
-    """As `expiry_us` of each; 0 where there is no time to live.
+    """Return `expiry_us` for each message; 0 where its headers set no time to live.
 
     Args:
-        ttls_us: what these headers say of that.
+        ttls_us: time to live by encoded headers.
     """
     first_us, last_us = (
         {
@@ -46,7 +46,7 @@ def expiries_us(
         }
         for time_us in (min(times_us), max(times_us))
     )
-    if first_us == last_us:  # As mostly: they came within a fraction of a second.
+    if first_us == last_us:  # The common case: all messages came within a fraction of a second.
         return [*map(first_us.__getitem__, headers)]
     lives = {one: (ttl_us, _step_us(ttl_us or 0)) for one, ttl_us in ttls_us.items()}
     return [
@@ -66,15 +66,16 @@ class Expiries:
 
     def __init__(self) -> None:
         self._ranges = Index()
-        self._start = self._end = 0  # The last range, not among these yet,
-        self._expires_us = -1  # and when it expires.
+        # The last range, which may still grow, so it is not in `_ranges` yet; and when it expires.
+        self._start = self._end = 0
+        self._expires_us = -1
 
     def __bool__(self) -> bool:
-        """Whether any message has, or had, a time of its own to expire at."""
+        """Whether any message has, or had, an expiry of its own."""
         return self._start < self._end or bool(self._ranges)
 
     def put(self, start: int, end: int, expires_us: int) -> None:
-        """Messages [start, end), behind all there are, expire then."""
+        """Set the expiry of messages [start, end), which come after all others."""
         if start == self._end and expires_us == self._expires_us:
             self._end = end
         else:
@@ -82,7 +83,7 @@ class Expiries:
             self._start, self._end, self._expires_us = start, end, expires_us
 
     def put_all(self, starts: Sequence[int], end: int, expires_us: Sequence[int]) -> None:
-        """As `put` from each of these starts to the next, the last one to `end`; 0: they never expire."""
+        """As `put` of each range, from one of these starts to the next, the last one to `end`; 0: it never expires."""
         changes = [True, *map(ne, islice(expires_us, 1, None), expires_us)]
         firsts, whens_us = [*compress(starts, changes)], [*compress(expires_us, changes)]
         if len(firsts) > _FEW and all(whens_us):
@@ -93,10 +94,11 @@ class Expiries:
                 self.put(start, stop, when_us)
 
     def _put_pairs(self, firsts: list[int], expires_us: list[int]) -> int:
-        """Ranges from each of these to the next, two as one stretch, as `put` mostly makes them; how many were put.
+        """Put in ranges that reach from each of `firsts` to the next, in pairs; return how many were put in.
 
-        The first may go on with what is here, and the last, which may go on, is left. If they differ in length,
-        the first is all.
+        Two ranges make one stretch, as they mostly would with `put`. The first range is put in alone, because it may
+        continue the last one here; the last one, which may still grow, is left to the caller. If the others differ in
+        length, only the first is put in.
         """
         self.put(firsts[0], firsts[1], expires_us[0])
         count, end = firsts[2] - firsts[1], 1 + (len(firsts) - 2) // 2 * 2
@@ -118,24 +120,24 @@ class Expiries:
         return end
 
     def _close(self) -> None:
-        """The last range will not become longer."""
+        """Move the last range into `_ranges`: it will not grow any more."""
         if self._start < self._end:
             self._ranges.append(self._start, self._end - self._start, self._expires_us, 0)
             self._start = self._end
 
     def around(self, at: int, end: int) -> tuple[int, int]:
-        """When the message `at` expires, 0: never; and up to where, `end` at most, others do with it."""
+        """Return when message `at` expires (0: never), and up to where, at most `end`, messages expire with it."""
         if self._start <= at < self._end:
             return self._expires_us, min(end, self._end)
         run = self._ranges.find(at)
         return (0, end) if run is None else (run.position, min(end, run.first + run.count))
 
     def drop_before(self, sequence: int) -> None:
-        """Those of earlier messages are of no use any more."""
+        """Forget earlier messages."""
         self._ranges.drop_before(sequence)
 
     def encode(self) -> Pieces:
-        """In pieces, which stay as they are."""
+        """Return the bytes in pieces, which later changes do not alter."""
         self._close()
         return self._ranges.encode()
 

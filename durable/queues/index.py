@@ -1,15 +1,16 @@
-"""Where the messages of a lane stand in the log: runs, and runs that repeat as one stretch.
+"""Where the messages of a lane are in the log: runs, and runs that repeat as one stretch.
 
-A run is what one record brought into this lane. Runs that follow each other with the same count, the
-same size and the same step between their log positions are one stretch, so ten million messages
-published one by one take as much as one. Where they are not alike, stretches come in thousands: the
-older ones are blocks, which take four to twenty bytes for each, and are never changed.
+A run is what one record brought into this lane. Consecutive runs with equal counts, equal sizes and equal
+steps between their log positions are one stretch, so ten million messages that were published one by one take
+as much memory as one. Runs that are not alike make thousands of stretches: the older ones are packed in blocks,
+which take four to twenty bytes per stretch and never change.
 
-    | block | block | block | rows |      messages come at the end of the rows; 4096 stretches of them
+    | block | block | block | rows |      new messages are appended to the rows; 4096 stretches of them
                                           become a block
-    | block | rows  | block | rows |      a run was moved: its block is open, until another one has to be
+    | block | rows  | block | rows |      a run was moved: its block is open (as rows) until another
+                                          block has to be opened
 
-Bytes (`encode`), little endian: what `Rows` writes, with the end. If there are blocks, there is before it
+Bytes (`encode`), little endian: what `Rows` writes, with the end. If there are blocks, these come before it:
 2^63 + 2 as u64, the first sequence that counts u64, number of blocks u32, and what each `Block` writes.
 """
 
@@ -30,10 +31,10 @@ _MARK = LIMIT + 2
 _ROWS_MAX = 4096
 _STALE_MIN = 8
 _FEW = 8
-"""Stretches that are not worth being looked at together."""
+"""Up to this number, stretches are yielded one by one: making a block of them is not worth it."""
 _FIRST = attrgetter("first")
 _NO_BLOCKS, _NO_ROWS = list[Block | Rows](), Rows()
-"""Of all lanes in which nothing has ever been: nothing is put in here."""
+"""Shared by all lanes that never had a message; never written to."""
 
 
 class Index:
@@ -41,12 +42,12 @@ class Index:
 
     def __init__(self) -> None:
         self.start = self.end = 0
-        """The first sequence of the first run, `end` if there is none; and the one after the last message.
-        What is before `start` may still be there, and does not count."""
+        """`start` is the first sequence of the first run, or `end` if there is none; `end` is the sequence after the
+        last message. Runs before `start` may still be stored, but do not count."""
         self._blocks = _NO_BLOCKS
         self._begin(_NO_ROWS)
-        self._expected = -1  # The log position that would go on with the last stretch, and its
-        self._last = (0, 0)  # count and size.
+        self._expected = -1  # The log position at which a run would continue the last stretch,
+        self._last = (0, 0)  # and the count and size of that stretch's runs.
 
     def _begin(self, tail: Rows) -> None:
         self._tail, self._firsts, self._rest = tail, tail.firsts, tail.rest
@@ -56,7 +57,7 @@ class Index:
         return self.start < self.end
 
     def append(self, first: int, count: int, position: int, size_bytes: int) -> None:
-        """The next run. `first` is `end`, or more where damaged records have left a gap."""
+        """Append a run. `first` is `end`, or more where damaged records have left a gap."""
         if first == self.end and (count, size_bytes) == self._last:
             if position == self._expected:
                 self._rest[-1] += 1
@@ -70,7 +71,7 @@ class Index:
         self.end = first + count
 
     def append_all(self, arrivals: Arrivals) -> None:
-        """The next runs, all at once."""
+        """Append runs, all at once."""
         stretch = arrivals.stretch
         if stretch is not None:
             self._append_stretch(stretch)
@@ -78,7 +79,7 @@ class Index:
             self.append_rows(arrivals.columns())
 
     def append_rows(self, columns: Columns) -> None:
-        """The next stretches, one at least, as columns of eight bytes a number."""
+        """Append stretches, at least one, as columns of 8-byte numbers."""
         firsts, counts, *_, times = columns
         assert firsts[0] >= self.end, f"runs come in order: {firsts[0]} before {self.end}"
         if self.start == self.end:
@@ -93,7 +94,7 @@ class Index:
     def _append_stretch(self, stretch: Stretch) -> None:
         first, count, position, step, size_bytes, times = stretch
         which = 0
-        # Until the last stretch is one that the rest goes on with.
+        # Append runs one by one, until the last stretch is one that all remaining runs continue.
         while which < times and not (
             self._expected == position + which * step
             and self._rest[-3] == step
@@ -108,7 +109,7 @@ class Index:
             self.end = stretch.end
 
     def _is_second(self, position: int) -> bool:
-        """Whether the last stretch is one run, and a run like it at this log position goes on with it."""
+        """If the last stretch is one run, make a run like it at this log position its second. Return whether it is."""
         rest = self._rest
         if rest[-1] > 1 or rest[-4] == position:
             return False
@@ -117,7 +118,7 @@ class Index:
         return True
 
     def _add(self, first: int, count: int, position: int, size_bytes: int) -> None:
-        """One run that does not go on with the last stretch."""
+        """Append a run that does not continue the last stretch."""
         self._make_room()
         if self.start == self.end:
             self.start = first
@@ -126,7 +127,7 @@ class Index:
         self._expected, self._last = -1, (count, size_bytes)
 
     def _make_room(self) -> int:
-        """For so many stretches, one at least, at the end of the rows."""
+        """Make room at the end of the rows; return for how many stretches, at least 1."""
         if len(self._firsts) >= _ROWS_MAX:
             self._tidy()
             self._blocks = [*self._blocks, *_blocks_of(self._tail)]
@@ -136,7 +137,7 @@ class Index:
         return _ROWS_MAX - len(self._firsts)
 
     def find(self, sequence: int) -> Run | None:
-        """The run that holds it. None: dropped, in a gap, or not there yet."""
+        """Return the run that holds this sequence; None if it is dropped, in a gap, or not there yet."""
         at = bisect_right(self._firsts, sequence) - 1
         if sequence < self.start:
             return None
@@ -144,11 +145,11 @@ class Index:
             blocks = self._blocks
             if not blocks:
                 return None
-            # Most look in the first one.
+            # Most lookups are in the first block.
             if len(blocks) > 1 and blocks[1].first <= sequence:
                 return blocks[bisect_right(blocks, sequence, key=_FIRST) - 1].find(sequence)
             return blocks[0].find(sequence)
-        # As `Rows.find`, which as a call would make each of these a tenth slower.
+        # The same as `Rows.find`, written out: calling it would make each of these lookups a tenth slower.
         first, rest, field = self._firsts[at], self._rest, at * FIELDS
         count = rest[field]
         which = (sequence - first) // count
@@ -158,7 +159,7 @@ class Index:
         return Run(first + which * count, count, position, rest[field + 3])
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[Block | Rows, int, int]]:
-        """Stretches low to high of a part, which have all that overlaps [start, end) in it."""
+        """Yield (part, low, high): stretches low to high of that part include all that overlap [start, end)."""
         blocks = self._blocks
         first = max(0, bisect_right(blocks, start, key=_FIRST) - 1)
         for number in range(first, len(blocks) + 1):
@@ -171,7 +172,7 @@ class Index:
                 return
 
     def _parts(self, start: int, end: int) -> Iterator[Stretch | Block]:
-        """Those runs that overlap [start, end), in order: some thousand at once, where there are many."""
+        """Yield the runs that overlap [start, end), in order: where there are many, some thousand as one block."""
         start = max(start, self.start)
         for part, low, high in self._spans(start, end):
             if isinstance(part, Block) and start <= part.first and part.end <= end:
@@ -188,7 +189,7 @@ class Index:
                 yield part.row(high - 1).overlapping(start, end)
 
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
-        """Those runs that overlap [start, end), as stretches, in order."""
+        """Yield the runs that overlap [start, end) as stretches, in order."""
         for part in self._parts(start, end):
             if isinstance(part, Block):
                 yield from part.stretches()
@@ -196,18 +197,19 @@ class Index:
                 yield part
 
     def runs(self, start: int, end: int) -> Iterator[Run]:
-        """Those that overlap [start, end), in order."""
+        """Yield the runs that overlap [start, end), in order."""
         for first, count, position, step, size, times in self.stretches(start, end):
             for which in range(times):
                 yield Run(first + which * count, count, position + which * step, size)
 
     def records(self, start: int, end: int) -> Iterator[Records | Block]:
-        """Of those runs that overlap [start, end). A block is no more than a few numbers, whatever is in it."""
+        """Yield the records of the runs that overlap [start, end), in order. Blocks are yielded as they are, because
+        a block's totals are a few numbers, however many records it stands for."""
         for part in self._parts(start, end):
             yield part if isinstance(part, Block) else part.records
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges in [start, end) that no run covers."""
+        """Yield the ranges in [start, end) that no run covers."""
         for part in self._parts(start, end):
             for one in part.stretches() if isinstance(part, Block) and part.has_gaps else (part,):
                 if one.first > start:
@@ -217,7 +219,7 @@ class Index:
             yield start, end
 
     def size_bytes(self, start: int, end: int) -> int:
-        """Bytes of the messages in [start, end)."""
+        """Return the bytes of the messages in [start, end)."""
         run = self.find(start)
         if run is not None and end <= run.first + run.count:
             return run.size_of(start, end)
@@ -229,7 +231,7 @@ class Index:
         return size
 
     def drop_before(self, sequence: int) -> None:
-        """Forget runs that lie wholly before."""
+        """Forget runs that lie entirely before `sequence`."""
         if sequence <= self.start:
             return
         firsts, rest = self._firsts, self._rest
@@ -251,26 +253,26 @@ class Index:
             self._tail.drop(at)
 
     def _drop_blocks(self, sequence: int) -> None:
-        """Those that lie wholly before: the sequence is before the rows."""
+        """Forget blocks that lie entirely before `sequence`, which is before the rows."""
         blocks = self._blocks
         if len(blocks) > 1 and blocks[1].first <= sequence:
             del blocks[: bisect_right(blocks, sequence, key=_FIRST) - 1]
         run = blocks[0].find(sequence)
-        if run is None:  # In a gap, which may be at the end of the block.
+        if run is None:  # In a gap, which may reach to the end of the block.
             run = next(self.runs(sequence, self.end))
             if run.first >= blocks[0].end:
                 del blocks[0]
         self.start = run.first
 
     def drop_blocks(self, gone: Callable[[int, int], bool]) -> None:
-        """Forget the blocks of which nothing is needed, wherever they are: one message that stays for long
-        would else keep all that came behind it. What is left is as if there had never been a record."""
+        """Forget each block for which `gone(first, end)` is true, wherever it is. Otherwise one message that stays for
+        long would keep all blocks behind it. The rest is as if the forgotten records had never existed."""
         self._blocks = [
             one for one in self._blocks if isinstance(one, Rows) or not gone(one.first, one.end)
         ]
 
     def _tidy(self) -> None:
-        """Take what does not count any more out of the rows."""
+        """Remove stretches and runs before `start` from the rows."""
         if self.start == self.end:
             self._tail.drop(len(self._tail))
         elif (at := bisect_right(self._firsts, self.start) - 1) >= 0:
@@ -278,9 +280,9 @@ class Index:
             self._tail.begin_at(self.start)
 
     def move(self, first: int, position: int) -> bool:
-        """The run that begins at `first` now stands at another log position; False: it is dropped.
+        """Set the log position of the run that begins at `first`. Return False if that run was dropped.
 
-        Log positions need not rise with sequences any more then.
+        From then on log positions need not rise with sequences.
 
         Raises:
             ValueError: no run begins there.
@@ -298,8 +300,8 @@ class Index:
         return True
 
     def _open(self, first: int) -> Rows:
-        """The block with this sequence, to be changed; what was open before is closed. Who moves runs goes
-        from one to the next."""
+        """Return the block with this sequence as rows that can be changed; pack the block opened before. One open
+        block is enough, because runs are moved in order."""
         number = bisect_right(self._blocks, first, key=_FIRST) - 1
         found = self._blocks[number]
         if isinstance(found, Rows):
@@ -321,7 +323,7 @@ class Index:
         self._expected = last.position + last.step * last.times if last.step else -1
 
     def encode(self) -> Pieces:
-        """In pieces. They stay as they are whatever happens next, and blocks are not copied for that."""
+        """Return the bytes in pieces, which later changes do not alter; blocks are not copied for that."""
         self._tidy()
         self._close()
         pieces: Pieces = []
@@ -337,7 +339,7 @@ class Index:
         """Raises ValueError for bytes that no `encode` has written."""
         start, blocks, view = _decode_blocks(memoryview(data))
         rows, end = Rows.decode(view)
-        if len(rows) > _ROWS_MAX:  # Of before there were blocks.
+        if len(rows) > _ROWS_MAX:  # Written by a version that had no blocks.
             blocks, rows = blocks + _blocks_of(rows), Rows()
         checked = [*blocks, *_blocks_of(rows, Block)]
         at = 0
@@ -360,7 +362,7 @@ class Index:
 
 
 def _decode_blocks(data: memoryview) -> tuple[int | None, list[Block], memoryview]:
-    """The first sequence that counts, unless there are no blocks, and what comes behind them."""
+    """Return the first sequence that counts (None if there are no blocks), the blocks, and the data behind them."""
     if len(data) < _BLOCKS.size or _BLOCKS.unpack_from(data)[0] != _MARK:
         return None, [], data
     _, start, count = _BLOCKS.unpack_from(data)

@@ -1,7 +1,7 @@
-"""What queues want written down or done, gathered until the vhost takes it.
+"""Effects of queue operations that have to be logged or carried out, gathered until the vhost takes them.
 
-One journal for all lanes whose records stand in one log; lanes of memory queues, whose log positions
-mean something else, have a journal of their own.
+All lanes whose records are in one log share a journal. Lanes of memory queues have a journal of their own,
+because their log positions mean something else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .runs import Records
 EXPIRED, REJECTED = "expired", "rejected"
 MAXLEN, DELIVERY_LIMIT = "maxlen", "delivery_limit"
 UNREADABLE = "unreadable"
-"""Never the reason of a dead letter."""
+"""A reason for dropping only: unreadable messages are never dead-lettered."""
 
 Spans = list[tuple[int, int]]
 
@@ -37,19 +37,19 @@ class Journal:
 
     def __init__(self) -> None:
         self.settled: dict[int, Spans] = {}
-        """Per lane: what is done with."""
+        """Per lane: settled messages."""
         self.returned: dict[int, Spans] = {}
-        """Per lane: what came back once more; a range that came back twice stands here twice."""
+        """Per lane: messages that came back; a range that came back twice is in it twice."""
         self.released: list[Records | Block] = []
-        """Log positions of runs whose messages are all settled: the lane refers to them no more."""
+        """Log positions of runs whose messages are all settled: the lane does not refer to them any more."""
         self.dead: list[Dead] = []
 
     def __bool__(self) -> bool:
-        """Whether there is anything to be written down, or released; the dead are somebody else's work."""
+        """Whether there is anything to log or to release; `dead` does not count, others handle it."""
         return bool(self.settled or self.returned or self.released)
 
     def take_settled(self) -> tuple[dict[int, Spans], dict[int, Spans]]:
-        """What has been settled, and what came back."""
+        """Return what was settled and what came back since the last call."""
         taken = self.settled, self.returned
         self.settled, self.returned = {}, {}
         return taken
@@ -63,7 +63,7 @@ class Journal:
         return dead
 
     def forget(self, lane: int) -> None:
-        """The lane is deleted, which says all there is to say of its messages."""
+        """Drop all entries of a lane that was deleted: the logged deletion covers its messages."""
         self.settled.pop(lane, None)
         self.returned.pop(lane, None)
         self.dead = [one for one in self.dead if one.lane != lane]

@@ -1,13 +1,13 @@
-"""One FIFO of messages: what is ready, what is out, what came back, what is settled.
+"""One FIFO of messages: which are ready, which are out, how often each came back, and which are settled.
 
                         take                    settle
     enqueue ──> ready ─────────> out ────────────────────> settled
                   ^               │                           ^
-                  └── give_back ──┘        settle: ready ones ┘
+                  └── give_back ──┘      settle while ready ──┘
 
-Every message that is neither ready nor settled is out: with a consumer, or waiting to be dead-lettered;
-the lane does not know with whom. Everything from `_cursor` on is ready; what is ready below it came
-back. Costs are per run and per range, never per message. A gap that damage has left counts as settled.
+A message that is neither ready nor settled is out: unacked by a consumer, or waiting to be dead-lettered;
+the lane does not know which. All messages from `_cursor` on are ready; ready messages below it came back.
+Costs are per run and per range, never per message. A gap left by damaged records counts as settled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIDY_EVERY = 1024
 
 
 class Slice(NamedTuple):
-    """Messages [first, first + count) of one run, all of which came back `returned` times."""
+    """Messages [first, first + count) of one run, each of which came back `returned` times."""
 
     run: Run
     first: int
@@ -51,35 +51,35 @@ class Lane:
         self.id = id
         self._logged = logged
         self.journal = journal
-        """Where it says what is to be written down or done."""
+        """Where the lane notes what has to be logged or carried out."""
         self.index, self.settled = Index(), Settled()
         self.next = 0
-        """The sequence of the next message appended; ahead of `index.end` until that is durable."""
+        """The sequence of the next message to be appended; ahead of `index.end` until that message is durable."""
         self.changes = 0
-        """Moves with everything that happens to it."""
+        """Changes with everything that happens to the lane."""
         self.ready = self.ready_bytes = 0
         self.size_bytes = 0
-        """Bytes of all that is not settled, ready or out."""
+        """Bytes of all messages that are not settled, ready or out."""
         self.retired = False
-        """Its queue or stream is deleted: nothing comes any more, and nobody wants to know."""
+        """Its queue or stream is deleted: nothing is enqueued any more, and nothing is journalled."""
         self._cursor = 0
-        self._back = Ranges()  # Ready again, below the cursor.
-        self._times = Ranges()  # How often messages came back, of those that did.
+        self._back = Ranges()  # Ready messages below the cursor.
+        self._times = Ranges()  # How often messages came back, without those that never did.
         self._expiries = Expiries()
         self._marks = Marks()
         self._tidy_at = _TIDY_EVERY
-        self._there = self._since_us = 0  # Everything before that sequence was there at this time.
+        self._there = self._since_us = 0  # All before `_there` had come by `_since_us`, the start.
 
     def recovered(self, now_us: int) -> None:
-        """All of the log is read. What is in it came before now, whatever the clock said then."""
+        """End recovery: all of the log is read. What it brought came before now, whatever the clock said then."""
         self._there, self._since_us = self.index.end, now_us
-        self.index.drop_before(self.settled.low)  # What was known to be settled before it was read.
+        self.index.drop_before(self.settled.low)  # Runs known to be settled before they were read.
 
     def enqueue(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int,
         expires_us: int = 0,
     ) -> None:  # fmt: skip
-        """One run, durable now; 0: it never expires. What of it is settled already stays settled."""
+        """Add one run, which is durable. `expires_us` 0: it never expires. Messages settled already stay settled."""
         self.changes += 1
         index, end = self.index, first + count
         if first > index.end:
@@ -118,20 +118,20 @@ class Lane:
         self.size_bytes += size_bytes
 
     def move(self, first: int, position: int) -> bool:
-        """The run that begins at `first` stands at another log position now; False: it is not there.
+        """Set the log position of the run that begins at `first`. Return False if that run is not here.
 
-        That is a change, too: a checkpoint from before points to what will be freed.
+        It counts as a change: an earlier checkpoint has the old log position, whose segment will be freed.
         """
         self.changes += 1
         return self.index.move(first, position)
 
     def retire(self) -> None:
-        """What its consumers still do to it is no concern of the log."""
+        """Mark the lane as deleted. What its consumers still do is journalled where nobody reads it."""
         self.retired = True
         self.journal = Journal()
 
     def _skip(self, start: int, end: int) -> None:
-        """Nothing will ever be at [start, end)."""
+        """Count [start, end) as settled: a gap, in which no message will ever be."""
         if self._cursor < start:
             self._back.put(self._cursor, start)
         self._cursor = end
@@ -139,7 +139,7 @@ class Lane:
         self._times.cut(start, end)
 
     def _enqueue_the_rest(self, run: Run) -> None:
-        """Recovery: the settlement of a message was known before the message."""
+        """Recovery: add the unsettled messages of a run; the settlement of some was read before the run."""
         end = run.first + run.count
         if self._cursor < run.first:
             self._back.put(self._cursor, run.first)
@@ -154,7 +154,7 @@ class Lane:
             )
 
     def take(self, count_max: int = UNLIMITED, bytes_max: int = UNLIMITED) -> Slice | None:
-        """The lowest ready messages, of one run and alike; one at least, however large it is."""
+        """Take the lowest ready messages: of one run, with equal returns; at least one, however large it is."""
         head = self.head()
         if head is None:
             return None
@@ -172,7 +172,7 @@ class Lane:
         return head
 
     def head(self) -> Slice | None:
-        """What `take` gives if there are no limits."""
+        """Return what `take` would return without limits, but do not take it."""
         if not self.ready:
             return None
         start, end = self._back.first() if self._back.numbers else (self._cursor, self.index.end)
@@ -185,14 +185,14 @@ class Lane:
         return Slice(run, start, end - start, returned, run.size_of(start, end))
 
     def ready_ranges(self, before: int = UNLIMITED) -> list[tuple[int, int]]:
-        """What is ready before this sequence, in order."""
+        """Return the ranges that are ready before this sequence, in order."""
         ranges = [(start, min(end, before)) for start, end, _ in self._back if start < before]
         if self._cursor < min(self.index.end, before):
             ranges.append((self._cursor, min(self.index.end, before)))
         return ranges
 
     def withdraw(self, start: int, end: int) -> None:
-        """Ready messages [start, end) are out now, as if taken."""
+        """Take the messages [start, end), all of which must be ready: they are out then."""
         size = self.index.size_bytes(start, end)
         self.ready -= end - start
         self.ready_bytes -= size
@@ -205,7 +205,7 @@ class Lane:
         self._cursor = end
 
     def give_back(self, spans: Iterable[Span], *, counted: bool) -> None:
-        """Messages that are out are ready again, in their place; `counted` as having come back."""
+        """Make messages that are out ready again, in their place; if `counted`, note one more return of each."""
         self.changes += 1
         back = self._unsettled(spans, self._cursor)
         self._make_ready(back, sum(self.index.size_bytes(start, end) for start, end in back))
@@ -216,12 +216,12 @@ class Lane:
                     self.journal.note_returned(self.id, start, end)
 
     def _unsettled(self, spans: Iterable[Span], before: int) -> list[Span]:
-        """What of these is not settled, and before this sequence."""
+        """Return those parts of the spans that are not settled and come before this sequence."""
         unsettled = self.settled.unsettled
         return [one for start, end in spans for one in unsettled(start, min(end, before))]
 
     def _make_ready(self, spans: list[Span], size_bytes: int) -> None:
-        """What is out there, all of it below the cursor."""
+        """Make messages ready: all of these are out and below the cursor."""
         self.ready += sum(end - start for start, end in spans)
         self.ready_bytes += size_bytes
         self._back.add_one(spans)
@@ -230,18 +230,18 @@ class Lane:
             self._cursor = joined
 
     def returned(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """[start, end) cut where the number of returns changes: start, end, number."""
+        """Yield (start, end, returns): [start, end) split where the number of returns changes."""
         return self._times.pieces(start, end)
 
     def settle(self, start: int, end: int, *, known: bool = False) -> int:
-        """Settle what of [start, end) is not; how many were. `known`: the log has it already."""
+        """Settle the unsettled messages in [start, end); return how many. `known`: it need not be journalled."""
         self.changes += 1
         if start >= end:
             return 0
         settled = self.settled
-        if end > self.next:  # Recovery: the message is lost, its sequence is not given again.
+        if end > self.next:  # Recovery: the message is lost, but its sequence is not given again.
             self.next = end
-        if start >= settled.end:  # In order, which is almost always.
+        if start >= settled.end:  # Settled in order, which is the case nearly always.
             self._settle_all(start, end, known)
             count = end - start
         else:
@@ -259,7 +259,7 @@ class Lane:
         return count
 
     def _settle_all(self, start: int, end: int, known: bool) -> None:
-        """Settle [start, end), of which nothing is yet."""
+        """Settle [start, end), none of which is settled yet."""
         index = self.index
         there = min(end, index.end)
         if start < there:
@@ -284,7 +284,7 @@ class Lane:
             self.journal.note_settled(self.id, start, end)
 
     def _take_from_ready(self, start: int, end: int) -> None:
-        """Whatever of [start, end) is ready will be settled."""
+        """Take whatever is ready in [start, end), as it is about to be settled."""
         if self._back:
             for low, high, _ in self._back.cut(start, min(end, self._cursor)):
                 self.ready -= high - low
@@ -293,7 +293,7 @@ class Lane:
             self.withdraw(max(start, self._cursor), end)
 
     def _release(self, run: Run, start: int, end: int) -> None:
-        """[start, end), from `run` on, has just been settled: name the runs that are so as a whole."""
+        """[start, end), which begins in `run`, has just been settled: journal the runs now settled as a whole."""
         settled, index = self.settled, self.index
         if run.first < start and not settled.all(run.first, start):
             start = run.first + run.count
@@ -309,12 +309,12 @@ class Lane:
             self.journal.released += index.records(start, end)
 
     def referenced(self) -> Iterator[Records | Block]:
-        """Log positions of runs of which something is not settled yet."""
+        """Yield the log positions of runs that have unsettled messages."""
         for low, high in self._unsettled_runs():
             yield from self.index.records(low, high)
 
     def _unsettled_runs(self) -> Iterator[tuple[int, int]]:
-        """Ranges of whole runs with unsettled messages; each run once."""
+        """Yield ranges of whole runs with unsettled messages; each run once."""
         done = 0
         for low, high in self.settled.unsettled(self.settled.low, self.index.end):
             first, last = self.index.find(low), self.index.find(high - 1)
@@ -326,12 +326,12 @@ class Lane:
             done = end
 
     def apply_returned(self, spans: Iterable[Span]) -> None:
-        """Recovery: the log says that these came back once more, or twice if they are there twice."""
+        """Recovery: count one more return for each span, as the log says; a span may occur twice."""
         self.changes += 1
         self._times.add_one(self._unsettled(spans, UNLIMITED))
 
     def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
-        """How often messages came back: so many ranges at most, or all, and up to where that is all."""
+        """Return how often messages came back, in at most `ranges_max` ranges, and up to where they are complete."""
         if not self._times.numbers:
             return [], UNLIMITED
         ranges = list(islice(self._times, ranges_max))
@@ -339,7 +339,7 @@ class Lane:
         return ranges, UNLIMITED if complete else ranges[-1][1]
 
     def recall_returns(self, ranges: Iterable[Range], end: int) -> None:
-        """Recovery: so it was with all messages before `end`, whatever was counted."""
+        """Recovery: replace the returns of all messages before `end` by these."""
         self.changes += 1
         self._times.cut(0, end)
         for start, stop, times in ranges:
@@ -347,7 +347,7 @@ class Lane:
                 self._times.put(low, high, times)
 
     def expire(self, now_us: int, ttl_us: int | None) -> Iterator[tuple[int, int]]:
-        """Withdraw what has expired at the head, as RabbitMQ does; the ranges it was."""
+        """Take the messages at the head that have expired, as RabbitMQ does; yield their ranges."""
         while self.ready:
             start, end = self._back.first() if self._back else (self._cursor, self.index.end)
             expired = start
@@ -362,57 +362,58 @@ class Lane:
             yield start, expired
 
     def _younger_than(self, time_us: int, start: int, end: int) -> int:
-        """The first sequence in [start, end) that may have come later than `time_us`; or `end`."""
+        """Return the first sequence in [start, end) that may have come later than `time_us`; or `end`."""
         if time_us >= self._since_us:
             start = max(start, min(self._there, end))
         return self._marks.later_than(time_us, start, end)
 
     def _ahead_us(self, sequence: int) -> int:
-        """How much later than possible a message came that was there at the start."""
+        """Return by how much the clock was ahead when this message came, as far as is known: a message that was there
+        at the start cannot have come after it."""
         if sequence >= self._there:
             return 0
         return max(0, self._marks.earliest_us(sequence) - self._since_us)
 
     def _as_far_ahead(self, start: int, end: int) -> int:
-        """Up to where in [start, end) messages came as much later than possible as the first one."""
+        """Return up to where in [start, end) messages came with the clock as far ahead as for the first one."""
         if start >= self._there:
             return end
         return self._marks.following(start, min(end, self._there))
 
     def never_expires(self) -> None:
-        """What messages say of it means nothing here."""
+        """Ignore the expiries that messages have of their own."""
         self._expiries = Expiries()
 
     @property
     def may_expire(self) -> bool:
-        """Whether any message has, or had, a time of its own to expire at."""
+        """Whether any message has, or had, an expiry of its own."""
         return bool(self._expiries)
 
     def oldest_us(self) -> int | None:
-        """When the oldest message that is not settled came; within the grain of the marks."""
+        """When the oldest unsettled message came, as exactly as the marks tell; None if there is none."""
         low = self.settled.low
         return self._marks.earliest_us(low) if low < self.index.end else None
 
     def younger_than(self, time_us: int) -> int:
-        """The first sequence that may be younger than what came then; the end if none is. A clock that
-        was ahead does not keep what came by it."""
+        """Return the first sequence whose message may have come after `time_us`; the end if none has. Messages that
+        came before the start count as no later than it, so a clock that was ahead does not keep them for longer."""
         return self._younger_than(time_us, self.settled.low, self.index.end)
 
     def came_later_than(self, time_us: int) -> tuple[int, int]:
-        """The first sequence whose message may have come later than that, by the clock it came by, and one
+        """Return the first sequence whose message may have come after `time_us`, by the clock of that moment, and one
         from which on all have."""
         end = self.index.end
         first = self._marks.later_than(time_us, self.settled.low, end)
         return first, self._marks.following(first, end)
 
     def encode(self) -> tuple[Pieces, bytes]:
-        """For a checkpoint: what was enqueued, in pieces, and what became of it; `load` takes both.
+        """Return two parts for a checkpoint, for `load`: what was enqueued, in pieces, and what became of it.
 
-        The first holds index, own expiries and marks, the second what is settled and how often the
-        rest came back; each part after its length as u32, little endian. The pieces stay as they are,
-        and of what is long they are no copies.
+        The first part holds index, own expiries and marks; the second what is settled and how often the rest
+        came back. Each item follows its length as u32, little endian. Later changes do not alter the pieces;
+        long ones are not copied.
         """
-        if self.settled.end > self.settled.low:  # Some are settled behind one that is not.
+        if self.settled.end > self.settled.low:  # Some are settled behind a message that is not.
             self.index.drop_blocks(self.settled.all)
         parts = self.index.encode(), self._expiries.encode(), [self._marks.encode()]
         enqueued = [
@@ -421,10 +422,10 @@ class Lane:
         return enqueued, _pack(self.settled.encode(), self._times.encode())
 
     def load(self, enqueued: bytes, settled: bytes) -> None:
-        """Into a lane that is empty; all that is not settled is ready then.
+        """Fill an empty lane from `encode`; all messages that are not settled are ready then.
 
         Raises:
-            ValueError: bytes that no `encode` has written; the lane is as it was.
+            ValueError: bytes that no `encode` has written; the lane is unchanged.
         """
         index, expiries, marks = _unpack(enqueued, 3)
         done, times = map(bytes, _unpack(settled, 2))
@@ -446,10 +447,10 @@ class Lane:
         self.size_bytes = self.ready_bytes
 
     def recall(self, settled: bytes) -> None:
-        """Into a lane that is empty: what became of messages that the log may still bring.
+        """Set, in an empty lane, what became of messages that recovery may still read from the log.
 
         Raises:
-            ValueError: bytes that no `encode` has written; the lane is as it was.
+            ValueError: bytes that no `encode` has written; the lane is unchanged.
         """
         done, times = map(bytes, _unpack(settled, 2))
         self.settled, self._times = Settled.decode(done), Ranges.decode(times)
@@ -458,7 +459,7 @@ class Lane:
 
 
 def settled_in(data: bytes) -> Settled:
-    """The settled messages in the second part of an `encode`. Raises ValueError: it is none."""
+    """Return the settled messages in the second part of an `encode`. Raises ValueError if it is none."""
     return Settled.decode(bytes(_unpack(data, 2)[0]))
 
 
@@ -467,7 +468,7 @@ def _pack(*parts: bytes) -> bytes:
 
 
 IN_ORDER_BYTES = len(_pack(Settled().encode(), Ranges().encode()))
-"""The second part of an `encode` where messages were settled in order, and none has come back."""
+"""Length of the second part of an `encode` if messages were settled in order and none has come back."""
 
 
 def _unpack(data: bytes, count: int) -> list[memoryview]:

@@ -1,7 +1,7 @@
-"""How long records took from being appended to being durable: a histogram by powers of two.
+"""How long records took from append to durable: a histogram by powers of two.
 
-Bucket `n` counts what took less than 2**n us, and not less than half of that. A histogram is a dict of
-those that have counted something: there may be one for each of many thousands of queues.
+Bucket `n` counts latencies below 2**n us and not below half of that. A histogram is a dict of its nonempty
+buckets only, because there may be one for each of many thousands of queues.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ BUCKETS = 40
 
 
 def bucket_of(latency_us: int) -> int:
-    """Which one counts it."""
+    """Return the bucket that counts this latency."""
     return min(max(latency_us, 0).bit_length(), BUCKETS - 1)
 
 
 def by_bound(counts: Mapping[int, int]) -> dict[str, int]:
-    """A histogram by upper bounds in us."""
+    """Return a histogram by the upper bounds of its buckets, in us."""
     return {str(1 << bucket): counts[bucket] for bucket in sorted(counts)}

@@ -1,9 +1,8 @@
 """When the messages of a lane came, at a cost that does not grow with their number.
 
-A mark says: messages from this sequence on came between these two times. One covers 50 ms at least;
-when there are too many, neighbours become one, so times get coarser as a backlog gets older: 4096 marks
-over a day are 21 seconds each, or up to twice that. A message never counts as older than it is when it
-comes to expiry.
+A mark means: messages from this sequence on came between these two times. It covers at least 50 ms. When there
+are too many marks, neighbours are joined, so times get coarser as a backlog gets older: 4096 marks over a day
+cover 21 seconds each, or up to twice that. For expiry a message never counts as older than it is.
 
 Bytes (`encode`), little endian: u32 count; sequences u64; first times i64; last times i64.
 """
@@ -19,7 +18,7 @@ MARKS_MAX = 4096
 ROOM_FROM = MARKS_MAX * 3 // 4
 _STALE_MIN = 64
 _NO_SEQUENCES, _NO_TIMES = array("Q"), array("q")
-"""Of all lanes to which nothing has ever come: nothing is put in here."""
+"""Shared by all lanes that never had a message; never written to."""
 
 
 class Marks:
@@ -30,7 +29,7 @@ class Marks:
         self._step_us = STEP_US
 
     def note(self, sequence: int, time_us: int) -> None:
-        """Messages from `sequence` on came at this time, until told otherwise."""
+        """Note that messages from `sequence` on came at this time, up to the next note."""
         if self._sequences and 0 <= time_us - self._firsts[-1] < self._step_us:
             if time_us > self._lasts[-1]:
                 self._lasts[-1] = time_us
@@ -50,18 +49,18 @@ class Marks:
         while at < count:
             self.note(sequences[at], times_us[at])
             end = bisect_left(times_us, self._firsts[-1] + self._step_us, at) if rising else at + 1
-            if end > at + 1:  # All of these are of the same mark.
+            if end > at + 1:  # All of these belong to the same mark.
                 self.note(sequences[end - 1], times_us[end - 1])
             at = max(end, at + 1)
 
     def _own(self) -> None:
-        """Something is about to be put in."""
+        """Replace the shared empty arrays before something is put in."""
         self._sequences, self._firsts, self._lasts = array("Q"), array("q"), array("q")
 
     def _join(self) -> None:
-        """Those that came within a step of each other, with an ever longer step, until there is room for more.
+        """Join marks that lie within one step of each other, doubling the step until there is room for more.
 
-        By their times, and not each two: what a start has found is coarser than what comes after it.
+        Marks are joined by their times and not in pairs, because those loaded at a start are coarser than newer ones.
         """
         sequences, firsts, lasts = self._sequences, self._firsts, self._lasts
         while len(sequences) > ROOM_FROM:
@@ -79,23 +78,23 @@ class Marks:
         return max(0, bisect_right(self._sequences, sequence) - 1)
 
     def earliest_us(self, sequence: int) -> int:
-        """The message came then or later."""
+        """Return a lower bound of the time at which the message came."""
         return self._firsts[self._at(sequence)]
 
     def later_than(self, time_us: int, start: int, end: int) -> int:
-        """The first sequence in [start, end) that may have come later than `time_us`; or `end`."""
+        """Return the first sequence in [start, end) that may have come later than `time_us`; or `end`."""
         at = self._at(start)
         while at < len(self._lasts) and self._lasts[at] <= time_us:
             at += 1
         return min(end, max(start, self._sequences[at])) if at < len(self._lasts) else end
 
     def following(self, sequence: int, end: int) -> int:
-        """Where the next mark begins, or `end`: what comes before that came in the same span of time."""
+        """Return where the next mark begins, at most `end`: earlier messages came in the same span of time."""
         at = bisect_right(self._sequences, sequence)
         return min(end, self._sequences[at]) if at < len(self._sequences) else end
 
     def drop_before(self, sequence: int) -> None:
-        """Forget what is of use for earlier messages only, when that is cheap."""
+        """Forget marks that only earlier messages need, if that is cheap."""
         if len(self._sequences) > _STALE_MIN:
             stale = self._at(sequence)
             if 2 * stale > len(self._sequences):

@@ -1,12 +1,12 @@
-"""One queue: lanes by priority, consumers, and everything its definition asks for.
+"""One queue: a lane per priority, its consumers, and everything its definition asks for.
 
     expect ──(log)──> enqueue ──> ready ──take──> unacked ──settle──> settled, ready again, or dead
                                     └── expired, over max_length ──> settled, or dead
 
-Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked,
-until the vhost says `buried`; those of a queue without one are settled at once.
-`max_length` counts what is ready and what is announced, as in RabbitMQ, and is looked at when messages
-come, and come back. Expiry too is as there: at the head of each lane, when it is due.
+Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked, until the
+vhost calls `buried`; without such an exchange they are settled at once. As in RabbitMQ, `max_length` limits
+ready and announced messages and is applied when messages are enqueued or come back, and messages expire only
+at the head of a lane.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .lane import UNLIMITED, Lane
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
 RELEASE = "release"
-"""Ready again, as if never delivered: not counted as a return."""
+"""Made ready again as if never delivered: this does not count as a return."""
 LOST = "lost"
-"""It cannot be read any more: settled, and counted as dropped."""
+"""It cannot be read any more: it is settled, and counted as dropped."""
 
 
 class Delivery(NamedTuple):
-    """Messages [first, first + count), all of one run, for `consumer`, under the tags from `tag` on."""
+    """Messages [first, first + count), all of one run, for `consumer`; their tags begin with `tag`."""
 
     consumer: Consumer
     tag: int
@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
     first: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
     returned: int
-    """How often all of them came back; redelivered if that is not 0."""
+    """How often each of them came back; they are redelivered if this is not 0."""
 
 
 _LaneSpan = tuple[Lane, int, int]
@@ -56,13 +56,13 @@ class Queue:
         self.definition, self.name = definition, definition.name
         assert len(lanes) == definition.max_priority + 1, "a lane for each priority"
         self.lanes = tuple(lanes)
-        """`lanes[p]` holds priority p."""
+        """`lanes[p]` holds the messages of priority p."""
         self.consumers = Consumers(single_active=definition.single_active_consumer)
         self.counts = Counts()
         self.unacked = 0
         self.died = self.moved_on = 0
-        """Messages that were to be dead-lettered, since the start; those of them that are not any more."""
-        self._announced = self._announced_bytes = 0  # Appended to the log, not durable yet.
+        """`died`: messages that were to be dead-lettered, since the start; `moved_on`: those that have been."""
+        self._announced = self._announced_bytes = 0  # Appended to the log, but not durable yet.
         self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
         self.expires = self._ttl_us is not None
         """Whether any of its messages may expire."""
@@ -78,42 +78,42 @@ class Queue:
 
     @property
     def dead(self) -> int:
-        """Those that wait to be dead-lettered."""
+        """Messages that wait to be dead-lettered."""
         return self.died - self.moved_on
 
     @property
     def unsettled(self) -> int:
-        """Ready, unacked, dead, or on their way to the disk: what would be lost with it."""
+        """Messages that would be lost with the queue: ready, unacked, dead, or not durable yet."""
         return self.ready + self.unacked + self.dead + self._announced
 
     @property
     def size_bytes(self) -> int:
-        """Of all that is not settled."""
+        """Bytes of all messages that are not settled."""
         return sum(lane.size_bytes for lane in self.lanes)
 
     def oldest_us(self) -> int | None:
-        """When the oldest message that is not settled came; within the grain of the marks."""
+        """When the oldest unsettled message came, as exactly as the marks tell; None if there is none."""
         return min(
             (at for lane in self.lanes if (at := lane.oldest_us()) is not None), default=None
         )
 
     @property
     def logged(self) -> bool:
-        """Whether its messages are in the log; else they are held in memory, and end with the broker."""
+        """Whether its messages are in the log; otherwise they are held in memory and end with the broker."""
         return not self.definition.transient
 
     def full(self) -> QueueFull:
-        """Why `accepts` said no."""
+        """Return the error for a publish that `accepts` refuses."""
         limits = self.definition
         return QueueFull(self.name, limits.max_length, limits.max_length_bytes)
 
     def lane_for(self, priority: int) -> Lane:
         return self.lanes[min(max(0, priority), len(self.lanes) - 1)]
 
-    # Messages come.
+    # Messages arrive.
 
     def accepts(self, count: int, size_bytes: int) -> bool:
-        """Whether there is room; only `overflow=reject-publish` ever says no."""
+        """Return whether there is room for these messages; False only with `overflow=reject-publish`."""
         definition = self.definition
         if definition.overflow != REJECT_PUBLISH:
             return True
@@ -124,7 +124,8 @@ class Queue:
         return most_bytes is None or self.ready_bytes + size_bytes <= most_bytes
 
     def expect(self, lane: Lane, count: int, size_bytes: int) -> int:
-        """These were appended to the log; the first one's sequence. `enqueue` follows, in order."""
+        """Announce messages that were appended to the log, and return the first one's sequence. `enqueue` must
+        follow, in the same order."""
         first = lane.next
         lane.next = first + count
         self._announced += count
@@ -135,7 +136,8 @@ class Queue:
         self, lane: Lane, first: int, count: int, position: int, size_bytes: int, time_us: int,
         expires_us: int = 0, *, now_us: int,
     ) -> None:  # fmt: skip
-        """These are durable: ready, or too many. What is not announced is recovery: never too many."""
+        """Make durable messages ready; then drop the oldest, if there are too many. Messages that were not announced
+        come from recovery, and nothing is dropped for them."""
         lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         self.counts.published += count
         if expires_us:
@@ -146,8 +148,8 @@ class Queue:
             self.shorten(now_us)
 
     def shorten(self, now_us: int) -> None:
-        """Once more are ready than may be, the oldest make room: more came, or those of consumers from before
-        the start came back."""
+        """Drop the oldest ready messages over the limits. Called when more have come, or when messages came back that
+        consumers had before the start."""
         if self._drops:
             if self.expires:
                 self.expire(now_us)
@@ -155,13 +157,13 @@ class Queue:
 
     @property
     def _drops(self) -> bool:
-        """Whether the oldest make room."""
+        """Whether the oldest messages are dropped to make room."""
         definition = self.definition
         limited = definition.max_length is not None or definition.max_length_bytes is not None
         return limited and definition.overflow != REJECT_PUBLISH
 
     def _drop_head(self) -> None:
-        """The oldest of the lowest priority go until there are no more than may be."""
+        """Drop the oldest messages of the lowest priority until the ready ones are within the limits."""
         most, most_bytes = self.definition.max_length, self.definition.max_length_bytes
         over = 0 if most is None else max(0, self.ready - most)
         over_bytes = 0 if most_bytes is None else max(0, self.ready_bytes - most_bytes)
@@ -181,18 +183,18 @@ class Queue:
     # Consumers.
 
     def subscribe(self, consumer: Consumer) -> None:
-        """Raises QueueInUse when it, or who is there, wants to be the only one."""
+        """Add a consumer. Raises QueueInUse if there are others, and it or one of them is exclusive."""
         self.consumers.add(self.name, consumer)
 
     def unsubscribe(self, consumer: Consumer, now_us: int, outcome: str = REQUEUE) -> None:
-        """It is gone: what it had not settled comes back, in its place, by this outcome."""
+        """Remove a consumer. Its unacked messages get this outcome; by default they come back, in their place."""
         self.consumers.remove(consumer)
         self.settle(consumer, 0, consumer.next_tag, outcome)
         self.touch(now_us)
 
     def take(self, now_us: int, deliveries_max: int = UNLIMITED) -> list[Delivery]:
-        """Everything that consumers have credit for, no more than so many slices of runs; what little there
-        is, to each of them some."""
+        """Deliver all that consumers have credit for, in at most `deliveries_max` slices of runs. If there are few
+        messages, each waiting consumer gets some."""
         deliveries: list[Delivery] = []
         share = self.consumers.share(self.ready)
         while len(deliveries) < deliveries_max:
@@ -220,7 +222,7 @@ class Queue:
         return Delivery(consumer, tag, lane, first, count, returned)
 
     def settle(self, consumer: Consumer, start_tag: int, end_tag: int, outcome: str) -> int:
-        """What became of these; how many were unacked. Unknown tags and settled ones are skipped."""
+        """Give these messages an outcome; return how many were unacked. Unknown and settled tags are skipped."""
         removed = consumer.remove(start_tag, end_tag)
         spans = _joined((one.lane, one.first, one.first + one.count) for one in removed)
         count = sum(end - start for _, start, end in spans)
@@ -245,7 +247,7 @@ class Queue:
         return count
 
     def _within_limit(self, spans: list[_LaneSpan]) -> list[_LaneSpan]:
-        """Those that may come back once more; the others are dead."""
+        """Return the spans that may come back once more; bury the others."""
         limit = self.definition.delivery_limit
         if limit is None:
             return spans
@@ -258,10 +260,10 @@ class Queue:
                     within.append((lane, low, high))
         return within
 
-    # Messages go.
+    # Messages leave.
 
     def _bury(self, lane: Lane, start: int, end: int, reason: str) -> None:
-        """Messages that are neither ready nor unacked any more go for `reason`."""
+        """Dead-letter messages that are neither ready nor unacked any more; without an exchange for that, drop them."""
         if self.definition.dead_letter_exchange is None:
             self.counts.drop(reason, end - start)
             lane.settle(start, end)
@@ -270,7 +272,8 @@ class Queue:
             lane.journal.note_dead(self.name, lane.id, start, end, reason)
 
     def buried(self, dead: Dead) -> None:
-        """Their dead-lettered copy is in the same append as this settlement."""
+        """Settle dead-lettered messages. The dead letters are in the same append as their settlement, so that is not
+        journalled."""
         self.moved_on += dead.end - dead.start
         self._lane(dead.lane).settle(dead.start, dead.end, known=True)
 
@@ -278,7 +281,7 @@ class Queue:
         return next(lane for lane in self.lanes if lane.id == lane_id)
 
     def expire(self, now_us: int) -> int:
-        """How many went because their time is over."""
+        """Bury the messages that have expired; return how many."""
         count = 0
         for lane in self.lanes:
             for start, end in lane.expire(now_us, self._ttl_us):
@@ -287,33 +290,33 @@ class Queue:
         return count
 
     def purge(self) -> int:
-        """Settle all that is ready; how many."""
+        """Settle all that is ready; return how many messages."""
         count = 0
         for lane in self.lanes:
             for start, end in lane.ready_ranges():
                 count += lane.settle(start, end)
         return count
 
-    # Whether anybody uses it.
+    # Idleness
 
     def touch(self, now_us: int) -> None:
-        """It was declared again, asked for a message, or left by a consumer."""
+        """Note a use: the queue was declared again, asked for a message, or left by a consumer."""
         self._used_us = now_us
 
     def idle_since_us(self) -> int | None:
         """Since when nobody has used it; None while it has consumers."""
         return None if self.consumers else self._used_us
 
-    # Recovery: the lanes are filled in log order, or from a checkpoint and then in log order.
+    # Recovery: lanes are filled in log order; with a checkpoint, from that first.
 
     def recovered(self, now_us: int) -> None:
-        """All of the log is read: what is not settled is ready; the time of idleness begins anew."""
+        """End recovery: all of the log is read, and what is not settled is ready. The time of idleness begins anew."""
         self.expires = self.expires or any(lane.may_expire for lane in self.lanes)
         self.touch(now_us)
 
 
 def _joined(spans: Iterable[_LaneSpan]) -> list[_LaneSpan]:
-    """Those that follow each other as one: messages that came alone are many, where they are is not."""
+    """Join spans that follow each other: messages stored alone have a span each, although they are neighbours."""
     joined: list[_LaneSpan] = []
     lane, start, end = None, 0, 0
     for its_lane, first, its_end in spans:
@@ -328,7 +331,8 @@ def _joined(spans: Iterable[_LaneSpan]) -> list[_LaneSpan]:
 
 
 def _give_back(spans: list[_LaneSpan], *, counted: bool) -> None:
-    """Ready again. By their places, as a consumer that has some once more holds neighbours apart."""
+    """Make messages ready again. Spans are sorted by place before they are joined: in the order of tags, a message
+    delivered for the second time may stand between neighbours."""
     in_order = _joined(sorted(spans, key=_place))
     for lane, its_own in groupby(in_order, itemgetter(0)):
         lane.give_back([(start, end) for _, start, end in its_own], counted=counted)

@@ -1,6 +1,6 @@
-"""Disjoint ranges [start, end), each with a number, in order.
+"""Disjoint ranges [start, end) in order, each with a number.
 
-Neighbours with the same number are one range. 24 bytes a range, because there may be one per message.
+Adjacent ranges with the same number are joined. A range takes 24 bytes, because there may be one per message.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 Span = tuple[int, int]
-"""Start, end."""
+"""(start, end)."""
 Range = tuple[int, int, int]
-"""Start, end, number."""
+"""(start, end, number)."""
 
 _NO_BOUNDS, _NO_NUMBERS = array("Q"), array("q")
-"""Of all that are empty and have never been anything else, as most are: nothing is put in here."""
+"""Shared by all instances that never had a range, which are most; never written to."""
 
 
 class Ranges:
@@ -25,7 +25,7 @@ class Ranges:
     def __init__(self) -> None:
         self._bounds = _NO_BOUNDS  # start, end, start, end, ...: never falls, so bisect works.
         self.numbers = _NO_NUMBERS
-        """Empty if there are no ranges; asked where a call of `__len__` would show."""
+        """Empty if there are no ranges; read directly in hot code, where a call of `__len__` would be noticeable."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -34,25 +34,25 @@ class Ranges:
         return zip(self._bounds[::2], self._bounds[1::2], self.numbers, strict=True)
 
     def first(self) -> tuple[int, int]:
-        """The lowest range; there has to be one."""
+        """Return the lowest range. There must be one."""
         return self._bounds[0], self._bounds[1]
 
     def around(self, at: int, end: int) -> tuple[int, int]:
-        """The number at `at`, 0 in no range, and up to where that is so, `end` at most."""
+        """Return the number at `at`, 0 if it is in no range, and up to where it stays the same, at most `end`."""
         bounds = self._bounds
         index = bisect_right(bounds, at)
         number = self.numbers[index >> 1] if index & 1 else 0
         return number, min(end, bounds[index]) if index < len(bounds) else end
 
     def pieces(self, start: int, end: int) -> Iterator[Range]:
-        """All of [start, end), cut where the number changes; 0 in no range."""
+        """Yield all of [start, end), split where the number changes; the number is 0 outside of ranges."""
         while start < end:
             number, edge = self.around(start, end)
             yield start, edge, number
             start = edge
 
     def cut(self, start: int, end: int) -> list[Range]:
-        """Take [start, end) out; what was there."""
+        """Remove [start, end), and return the ranges that were in it."""
         bounds, numbers = self._bounds, self.numbers
         if start >= end or not bounds or start >= bounds[-1] or end <= bounds[0]:
             return []
@@ -75,7 +75,7 @@ class Ranges:
         return gone
 
     def cut_ending_at(self, end: int) -> int | None:
-        """Take out the last range, if it ends there; where it began."""
+        """Remove the last range if it ends at `end`. Return its start, or None if it does not."""
         bounds = self._bounds
         if not bounds or bounds[-1] != end:
             return None
@@ -84,7 +84,7 @@ class Ranges:
         return start
 
     def put(self, start: int, end: int, number: int = 1) -> None:
-        """Put [start, end) in; no range may overlap it."""
+        """Add [start, end); no range may overlap it."""
         self._own()
         bounds, numbers = self._bounds, self.numbers
         index = bisect_right(bounds, start)
@@ -102,16 +102,16 @@ class Ranges:
         numbers.insert(at, number)
 
     def add_one(self, spans: Sequence[Span]) -> None:
-        """To the number of everything in these spans, which in no range is 0."""
+        """Add 1 to the number of everything in these spans; outside of ranges it was 0."""
         if len(spans) > 1:
             lowest = min(start for start, _ in spans)
-            # The last range that begins before: it may become one with what follows.
+            # The last range that begins before the spans: it may be joined with what follows.
             at = max(0, ((bisect_left(self._bounds, lowest) + 1) >> 1) - 1)
             if len(spans) * len(spans) > len(self.numbers) - at:
                 self._add_one_to_many(spans, at)
                 return
         for start, end in spans:
-            if start < end and self.around(start, end) == (0, end):  # As most are.
+            if start < end and self.around(start, end) == (0, end):  # The common case.
                 self.put(start, end)
                 continue
             pieces = list(self.pieces(start, end))
@@ -120,8 +120,8 @@ class Ranges:
                 self.put(low, high, number + 1)
 
     def _add_one_to_many(self, spans: Sequence[Span], low: int) -> None:
-        """From range `low` on all is made anew: what is put in the middle moves all that is behind it."""
-        steps = defaultdict[int, int](int)  # By how much the number rises at a bound.
+        """Rebuild all ranges from range `low` on: an insertion in the middle would move all that is behind it."""
+        steps = defaultdict[int, int](int)  # By how much the number rises at each bound.
         bounds, numbers = self._bounds[2 * low :], self.numbers[low:]
         for start, end, number in zip(bounds[::2], bounds[1::2], numbers, strict=True):
             steps[start] += number
@@ -140,7 +140,7 @@ class Ranges:
                 begin, number = at, number + step
 
     def _own(self) -> None:
-        """Something is about to be put in."""
+        """Replace the shared empty arrays before something is put in."""
         if self.numbers is _NO_NUMBERS:
             self._bounds, self.numbers = array("Q"), array("q")
 

@@ -1,7 +1,7 @@
-"""Stretches one after the other, to be added to and changed: 48 bytes each.
+"""Consecutive stretches that can be appended to and changed: 48 bytes each.
 
 Bytes (`encode`), little endian: end u64, number of stretches u32, all first sequences u64, then per
-stretch count, position, step, size and how many as i64. This build is for little-endian machines.
+stretch count, position, step, size and number of runs as i64. Only for little-endian machines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIELDS = 5
 
 
 def _wide(code: str, column: Column) -> Numbers:
-    """Itself, if it is of this type already."""
+    """Return the column as an array of this type; the same object if it is one already."""
     wide = isinstance(column, array) and column.typecode == code
     return column if wide else array(code, column)  # type: ignore[return-value]
 
@@ -32,7 +32,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.firsts = array("Q")
-        """First sequence of each stretch; what else it has is in `rest`, side by side."""
+        """First sequence of each stretch; its other fields are in `rest`, side by side."""
         self.rest = array("q")
 
     @classmethod
@@ -42,7 +42,7 @@ class Rows:
         return made
 
     def extend(self, columns: Columns) -> None:
-        """These stretches come behind those that are here."""
+        """Append these stretches."""
         firsts, *others = columns
         rest = array("q", bytes(8 * FIELDS * len(firsts)))
         for field, column in enumerate(others):
@@ -70,7 +70,7 @@ class Rows:
         return self.firsts[low:high], *(rest[field::FIELDS] for field in range(FIELDS))
 
     def find(self, sequence: int) -> Run | None:
-        """The run that holds it. There has to be a stretch that begins there or before."""
+        """Return the run that holds this sequence; None if it is in a gap. A stretch must begin there or before."""
         at = bisect_right(self.firsts, sequence) - 1
         first, rest, field = self.firsts[at], self.rest, at * FIELDS
         count = rest[field]
@@ -81,7 +81,7 @@ class Rows:
         return Run(first + which * count, count, position, rest[field + 3])
 
     def move(self, first: int, position: int) -> None:
-        """The run that begins at `first`, and is here, now stands at another log position."""
+        """Set the log position of the run that begins at `first`, which must be here."""
         at = bisect_right(self.firsts, first) - 1
         stretch = self.row(at)
         which = (first - stretch.first) // stretch.count
@@ -93,7 +93,7 @@ class Rows:
         self._replace(low, high, parts)
 
     def _replace(self, low: int, high: int, parts: Sequence[Stretch]) -> None:
-        """Put `parts` in the place of stretches low to high, those joined that can be."""
+        """Replace stretches low to high by `parts`; join those that can be joined."""
         kept: list[Stretch] = []
         for part in parts:
             both = kept[-1].joined(part) if kept and part.times else None
@@ -107,7 +107,7 @@ class Rows:
         )
 
     def drop(self, count: int) -> None:
-        """So many stretches at the front."""
+        """Drop `count` stretches at the front."""
         del self.firsts[:count], self.rest[: count * FIELDS]
 
     def begin_at(self, first: int) -> None:
@@ -121,7 +121,7 @@ class Rows:
 
     @classmethod
     def decode(cls, data: memoryview) -> tuple[Rows, int]:
-        """The end, too. They are not checked. Raises ValueError: so many bytes no `encode` writes."""
+        """Return rows and end, not checked. Raises ValueError for a length that no `encode` writes."""
         if len(data) < HEAD.size:
             raise ValueError(f"an index in {len(data)} bytes")
         end, stretches = HEAD.unpack_from(data)

@@ -1,4 +1,4 @@
-"""Runs, what one record brought into a lane; and stretches, runs that repeat."""
+"""Runs: the messages that one record brought into a lane; and stretches: runs that repeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """The messages of one record in one lane: [first, first + count), bodies of `size_bytes`."""
+    """The messages of one record in one lane: [first, first + count), with bodies of `size_bytes` in total."""
 
     first: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
@@ -14,12 +14,12 @@ class Run(NamedTuple):
     size_bytes: int
 
     def size_of(self, start: int, end: int) -> int:
-        """Bytes of [start, end) within this run, by average; parts add up to the whole exactly."""
+        """Return the bytes of [start, end) within this run, by average; parts add up exactly to the whole."""
         first, count, _, size = self
         return size * (end - first) // count - size * (start - first) // count
 
     def fitting(self, start: int, size_bytes: int) -> int:
-        """How many messages from `start` on take no more than `size_bytes`."""
+        """Return how many messages from `start` on take no more than `size_bytes`."""
         first, count, _, size = self
         if not size:
             return first + count - start
@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Records in the log, each with so many messages and bytes of bodies."""
+    """Records in the log, each with `messages` messages whose bodies take `size_bytes`."""
 
     positions: range
     messages: int
@@ -36,7 +36,7 @@ class Records(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """`times` runs like the first, their log positions `step` apart."""
+    """A run that occurs `times` times, one after the other, with log positions `step` apart."""
 
     first: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
@@ -56,18 +56,18 @@ class Stretch(NamedTuple):
         return Records(positions, self.count, self.size_bytes)
 
     def part(self, start: int, end: int) -> Stretch:
-        """Runs start to end of it, counted from 0."""
+        """Return its runs start to end, counted from 0."""
         first, count, position, step, size, _ = self
         return Stretch(first + count * start, count, position + step * start, step, size, end - start)  # fmt: skip
 
     def overlapping(self, start: int, end: int) -> Stretch:
-        """Those of its runs that overlap [start, end); 0 times: none does."""
+        """Return those of its runs that overlap [start, end); `times` is 0 if none does."""
         low = max(0, (start - self.first) // self.count)
         high = min(self.times, -((self.first - end) // self.count))
         return self.part(low, max(low, high))
 
     def joined(self, after: Stretch) -> Stretch | None:
-        """This one and the one after it as one, if they are."""
+        """Return this stretch and the one after it as one; None if they do not form one."""
         if (self.end, self.count, self.size_bytes) != (after.first, after.count, after.size_bytes):
             return None
         step = after.position - self.position - self.step * (self.times - 1)

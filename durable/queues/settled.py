@@ -1,7 +1,8 @@
-"""Which messages of a lane are settled: all below `low`, and what came out of order above it.
+"""Which messages of a lane are settled: all below `low`, and those above it that were settled out of order.
 
-Above `low` there is a bitmap per chunk of 4096 sequences, as an int, where some are settled, and a
-range of chunks where all are: one message that nobody settles does not cost what is settled behind it.
+Above `low`, each chunk of 4096 sequences has a bitmap (an int) if some of them are settled; chunks that are
+settled as a whole are kept as ranges. So one message that is never settled does not make the settled ones
+behind it expensive.
 
 Bytes (`encode`), little endian: low u64, end u64, number of bitmaps u32, per bitmap its chunk u64 and
 512 bytes; then the whole chunks as `Ranges` writes them.
@@ -34,7 +35,7 @@ class Settled:
         self._whole = Ranges()
 
     def add(self, start: int, end: int) -> None:
-        """Settle [start, end), or what of it is not settled yet."""
+        """Settle [start, end); parts of it may be settled already."""
         if end <= self.low or start >= end:
             return
         if start > self.low:
@@ -53,25 +54,25 @@ class Settled:
         return end <= self.low or self._edge(start, False, end) >= end
 
     def unsettled(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges in [start, end) that are not settled, in order."""
+        """Yield the ranges in [start, end) that are not settled, in order."""
         while (start := self._edge(start, False, end)) < end:
             edge = self._edge(start, True, end)
             yield start, edge
             start = edge
 
     def ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges in [start, end) that are settled, in order."""
+        """Yield the ranges in [start, end) that are settled, in order."""
         while (start := self._edge(start, True, end)) < end:
             edge = self._edge(start, False, end)
             yield start, edge
             start = edge
 
     def count_unsettled(self, start: int, end: int) -> int:
-        """How many in [start, end) are not settled."""
+        """Return how many messages in [start, end) are not settled."""
         return sum(high - low for low, high in self.unsettled(start, end))
 
     def _edge(self, at: int, settled: bool, end: int) -> int:
-        """The first sequence from `at` on that is settled, or that is not; or `end`."""
+        """Return the first sequence from `at` on whose being settled equals `settled`; or `end`."""
         if at < self.low:
             if settled:
                 return min(at, end)
@@ -130,7 +131,7 @@ class Settled:
             del self._bits[chunk]
 
     def _forget(self, first: int, end: int) -> None:
-        """Drop the bitmaps of chunks [first, end), looking at whichever are fewer."""
+        """Drop the bitmaps of chunks [first, end): loop over the chunks or over the bitmaps, whichever are fewer."""
         bits = self._bits
         if end - first < len(bits):
             for chunk in range(first, end):
@@ -140,11 +141,12 @@ class Settled:
                 del bits[chunk]
 
     def encode(self) -> bytes:
-        if not self._bits and not self._whole.numbers:  # As of nearly all lanes of a snapshot.
+        if not self._bits and not self._whole.numbers:  # As in nearly all lanes of a snapshot.
             return _HEAD.pack(self.low, self.end, 0) + _NO_WHOLE
         parts = [_HEAD.pack(self.low, self.end, len(self._bits))]
         for chunk, bits in sorted(self._bits.items()):
-            below = max(0, self.low - chunk * CHUNK)  # Not to depend on how it came about.
+            # Bits below `low` are cleared, because the bytes must not depend on the order of settlements.
+            below = max(0, self.low - chunk * CHUNK)
             kept = bits >> below << below
             parts.append(_BITMAP.pack(chunk, kept.to_bytes(CHUNK // 8, "little")))
         return b"".join(parts) + self._whole.encode()
