@@ -1,1 +1,1 @@
-"""The log underneath the durable tier: records in segment files, one sync for all of them."""
+"""The log of the durable tier: records in segment files; one sync makes all records written together durable."""

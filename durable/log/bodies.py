@@ -1,23 +1,23 @@
-"""What stands in the bodies of records.
+"""The bodies of records, as bytes.
 
 Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
 
-    publish      one batch of mesh/protocol/batch.py, byte for byte as it came; the record's checksum
-                 covers it. Or several of them, see vhost/groups.py
-    capture      the same, published on the mesh and not to us: its sequences are its topic's
-    acks         one block after the other: u64 queue id, u32 count of ranges, u32 what, then `count`
+    publish      one batch of mesh/protocol/batch.py, byte for byte as it was received; the record's
+                 checksum covers it. Or several of them, see vhost/groups.py
+    capture      the same, published on the mesh and not to the broker: its sequences are its topic's
+    acks         blocks, one after the other: u64 queue id, u32 count of ranges, u32 what, then `count`
                  pairs of u64: first sequence and the one after the last.
-                 what: 0 settled, 1 returned: these were delivered once more than before, 2 + 256 n
-                 settled if the n records right before this one, their copies elsewhere, are there
-    definitions  one msgpack value; what it means is the broker's
-    moved        u64 log position and 7 bytes of epoch the record had before compaction, u8 its kind
-                 (0: publish), then its body
+                 what: 0 settled; 1 returned: delivered once more than before; 2 + 256 n: settled if
+                 the n records right before this one, which are copies of them elsewhere, exist
+    definitions  one msgpack value, whose meaning is the broker's
+    moved        u64 log position and 7 bytes of epoch that the record had before compaction, u8 its
+                 kind (0: publish), then its body
     seal         u64 log position of the segment's first record, u64 count of its records
-    gap          one msgpack array: publisher (16 bytes), epoch, topic, first sequence, count: what a
-                 stream missed of a publisher. Its target is the stream's lane and the offset that
-                 the next message gets; the gap itself takes none
+    gap          one msgpack array: publisher (16 bytes), epoch, topic, first sequence, count: messages of
+                 a publisher that a stream missed. Its target is the stream's lane and the offset of the
+                 next message; the gap itself takes no offset
 
-A seal is the last record of a segment: what comes after it in that file never was written.
+A seal is the last record of a segment: nothing behind it in that file counts.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ PUBLISHER_BYTES = 16
 WHAT_BITS = 8
 WHAT_MASK = (1 << WHAT_BITS) - 1
 EPOCH_BITS = 56
-"""Of a moved record: at a start each microsecond they last for 2,000 years."""
+"""Bits for the epoch in a moved record: with one start per microsecond they last for 2,000 years."""
 EPOCH_MASK = (1 << EPOCH_BITS) - 1
 
 MESSAGES = (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED)
-"""Kinds of records that hold a batch, or a group of them."""
+"""Kinds of records that hold a batch, or a group of batches."""
 
 Span = tuple[int, int]
 """First sequence, and the one after the last."""
@@ -54,57 +54,57 @@ class Moved(NamedTuple):
     """A record that compaction carried forward."""
 
     position: int
-    """Where it was before."""
+    """Its log position before."""
     epoch: int
     body: Buffer
     kind: int
-    """What it was: a Kind, or one that this version does not know."""
+    """Its former kind: a Kind, or one that this version does not know."""
 
 
 class What(IntEnum):
-    """What became of the messages of an acks block."""
+    """What happened to the messages of an acks block."""
 
     SETTLED = 0
     RETURNED = 1
-    """Delivered, and given back: each counts one delivery more."""
+    """Delivered and given back: this counts as one delivery more."""
     MOVED_ON = 2
-    """Settled, because they are elsewhere now: in the records right before, if those are there. A
+    """Settled, because the records right before this one have their copies; void if those records are missing. A
     power cut may keep the end of a commit without its beginning."""
 
 
 class Acks(NamedTuple):
-    """One block."""
+    """One block of a record of acks."""
 
     queue: int
     ranges: list[Span]
     what: int = What.SETTLED
     """A What, or one that this version does not know."""
     copies: int = 0
-    """Of MOVED_ON: so many records right before this one."""
+    """For MOVED_ON: how many records right before this one are the copies."""
 
 
 class Missed(NamedTuple):
-    """Messages of one publisher that a stream should have captured and did not."""
+    """Messages of one publisher that a stream should have captured, but did not."""
 
     publisher: bytes
     epoch: int
     topic: str
     first: int
-    """Sequence of the publisher."""
+    """The publisher's sequence."""
     messages: int
 
 
 def encode_acks(
     settled: Mapping[int, Sequence[Span]], returned: Mapping[int, Sequence[Span]] | None = None
 ) -> bytes:
-    """Ranges of sequences by queue id."""
+    """Return the body for ranges of sequences by queue id."""
     return b"".join(encode_acks_in_parts(settled, returned or {}, 1 << 32))
 
 
 def encode_acks_in_parts(
     settled: Mapping[int, Sequence[Span]], returned: Mapping[int, Sequence[Span]], bytes_max: int
 ) -> Iterator[bytes]:
-    """The same as bodies of several records: each of so many bytes at most, or of one range."""
+    """Yield the same as bodies of several records, each of at most `bytes_max`, or of one range."""
     pieces: list[bytes] = []
     left = bytes_max
     for what, acks in ((What.SETTLED, settled), (What.RETURNED, returned)):
@@ -126,18 +126,18 @@ def encode_acks_in_parts(
 
 
 def acks_bytes(ranges: int) -> int:
-    """What so many ranges of one queue take in a body."""
+    """Return how many bytes this number of ranges of one queue takes in a body."""
     return ACKS_BLOCK.size + RANGE.size * ranges
 
 
 def encode_moved_on(queue: int, start: int, end: int, copies: int) -> bytes:
-    """Sequences [start, end) are settled, if the `copies` records right before are there."""
+    """Return a body that settles sequences [start, end), if the `copies` records right before this one exist."""
     what = What.MOVED_ON + (copies << WHAT_BITS)
     return ACKS_BLOCK.pack(queue, 1, what) + RANGE.pack(start, end)
 
 
 def decode_acks(record: Record) -> list[Acks]:
-    """Blocks in the order they were written. Raises RecordDamaged."""
+    """Return the blocks in the order in which they were written. Raises RecordDamaged."""
     body, at = record.body, 0
     acks: list[Acks] = []
     while at < len(body):
@@ -162,14 +162,14 @@ def encode_definitions(value: Any) -> bytes:
 
 
 def join_definitions(packed: Sequence[Buffer], count: int | None = None) -> bytes:
-    """One list of values that `encode_definitions` has encoded one by one; `count` where there are several
-    in each of `packed`."""
+    """Join values that `encode_definitions` has encoded into one list; `count` is their number, if any of `packed`
+    holds more than one."""
     number = len(packed) if count is None else count
     return b"".join((b"\xdd", number.to_bytes(4, "big"), *packed))
 
 
 def decode_definitions(record: Record) -> Any:
-    """Raises RecordDamaged."""
+    """Return the value. Raises RecordDamaged."""
     try:
         return msgpack.unpackb(bytes(record.body), strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
@@ -177,8 +177,8 @@ def decode_definitions(record: Record) -> Any:
 
 
 def move(record: Record, targets: Iterable[Target], cut: Buffer | None = None) -> Draft:
-    """A draft that carries `record` forward to `targets`. It keeps its time, from which its messages expire; moved
-    again, its first origin.
+    """Return a draft that carries `record` forward to `targets`. It keeps the record's time, on which the expiry of
+    its messages depends; if the record was moved before, it keeps the first origin.
 
     Args:
         cut: the group that is left of its batch or group: see vhost/cutting.py.
@@ -199,7 +199,7 @@ def move(record: Record, targets: Iterable[Target], cut: Buffer | None = None) -
 
 
 def decode_moved(record: Record) -> Moved:
-    """Raises RecordDamaged."""
+    """Decode the body of a moved record. Raises RecordDamaged."""
     body = record.body
     if len(body) < ORIGIN.size:
         raise RecordDamaged("moved record", record.position)
@@ -209,18 +209,18 @@ def decode_moved(record: Record) -> Moved:
 
 
 def batch_bytes(record: Record) -> Buffer:
-    """The batch or group in a record of `MESSAGES`, wherever it stands. Raises RecordDamaged."""
+    """Return the batch or group of a record whose kind is one of `MESSAGES`. Raises RecordDamaged."""
     return decode_moved(record).body if record.kind == Kind.MOVED else record.body
 
 
 def gap_draft(missed: Missed, lane: int, offset: int, time_us: int) -> Draft:
-    """A draft that tells of a hole in the stream of this lane, just before `offset`."""
+    """Return a draft that records a gap in the stream with this lane, just before `offset`."""
     packed: bytes = msgpack.packb(missed)
     return Draft(Kind.GAP, packed, (Target(lane, offset),), time_us)
 
 
 def decode_gap(record: Record) -> Missed:
-    """Raises RecordDamaged."""
+    """Decode the body of a gap. Raises RecordDamaged."""
     try:
         missed = Missed._make(msgpack.unpackb(bytes(record.body)))
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):

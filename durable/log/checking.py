@@ -1,15 +1,16 @@
-"""Whether many records are whole, by one checksum over dozens of them.
+"""Whether many records are intact, by one checksum over dozens of them.
 
     | header | rest | header | rest | header | rest | 0 |      the records as they are
     | 0 |  0 ... A | 0 .. B |  0 ... A | 0 .. C |  0 ... A | 0 .. D |      the same length, mostly zeros
 
-CRC-32 is linear: what a record adds to the checksum of all is known from what its own two are, wherever it
-stands. The checksum of its rest is in its header, that of its header the same for all of a store (series.py).
-So numbers are put where headers and records end, here A and B, C, D, between zeros: where all records are whole,
-both rows have one checksum. A processor counts it ten times as fast of a megabyte as of the records in it.
+CRC-32 is linear: a record's contribution to the checksum of all follows from its own two checksums, wherever
+it is. The checksum of its rest is in its header, and the checksum over its header is the same for all records
+of a store (series.py). So the second row has numbers where headers and records end (here A and B, C, D), and
+zeros between them. If all records are intact, both rows have the same checksum. CRC-32 of a megabyte at once is
+ten times as fast as of the records in it one by one.
 
-So many bytes are checked at once that what their own checksums find is found: any bit that is another, and any
-three of what is behind headers. Anything else passes once in 2^32, both ways.
+Few enough bytes are checked at once that everything is found that the records' own checksums are sure to find:
+any one changed bit, and any three changed bits behind the headers. Other damage passes once in 2^32, either way.
 """
 
 from __future__ import annotations
@@ -22,24 +23,25 @@ from .checksum import crc32
 from .record import HEADER_BYTES, Buffer
 
 PART_BYTES = 8192
-"""Up to 11 KiB, CRC-32 finds any three bits that are others."""
+"""CRC-32 finds any three changed bits in up to 11 KiB."""
 NUMBER_BYTES = 4
 _BEHIND_HEADER = HEADER_BYTES // NUMBER_BYTES - 1
 _ZEROS = bytes(NUMBER_BYTES)
-"""Of those, a number counts as if it stood before the place where it does."""
+"""Put in front of the second row. CRC-32 combines a number with its state at the number's first byte. With the row
+shifted by these bytes, the number in the last place of a header or record acts exactly where that ends."""
 _BEHIND_ZEROS = crc32(_ZEROS)
 _ALL = (1 << 8 * NUMBER_BYTES) - 1
 Part = tuple[int, int, Buffer]
-"""Where it begins and ends, and what is in its place in the other row."""
+"""(start, end, expected): bytes [start, end) of the records, and the second row for them."""
 
 
 def all_whole(data: memoryview, ends: range | Sequence[int], checksums: array[int]) -> bool:
-    """Whether these records are.
+    """Return whether these records are intact.
 
     Args:
-        data: the records, back to back; the header of the first one is valid.
-        ends: the byte behind each.
-        checksums: of all behind the header, as each header has it.
+        data: the records, back to back; the header of the first one must be valid.
+        ends: the end of each record in `data`, in bytes.
+        checksums: for each record the checksum of all behind its header, as the header has it.
     """
     header = data[:HEADER_BYTES]
     of_header = crc32(header) ^ crc32(bytes(HEADER_BYTES)) ^ _ALL
@@ -74,14 +76,14 @@ def _parts(ends: Sequence[int], of_header: int, of_rests: array[int]) -> Iterato
         for end, of_rest in zip(ends[which:behind], of_rests[which:behind], strict=True):
             numbers[at + _BEHIND_HEADER] = of_header
             at = (end - begin) // NUMBER_BYTES
-            # Of a record with nothing but a header, it is the same place.
+            # XOR: if a record is nothing but a header, both numbers are in the same place.
             numbers[at - 1] ^= of_rest
         yield begin, ends[behind - 1], expected
         begin, which = ends[behind - 1], behind
 
 
 def _inverted(column: array[int]) -> array[int]:
-    """Every bit of each number."""
+    """Return the column with every bit of each number inverted."""
     length = len(column) * NUMBER_BYTES
     bits = int.from_bytes(column.tobytes(), "little") ^ ((1 << 8 * length) - 1)
     return array("I", bits.to_bytes(length, "little"))

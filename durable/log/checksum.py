@@ -1,7 +1,7 @@
-"""CRC-32 of ISO 3309, as zlib has it: of whatever stands in a log.
+"""CRC-32 of ISO 3309, as in zlib: the checksum of everything in a log.
 
-zlib-ng counts it four to five times as fast, with the processor's own multiplication. Where it is not
-installed, as on an executor of Spark that has what we ship and no more, zlib counts the same.
+zlib-ng computes it four to five times as fast, with the processor's own multiplication. Where it is not
+installed, as on a Spark executor that has only what we ship, zlib computes the same.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     plain       | header | targets | body |                      | zeros |
     encrypted   | header | targets | nonce | ciphertext    | tag | zeros |   flag 1, version 2, of a group 3
 
-The nonce is 32 random bytes, the rest AEGIS-256, so a body takes 64 bytes more. What the body belongs
-to is associated with it and decrypts with nothing else: "MREC", store id, u8 kind, u64 time, targets.
-Seals stay plain, they are added when records are placed: all they say stands in headers as well.
+The nonce is 32 random bytes, the rest AEGIS-256, so a body takes 64 bytes more. The ciphertext is bound to its
+record by associated data, and decrypts with nothing else: "MREC", store id, u8 kind, u64 time, targets.
+Seals are not encrypted, because they are added when records are placed; all they say is in headers as well.
 
-That hides bodies from who reads the disk. It does not keep who writes there from removing records,
-repeating old ones, or adding plain ones; and it hides no sizes, kinds, lanes or times.
+Encryption hides bodies from anybody who can read the disk. It does not prevent somebody who can write to the disk
+from removing records, repeating old ones, or adding plain ones; and it does not hide sizes, kinds, lanes or times.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RandomBytes = Callable[[int], bytes]
 
 
 class Cipher:
-    """Of one store. Safe in any thread.
+    """Encrypts and decrypts for one store. Safe in any thread.
 
     Args:
         data_key: 32 bytes.
-        encrypting: whether what is written from now on is encrypted; what is there decrypts anyway.
-        random_bytes: so many random bytes.
+        encrypting: whether new records are encrypted; existing ones can be decrypted in either case.
+        random_bytes: returns random bytes, as many as it is asked for.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Cipher:
         return f"<Cipher{' that encrypts' if self.encrypting else ''}>"
 
     def encrypt(self, draft: Draft) -> Draft:
-        """The draft as it is to be written. Bodies are copied."""
+        """Return the draft with an encrypted body. The body is copied."""
         packed = b"".join([TARGET.pack(*target) for target in draft.targets])
         made_for = self._made_for(draft.kind, draft.time_us, packed)
         return draft._replace(body=self.encrypt_bytes(bytes(draft.body), made_for), encrypted=True)
 
     def decrypt(self, record: Record) -> Record | None:
-        """The record with its body as it was appended; None: the key, the body or the targets are others."""
+        """Return the record with its body as appended; None if key, body or targets are not those of its encryption."""
         header, contents = record
         if not header.encrypted:
             return record
@@ -68,7 +68,7 @@ class Cipher:
         return self._prefix + MADE_FOR.pack(kind, time_us) + packed_targets
 
     def encrypt_bytes(self, plain: bytes, associated: bytes) -> bytes:
-        """Nonce, ciphertext, tag."""
+        """Return nonce, ciphertext and tag."""
         return encrypt(self.data_key, self._random_bytes(NONCE_BYTES), plain, associated)
 
     def decrypt_bytes(self, encrypted: bytes, associated: bytes) -> bytes | None:
@@ -76,5 +76,5 @@ class Cipher:
 
 
 def as_written(record: Record) -> Record:
-    """In place of `Cipher.decrypt` for whoever compares checksums only; flags say what is encrypted."""
+    """Return the record as it is: in place of `Cipher.decrypt`, for callers that only compare checksums."""
     return record

@@ -1,7 +1,7 @@
-"""Columns of numbers: what many records have at the same place, compared in a few calls.
+"""Columns: the numbers that many records have at the same place, compared in a few calls.
 
-A column is read as one large number whose digits, the lowest first, are the numbers in it. Where two such
-numbers first differ, the columns do. What rises evenly is a sum of two of them.
+A column is read as one large integer whose digits, lowest first, are its numbers. Columns first differ where the
+digits of these integers first differ. An evenly rising column is the sum of two such integers.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from array import array
 from functools import lru_cache
 
 _KEPT = 8
-"""Lengths of columns, which most often are the same again."""
+"""Lengths of columns to cache for: most often they repeat."""
 
 
 @lru_cache(_KEPT)
 def _ones(count: int) -> int:
-    """1, 1, 1, ...: so many numbers of 64 bits, as digits of a large one, the first one lowest."""
+    """Return the column 1, 1, 1, ... of `count` u64 as one integer, first number lowest."""
     return _as_number(array("Q", [1]) * count)
 
 
 @lru_cache(_KEPT)
 def _rising(count: int) -> int:
-    """0, 1, 2, ..., likewise."""
+    """Return the column 0, 1, 2, ... likewise."""
     return _as_number(array("Q", range(count)))
 
 
@@ -30,7 +30,7 @@ def _as_number(column: array[int]) -> int:
 
 
 def _equal_digits(found: int, expected: int, count: int, bits: int) -> int:
-    """So many of the first digits are equal."""
+    """Return how many of the lowest digits are equal."""
     differing = found ^ expected
     return count if not differing else ((differing & -differing).bit_length() - 1) // bits
 
@@ -42,14 +42,14 @@ def leading_equal(column: array[int], expected: array[int]) -> int:
 
 
 def leading_constant(column: array[int]) -> int:
-    """How many of the first ones are equal."""
+    """Return how many numbers at the front are equal."""
     return leading_equal(column, column[:1] * len(column))
 
 
 def leading_rising(column: array[int], step: int) -> int:
-    """How many of the first ones, u64, are `step` more than the one before, each."""
+    """Return how many numbers (u64) at the front are each `step` more than the one before."""
     count = len(column)
-    if column[0] + step * (count - 1) >> 64:  # Digits would not be these numbers.
+    if column[0] + step * (count - 1) >> 64:  # The last digit would overflow.
         return 1
     expected = column[0] * _ones(count) + step * _rising(count)
     return _equal_digits(_as_number(column), expected, count, 64)

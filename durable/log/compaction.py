@@ -1,17 +1,17 @@
-"""Which segment to make room in by carrying forward what is left of it, and how fast.
+"""Which segment to compact next, carrying forward what is left of it, and how fast.
 
     msgs.4  | dead | dead | LIVE | dead | dead |  ──>  its live records are appended again as `moved`,
                                                        then nothing refers to it and it is freed
 
-Whoever applies records does the work. For each record of the segment that `Log.to_compact` names: ask which
-of its targets are still alive; wait for the budget; append `bodies.move(record, targets)`; wait until that is
-durable; refer to the new position, release the old one. In the end call `Log.free`; or `Log.put_off`, where it
-takes more than it was chosen for.
-Acks, definitions and gaps are not moved: a snapshot has what they did.
+The user of the log does the work, as only it knows what records mean. For each record of the segment that
+`Log.to_compact` names, it finds which targets are still alive; waits for the budget; appends
+`bodies.move(record, targets)`; waits until that is durable; refers to the new log position, and releases the old
+one. At the end it calls `Log.free`; or `Log.put_off`, if the segment takes more than it was chosen for.
+Acks, definitions and gaps are not moved, because a snapshot has their effects.
 
-After a crash between the new record and the freeing, recovery sees both: the same lanes, the same
-sequences. Whoever applies them must keep the later one, and so must it when one was moved twice. What
-has been settled in between stays settled: sequences do not change.
+After a crash between the append of the new record and the freeing, recovery sees both, with the same lanes and
+the same sequences. Whoever applies them must keep the later one; the same holds for a record moved twice.
+Messages settled in between stay settled, because sequences do not change.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from operator import itemgetter
 from typing import NamedTuple
 
 BURST_S = 0.25
-"""So much of the budget may be used at once after a rest: publishers wait no longer than that."""
+"""After a pause, the budget of this time may be used at once: publishers wait no longer than that."""
 OVER = 1.5
-"""What is carried forward takes a little more than it did, and live bytes may be estimates that leave
-out headers: there is to be room for half as much again, but on a full disk, where all is counted first."""
+"""Records take a little more where they are carried to, and live bytes may be estimates that leave out headers: so
+there must be room for half as much again. Not on a full disk, where everything is counted before it is moved."""
 FULL_SHARE = 0.9
-"""On a full disk a tenth of a segment is worth it, for publishers wait; and a tenth of the room there is for what is
-carried forward is left to acks that come meanwhile."""
+"""On a full disk, freeing a tenth of a segment is worth it, because publishers wait. And a tenth of the room for
+carried records is left to acks that come meanwhile."""
 AGAIN = 1.05
-"""What was more than expected is counted again when a twentieth less is left: each time it is read for that."""
+"""A segment that took more than expected is counted again once it has a twentieth less: counting has to read it."""
 GONE_S_MIN = 60.0
-"""On a full disk what consumers will have settled by then is not carried forward: it would only slow them down."""
+"""On a full disk, what consumers will settle within this time is not carried forward: it would only slow them down."""
 LOOK_S_MIN = 5.0
-"""From one look at what is left to the next: acks come in bursts."""
+"""The least time between two looks at what is left of a segment, because acks come in bursts."""
 YOUNGEST_KEPT, FULL_KEPT = 2, 1
-"""The last segments are left alone: one is being written, of the other much may still be settled, but on a full
-disk there is nothing to wait for."""
+"""Number of segments at the end that are not compacted: the last is being written, and much of the one before may
+still be settled. On a full disk only the last one is left alone, as there is nothing to wait for."""
 
 
 class Candidate(NamedTuple):
-    """A segment, as far as compaction is concerned."""
+    """What compaction has to know of a segment."""
 
     positions: range
     """Its log positions."""
     size_bytes: int
     needed_bytes: float
-    """What is live takes so much where it is carried to, about. 0: nothing, or it is not known."""
+    """About how much its live records take where they are carried to. 0: nothing is live, or it is not known."""
     movable: bool
-    """Sealed, and a snapshot knows all that it did, or will."""
+    """It is sealed, and a snapshot has, or will have, all its effects."""
     gone_s: float
-    """In so much time nothing of it will be needed, see `Waning`."""
+    """In about this time nothing of it will be needed, see `Waning`."""
     cut: bool = False
-    """Whether `needed_bytes` is that when settled messages are cut out of records."""
+    """Whether `needed_bytes` assumes that settled messages are cut out of records."""
 
 
 class Chosen(NamedTuple):
@@ -62,26 +62,27 @@ class Chosen(NamedTuple):
     positions: range
     """Its log positions."""
     bytes_max: float
-    """With more than this carried forward it is not worth it, or there is no room: `Log.put_off`."""
+    """If more than this has to be carried forward, it is not worth it, or there is no room: call `Log.put_off`."""
     needed_bytes: float
-    """What was expected to be carried forward."""
+    """How much is expected to be carried forward."""
     cut: bool = False
-    """Whether that is what is left when settled messages are cut out of records."""
+    """Whether that assumes that settled messages are cut out of records."""
 
 
 def choose(
     candidates: Sequence[Candidate], share_max: float, room_bytes: float = inf, *, full: bool = False
 ) -> Chosen | None:  # fmt: skip
-    """The segment to be compacted next; None: it would not be worth it for any.
+    """Return the segment to be compacted next; None if it is not worth it for any.
 
-    The oldest first: what has been there longest with little left of it is not going to go soon. On a full disk
-    the one that frees most.
+    The oldest one is chosen, because what is left of it after that long is not likely to go soon. On a full disk
+    it is the one that frees most.
 
     Args:
-        candidates: all segments of the log that a snapshot covers or not, in order.
+        candidates: all segments of the log in order, whether or not a snapshot covers them.
         share_max: as in LogConfig.
-        room_bytes: for what is carried forward: what does not end frees nothing, and takes the room of what would.
-        full: whether the disk is.
+        room_bytes: room for carried records. A compaction that runs out of room frees nothing, and uses up the
+            room of one that would free something.
+        full: whether the disk is full.
     """
     if full and share_max:
         return _choose_full(candidates, room_bytes)
@@ -93,7 +94,7 @@ def choose(
 
 
 def _choose_full(candidates: Sequence[Candidate], room_bytes: float) -> Chosen | None:
-    """What is expected may be too little: then `Log.put_off` says so, and the next one is chosen."""
+    """As `choose` on a full disk. If too little was expected, `Log.put_off` says so, and the next one is chosen."""
     worth: list[tuple[float, Chosen]] = []
     for one in candidates[:-FULL_KEPT]:
         bytes_max = FULL_SHARE * min(one.size_bytes, room_bytes)
@@ -105,7 +106,7 @@ def _choose_full(candidates: Sequence[Candidate], room_bytes: float) -> Chosen |
 
 
 class Waning:
-    """How fast what is needed of a segment becomes less. Time is an argument."""
+    """How fast the needed part of a segment decreases. Time is an argument."""
 
     __slots__ = ("_bytes_per_s", "_looked_s", "_needed_bytes")
 
@@ -114,8 +115,8 @@ class Waning:
         self._bytes_per_s = 0.0
 
     def gone_s(self, needed_bytes: float, now_s: float) -> float:
-        """Look: when nothing will be, at the pace since the look before; inf: it does not become less, or that was none.
-        A look too soon counts as none."""
+        """Return in how many seconds nothing will be needed, at the pace between the last two looks; inf if there is no
+        decrease, or only one look. A call is a look if the last one is at least LOOK_S_MIN ago."""
         passed_s = now_s - self._looked_s
         if passed_s >= LOOK_S_MIN:
             self._bytes_per_s = (self._needed_bytes - needed_bytes) / passed_s
@@ -124,10 +125,10 @@ class Waning:
 
 
 class Budget:
-    """Bytes per second, as a bucket of tokens. Time is an argument.
+    """Bytes per second, as a token bucket. Time is an argument.
 
-    In any time of `t` seconds at most `(t + BURST_S) * bytes_per_s` are taken, and one record more
-    if that is larger than a burst: it is let go when the bucket is full and paid for afterwards.
+    In any `t` seconds at most `(t + BURST_S) * bytes_per_s` are taken, plus one record if that is larger than a
+    burst: it is let through when the bucket is full, and paid for afterwards.
     """
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
@@ -136,12 +137,12 @@ class Budget:
         self._tokens, self._at_s = self.burst_bytes, now_s
 
     def wait_s(self, size_bytes: int, now_s: float) -> float:
-        """How long until so much may be taken; 0: at once."""
+        """Return how long to wait until `size_bytes` may be taken; 0: they may be taken at once."""
         self._fill(now_s)
         return max(0.0, min(size_bytes, self.burst_bytes) - self._tokens) / self._bytes_per_s
 
     def take(self, size_bytes: int, now_s: float) -> None:
-        """To be called when `wait_s` says 0, or is as good as over."""
+        """Take `size_bytes`. To be called when `wait_s` returns 0, or its time is nearly over."""
         self._fill(now_s)
         self._tokens -= size_bytes
 

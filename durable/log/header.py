@@ -1,4 +1,4 @@
-"""What says whose store this is: the file `store`, and the header of each segment.
+"""Which store a file belongs to, as bytes: the file `store`, and the header of each segment.
 
 Layouts, little endian, version 1 (pinned by tests/golden/store-v1.hex and segment-v1.hex).
 
@@ -23,8 +23,8 @@ The header of a segment `msgs.NNNNNNNNNN`, written together with its first recor
     52     4  size of the file in bytes: a shorter one has been cut
     56     8  time in us since 1970
 
-All zeros is a segment made ahead and not used yet. Every header can be done without: the number is
-in the name, log positions are in the records, and one good copy of the store id is enough.
+A header of zeros belongs to a segment that was made ahead and is not used yet. Recovery can do without any
+header: the number is in the name, log positions are in the records, and one good copy of the store id is enough.
 """
 
 from __future__ import annotations
@@ -65,39 +65,39 @@ def segment_name(number: int) -> str:
 
 
 def segment_number(name: str) -> int | None:
-    """None when `name` is not that of a segment."""
+    """Return the number in a segment's name; None if `name` is not that of a segment."""
     matched = SEGMENT_NAME.fullmatch(name)
     return int(matched[1]) if matched else None
 
 
 def spare_name(number: int) -> str:
-    """Of a file that is kept for acks on a full disk, whose number says nothing; or, number 0, of the carrier."""
+    """Return the name of a spare, a file kept for acks on a full disk; its number has no meaning. 0: the carrier."""
     return f"spare.{number:010d}"
 
 
 def spare_number(name: str) -> int | None:
-    """None when `name` is not that of a spare."""
+    """Return the number in a spare's name; None if `name` is not that of a spare."""
     matched = SPARE_NAME.fullmatch(name)
     return int(matched[1]) if matched else None
 
 
 def small_spares(names: Iterable[str]) -> list[int]:
-    """Numbers of those that are not the carrier."""
+    """Return the numbers of the spares among these names, without the carrier."""
     return list(filter(None, map(spare_number, names)))
 
 
 def next_spare(names: Iterable[str]) -> int:
-    """A number that none of these names has."""
+    """Return a number that no spare among these names has."""
     return max(small_spares(names), default=0) + 1
 
 
 def damaged_name(number: int, at: int) -> str:
-    """Of the file that keeps what stood damaged in a segment at byte `at`."""
+    """Return the name of the file that keeps the damaged bytes found at byte `at` of a segment."""
     return f"damaged.{number:010d}.{at}"
 
 
 def names_after(name: str) -> Iterator[str]:
-    """The name, then those to take in turn while the ones before are taken: NAME.2, NAME.3, for ever."""
+    """Yield the name, then NAME.2, NAME.3 and so on without end: the caller takes the first that is free."""
     yield name
     for again in count(2):
         yield f"{name}.{again}"
@@ -108,7 +108,7 @@ def encode_store(store_id: bytes, time_us: int) -> bytes:
 
 
 def decode_store(data: Buffer) -> bytes | None:
-    """The store id; None when these bytes are not intact. Raises NewerFormat."""
+    """Return the store id; None if these bytes are not intact. Raises NewerFormat."""
     if not _is_intact(data, STORE_MAGIC, STORE_BYTES, STORE_NAME):
         return None
     store_id: bytes = STORE.unpack_from(data)[3]
@@ -120,7 +120,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(data: Buffer, name: str) -> SegmentHeader | None:
-    """None when these bytes are not intact, or never written. Raises NewerFormat."""
+    """Return the header; None if these bytes are not intact, or were never written. Raises NewerFormat."""
     if not _is_intact(data, SEGMENT_MAGIC, SEGMENT_HEADER_BYTES, name):
         return None
     return SegmentHeader._make(SEGMENT.unpack_from(data)[3:])
@@ -138,6 +138,6 @@ def _is_intact(data: Buffer, magic: bytes, size: int, what: str) -> bool:
     if crc32(data[CHECKED_FROM:size], crc32(data[:CHECKSUM_AT])) != checksum:
         return False
     if version > FORMAT_VERSION:
-        # Later versions keep these fields and sizes, or change the magic: then it is foreign.
+        # Later versions keep these fields and sizes. If one cannot, it changes the magic, and the file is foreign.
         raise NewerFormat(what, version, FORMAT_VERSION)
     return True

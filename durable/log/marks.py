@@ -1,8 +1,8 @@
-"""Where in a segment its log positions stand: a mark every 64 KiB at most.
+"""The sparse index of a segment: a mark for a log position and its byte, one per 64 KiB at most.
 
-A reader goes on from a mark by the lengths in the headers. 12 bytes a mark: 50 KB for a segment of
-256 MiB, however small its records. The root of checkpoints has those of the segment that the next start
-begins in, little endian: `count` log positions of 8 bytes, then as many offsets of 4.
+From a mark on, a reader follows the lengths in the headers. A mark takes 12 bytes: 50 KB for a segment of
+256 MiB, however small its records are. The root of checkpoints has the marks of the segment in which the next
+start begins, little endian: `count` log positions of 8 bytes, then as many offsets of 4.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 STRIDE_BYTES = 64 * 1024
 MARK_BYTES = 12
 MARK_WINDOW_BYTES = 64 * 1024
-"""Read to see whether a record stands at a mark: most are smaller."""
+"""Bytes read to check whether there is a record at a mark: most records are smaller."""
 
 
 class Mark(NamedTuple):
@@ -26,32 +26,32 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """Of one segment, in order."""
+    """The marks of one segment, in order."""
 
     __slots__ = ("_ats", "_positions", "next_at")
 
     def __init__(self) -> None:
         self.next_at = 0
-        """The next mark is due from this byte on; before it there are all."""
+        """The next mark is due from this byte on; before it, marks are complete."""
         self._positions = array("Q")
         self._ats = array("I")
 
     def add(self, position: int, at: int) -> None:
-        """The record `position` begins at byte `at`, unless it stands among marks. Called by one at a
-        time: whoever writes the segment, readers once it is sealed."""
+        """Note that the record `position` begins at byte `at`; ignored if the marks have passed that byte. Only one
+        caller at a time: the writer of the segment, or, once it is sealed, its readers."""
         if at >= self.next_at:
-            self._ats.append(at)  # First this: a reader in another thread looks at positions.
+            self._ats.append(at)  # Before the position, by which a reader in another thread goes.
             self._positions.append(position)
             self.next_at = at + STRIDE_BYTES
 
     def near(self, position: int) -> Mark | None:
-        """The last one that is not behind this log position."""
+        """Return the last mark that is not behind this log position; None if there is none."""
         index = bisect_right(self._positions, position) - 1
         return Mark(self._positions[index], self._ats[index]) if index >= 0 else None
 
     def stop(self, position: int, size_bytes: int) -> Mark | None:
-        """The last one within so many bytes of `near`, or else the first one behind this log position,
-        however far. None: there is none behind it."""
+        """Return the last mark within `size_bytes` of `near`, or else the first mark behind this log position, however
+        far it is. None if there is no mark behind it."""
         index = bisect_right(self._positions, position)
         if index == len(self._positions):
             return None
@@ -61,20 +61,20 @@ class Marks:
 
     @property
     def last(self) -> Mark:
-        """Of at least one."""
+        """The last mark. There must be one."""
         return Mark(self._positions[-1], self._ats[-1])
 
     def encode(self, position: int) -> bytes:
-        """Those that are not behind this log position."""
+        """Return the marks that are not behind this log position, as bytes."""
         count = bisect_right(self._positions, position)
         return struct.pack(f"<{count}Q{count}I", *self._positions[:count], *self._ats[:count])
 
 
 def decode_marks(data: bytes | memoryview) -> Marks:
-    """What `encode` has made.
+    """Decode bytes that `encode` has made.
 
     Raises:
-        ValueError: it has not made this.
+        ValueError: `encode` has not made these bytes.
     """
     count, rest = divmod(len(data), MARK_BYTES)
     if rest:

@@ -1,37 +1,37 @@
-"""A record: what the log is made of, as bytes on the disk.
+"""Records, the units of the log, as bytes on the disk.
 
-Layout, little endian, version 1 (pinned by tests/golden/record-v1.hex). Records stand back to back at
-multiples of 8, from the segment header on:
+Layout, little endian, version 1 (pinned by tests/golden/record-v1.hex). Records follow each other without
+gaps, at multiples of 8, from the segment header on:
 
     at  size  field
      0     4  magic "MREC"
-     4     1  version: 1; 2 when the body is encrypted, 3 when it is a group, 4 when that is spread, 5 when of
-           some messages nothing is left, so that older software says that it is too old
+     4     1  version: 1; 2 when the body is encrypted, 3 when it is a group, 4 when that is spread, 5 when
+           messages were cut out of it: older software then says that it is too old
      5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap,
            7 capture
      6     2  flags: 1 the body is encrypted, see cipher.py (pinned by record-v2.hex); 2 it is a group, or
-           was one before it was encrypted or moved, see vhost/groups.py (pinned by record-v3.hex); 4 it is
-           a spread one (pinned by record-v4.hex); 8 compaction has cut messages out of it, which are
+           was one before it was encrypted or moved, see vhost/groups.py (pinned by record-v3.hex); 4 the
+           group is spread (pinned by record-v4.hex); 8 compaction has cut messages out of it, which are
            settled, see vhost/cutting.py (pinned by record-v5.hex)
      8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
-    12     4  body length in bytes, as it stands here
+    12     4  body length in bytes, as stored here
     16     4  count of targets
     20     4  CRC-32 of bytes [64, total)
-    24     4  chain: the header checksum of the record before; 0 before the first of all
-    28     4  unsynced: so many records right before this one were not known to be on stable storage
+    24     4  chain: the header checksum of the record before; 0 in the very first record
+    28     4  unsynced: how many records right before this one were not known to be on stable storage
               when this one was written
-    32     8  epoch: of the leader who wrote it; rises by one at each start
+    32     8  epoch of the leader that wrote it; rises by one at each start
     40     8  log position; a seal has that of the next record, all others count up by one
-    48     8  time in us since 1970, when it was appended; a moved record keeps the one it had
+    48     8  time in us since 1970 when it was appended; a moved record keeps its first one
     56     4  0
     60     4  header checksum: CRC-32 of bytes [0, 60), started from CRC-32 of the store id
     64        targets: `count` pairs of u64: queue id, sequence of the first message in that queue;
               body (see bodies.py); zeros
 
-The header checksum covers the body by way of the body's. Two of them, because a good header says
-where the next record is however damaged its body; and because the header's cannot be forged by
-whoever sends payloads: it takes the store id, which never leaves the broker. So a search for the
-magic after damage finds records and nothing else, without reading a body twice.
+The header checksum covers the body, because it covers the body's checksum. There are two checksums for two
+reasons. A valid header tells where the next record is, however damaged its own body is. And a header checksum
+cannot be forged by a client that sends payloads, because it starts from the store id, which never leaves the
+broker. So after damage a search for the magic finds nothing but records, and need not read a body twice.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ UNSYNCED_MAX = 2**32 - 1
 ZEROS = bytes(ALIGNMENT)
 
 FIRST_POSITION = 1
-"""Log position 0 is nobody's, so it can stand for nothing."""
+"""Log position 0 is never used, so it can stand for none."""
 
 Buffer = bytes | memoryview
 
@@ -81,7 +81,7 @@ class Kind(IntEnum):
 
 
 PUBLISH_KIND, SEAL_KIND = int(Kind.PUBLISH), int(Kind.SEAL)
-"""For loops over records: `Kind.SEAL` is a call in Python 3.11, as dear as a checksum."""
+"""For loops over records: in Python 3.11 `Kind.SEAL` is a call, which costs as much as a checksum."""
 
 
 class Target(NamedTuple):
@@ -93,10 +93,10 @@ class Target(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A record before it has a place in the log."""
+    """A record that has no place in the log yet."""
 
     kind: int
-    """A Kind, or what it was in another log."""
+    """A Kind, or the kind that a record had in another log."""
     body: Buffer
     targets: Sequence[Target] = ()
     time_us: int = 0
@@ -105,23 +105,23 @@ class Draft(NamedTuple):
     grouped: bool = False
     """Whether the body is a group, or was one before it was encrypted or moved."""
     spread: bool = False
-    """Whether that group is a spread one."""
+    """Whether that group is spread."""
     patient: bool = False
-    """It can wait for room: the reserve is not for it, whatever its kind."""
+    """It can wait for room: it may not use the reserve, whatever its kind."""
     snapshot: bool = False
-    """It is of a snapshot, for which the end of the reserve is kept."""
+    """It is part of a snapshot: it may use the end of the reserve, which is kept for snapshots."""
     cut: bool = False
-    """Whether messages of that group were cut out of it."""
+    """Whether messages were cut out of that group."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes on the disk."""
+        """Bytes that it takes on the disk."""
         size = HEADER_BYTES + TARGET.size * len(self.targets) + len(self.body)
         return size + -size % ALIGNMENT
 
 
 class Header(NamedTuple):
-    """What stands at the front of a record, in the order of the bytes."""
+    """The fields of a record's header, in the order of the bytes."""
 
     magic: bytes
     version: int
@@ -161,16 +161,16 @@ class Header(NamedTuple):
 
     @property
     def synced_end(self) -> int:
-        """All before this log position was on stable storage when the record was written."""
+        """All records before this log position were on stable storage when this one was written."""
         return self.position - self.unsynced
 
 
 class Record(NamedTuple):
-    """A record as read, checked."""
+    """A record that was read and is valid."""
 
     header: Header
     contents: Buffer
-    """Targets, body and padding: bytes [64, total); once decrypted, targets and body."""
+    """Targets, body and padding: bytes [64, total). After decryption: targets and body only."""
 
     @property
     def position(self) -> int:
@@ -188,20 +188,20 @@ class Record(NamedTuple):
 
     @property
     def body(self) -> Buffer:
-        """As it was appended, not copied."""
+        """The body as it was appended, not copied."""
         start = TARGET.size * self.header.target_count
         return self.contents[start : start + self.header.body_bytes]
 
 
 def store_seed(store_id: bytes) -> int:
-    """What header checksums of this store start from."""
+    """Return the CRC-32 from which the header checksums of this store start."""
     return crc32(store_id)
 
 
 def encode_record(
     draft: Draft, *, seed: int, epoch: int, position: int, chain: int, unsynced: int
 ) -> tuple[list[Buffer], int]:
-    """The record in pieces to be written one after the other, and its header checksum."""
+    """Return the record in pieces, to be written one after the other, and its header checksum."""
     size = draft.size_bytes
     targets = b"".join([TARGET.pack(*target) for target in draft.targets])
     body = draft.body
@@ -221,7 +221,7 @@ def encode_record(
 
 
 def read_header(buffer: Buffer, at: int, seed: int) -> Header | None:
-    """The header at `buffer[at:]`; None when there is no valid one.
+    """Return the header at `buffer[at:]`; None if there is no valid one.
 
     Raises:
         NewerFormat: the header is valid and of a later version.
@@ -238,7 +238,7 @@ def read_header(buffer: Buffer, at: int, seed: int) -> Header | None:
 
 
 def body_is_intact(buffer: Buffer, at: int, header: Header) -> bool:
-    """Whether all of the record at `buffer[at:]` is there and as it was written."""
+    """Return whether the record at `buffer[at:]` is complete, and has the body that was written."""
     end = at + header.total_bytes
     if end > len(buffer):
         return False
@@ -250,15 +250,15 @@ def read_record(
     unpack: Callable[[Buffer, int], tuple[Any, ...]] = WHOLE_HEADER.unpack_from,
     new: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__, encrypted: bool = False,
 ) -> Record | None:  # fmt: skip
-    """The record at `buffer[at:]` if all of it is there, valid, and of a version that is known.
+    """Return the record at `buffer[at:]` if it is complete, valid, and of a known version.
 
-    `read_header` and `body_is_intact` in one, without what they do only to tell cases apart: recovery
-    comes here once per record. None means: ask them.
+    Does the work of `read_header` and `body_is_intact` in one, without what they do only to tell cases apart,
+    because recovery calls it once per record. If it returns None, those two tell why.
 
     Args:
         view: of all of `buffer`.
-        unpack, new: bound when this is defined; a named tuple's own `__new__` takes twice as long.
-        encrypted: whether the body may be.
+        unpack, new: bound at definition, for speed; a named tuple's own `__new__` takes twice as long.
+        encrypted: whether encrypted records are returned, too.
     """
     if len(buffer) - at < HEADER_BYTES:
         return None

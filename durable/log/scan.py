@@ -1,12 +1,12 @@
-"""Finding the valid records in the bytes of a segment, whatever else stands there.
+"""Finds the valid records in the bytes of a segment, whatever else is there.
 
     | record | record | ~~~~~~~~~~~~ | record | record | 0 0 0 0 |
       Found    Found      Damaged      Found    Found
 
-What the bytes are read with is an argument: nothing here knows of files. After damage the search goes
-on at every multiple of 8 where the magic stands; what is found there must be valid as a whole and
-have a log position that can come next. See record.py for why payloads cannot pass for records.
-A body that does not decrypt is damage like any other.
+The function that reads bytes is an argument: nothing here knows of files. After damage the search goes on at
+every multiple of 8 that has the magic; a record found there must be valid as a whole, and have a log position
+that can come next. See record.py for why payloads cannot pass for records. A body that cannot be decrypted is
+damage like any other.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from .record import (
 from .series import SERIES_MIN, WORD_BYTES, Series, Words, find_series
 
 WINDOW_BYTES = 1 << 20
-"""Read at a time: large enough that calls do not count, small enough for the processor's cache."""
+"""Bytes read at a time: enough to make the cost of calls negligible, and few enough for the processor's cache."""
 POSITION_MAX = 2**64 - 1
 ZEROS = bytes(WINDOW_BYTES)
 AHEAD_MIN, AHEAD_GROWS = 64, 4
-"""Records to be read together: so many at least are tried, and so many times what could be the last time."""
+"""Records tried together: at least AHEAD_MIN, and AHEAD_GROWS times as many as could be read together last time."""
 ALONE = 8
-"""So many are read one by one where others could not be read together."""
+"""Number of records to read one by one after some could not be read together."""
 SHARE_MAX = 8
-"""What is near the end of what is in memory is read again with what follows, if it is this part of it at most."""
+"""If SERIES_MIN records take at most this part of a window, and its end cuts them off, they are read again with what
+follows."""
 
 Read = Callable[[int, int], bytes]
-"""(size, at) -> bytes, fewer only at the end."""
+"""(size, at) -> bytes; fewer than `size` only at the end."""
 Decrypt = Callable[[Record], Record | None]
-"""The same record with its body as it was appended; None: it is not what was encrypted."""
+"""Returns the record with its body as it was appended; None if that is not what was encrypted."""
 
 
 class Found(NamedTuple):
@@ -62,7 +63,7 @@ class Found(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """Bytes [`at`, `end`) are no records, but once were, or were to become some."""
+    """Bytes [`at`, `end`) are not valid records, but once were some, or were written to become some."""
 
     at: int
     end: int
@@ -72,19 +73,19 @@ def scan(
     read: Read, start: int, end: int, *, seed: int, floor: int = 0, ceiling: int = POSITION_MAX,
     window_bytes: int = WINDOW_BYTES, data_end: int = POSITION_MAX, decrypt: Decrypt | None = None,
 ) -> Iterator[Found | Damaged]:  # fmt: skip
-    """All records in bytes [start, end) of a segment and the damage between them, in order.
+    """Yield all records in bytes [start, end) of a segment, and the damage between them, in order.
 
-    Ends after a seal. Zeros after the last record are nothing; anything else there is Damaged.
+    Ends after a seal. Zeros after the last record are ignored; anything else there is Damaged.
 
     Args:
         seed: `store_seed` of this store.
-        floor: the least log position that may come.
-        ceiling: the least that may not: where the next segment begins.
-        data_end: from this byte on, a window of zeros is followed by nothing else.
-        decrypt: for records that are encrypted; those that are not cost no look at it without.
+        floor: the lowest log position that may come.
+        ceiling: the lowest log position that may not come: the first of the next segment.
+        data_end: from this byte on, a window of zeros has only zeros behind it.
+        decrypt: for encrypted records; without it, records are read without looking whether they are encrypted.
     Raises:
         NewerFormat: a valid record of a later version.
-        StoreKeyMissing: one is encrypted, and there is no `decrypt`.
+        StoreKeyMissing: a record is encrypted, and there is no `decrypt`.
     """
     window = _Window(read, end, window_bytes, data_end, decrypt)
     found = _scan(window, start, seed, floor, ceiling, together=False)
@@ -95,7 +96,7 @@ def scan_together(
     read: Read, start: int, end: int, *, seed: int, floor: int = 0, ceiling: int = POSITION_MAX,
     window_bytes: int = WINDOW_BYTES, data_end: int = POSITION_MAX, decrypt: Decrypt | None = None,
 ) -> Iterator[Found | Damaged | Series]:  # fmt: skip
-    """As `scan`, which see; those that can be read together are given as one."""
+    """As `scan`, but yield records that can be read together as one series."""
     window = _Window(read, end, window_bytes, data_end, decrypt)
     return _scan(window, start, seed, floor, ceiling, together=True)
 
@@ -106,7 +107,7 @@ def _scan(
     at, new, decrypt = start, tuple.__new__, window.decrypt
     read_one = read_record if decrypt is None else _decrypting(decrypt)
     while True:
-        # The usual case first: a valid record right here, all of it in the window.
+        # The usual case first: a valid record right here, which is entirely in the window.
         record = read_one(window.data, window.view, at - window.base, seed)
         if record is not None and floor <= record[0].position < ceiling:
             found: Found = new(Found, (at, record))
@@ -131,7 +132,7 @@ def _scan(
 
 
 def _decrypting(decrypt: Decrypt) -> Callable[[bytes, memoryview, int, int], Record | None]:
-    """As `read_record`, of encrypted records too."""
+    """Return a function like `read_record` that also reads encrypted records."""
 
     def read(buffer: bytes, view: memoryview, at: int, seed: int) -> Record | None:
         record = read_record(buffer, view, at, seed, encrypted=True)
@@ -143,7 +144,7 @@ def _decrypting(decrypt: Decrypt) -> Callable[[bytes, memoryview, int, int], Rec
 
 
 def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) -> Found | None:
-    """The first valid record that begins at byte `at` or later."""
+    """Return the first valid record that begins at byte `at` or later."""
     while (candidate := window.find_magic(at)) is not None:
         header = window.header(candidate, seed)
         if header is None or header.position < floor or header.next_position > ceiling:
@@ -152,7 +153,7 @@ def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) 
             record = window.record(candidate, header)
             if record is not None:
                 return Found(candidate, record)
-            at = candidate + header.total_bytes  # A good header says where the next one is.
+            at = candidate + header.total_bytes  # A valid header tells where the next one is.
         window.dirty_end = min(at, window.end)
     return None
 
@@ -168,14 +169,14 @@ class _Window:
         self.data, self.base = b"", 0
         self.view = memoryview(self.data)
         self.words = Words(self.data)
-        """The same, once `series` has asked for them."""
+        """The same data as words, once `series` has needed them."""
         self.end = end
         self.dirty_end = 0
-        """Behind the last byte without a record that was searched and is not zero."""
+        """The byte behind the last nonzero byte that was searched and belongs to no record."""
         self._ahead, self._alone = AHEAD_MIN, 0
 
     def _load(self, at: int, size_bytes: int) -> int | None:
-        """Where in `data` byte `at` stands, with so many from there on; None past the end."""
+        """Load `size_bytes` from byte `at` on; return their index in `data`, or None if they reach past the end."""
         index = at - self.base
         if index < 0 or index + size_bytes > len(self.data):
             if at + size_bytes > self.end:
@@ -193,13 +194,13 @@ class _Window:
         return self.base + len(self.data)
 
     def find_magic(self, at: int) -> int | None:
-        """Where the magic next stands at a multiple of 8."""
+        """Return the next byte from `at` on, at a multiple of 8, that begins with the magic; None if there is none."""
         while at < self.end:
             start = self._load(at, min(HEADER_BYTES, self.end - at))
             if start is None:
                 return None
             at = max(at + ALIGNMENT, self.loaded_end // ALIGNMENT * ALIGNMENT)
-            # Zeros first: comparing them is ten times faster than a search in them. Once for a window, whatever is in it.
+            # Compare with zeros first, which is ten times faster than a search in them; only once per window.
             if start == 0 and self.data == (
                 ZEROS if len(self.data) == WINDOW_BYTES else bytes(len(self.data))
             ):
@@ -208,7 +209,7 @@ class _Window:
                 continue
             index = start - 1
             while (index := self.data.find(MAGIC, index + 1)) >= 0:
-                if index % ALIGNMENT == 0:  # `base` is a multiple of it.
+                if index % ALIGNMENT == 0:  # `base` is a multiple of ALIGNMENT.
                     return self.base + index
             self.dirty_end = max(self.dirty_end, self.base + len(self.data.rstrip(b"\0")))
         return None
@@ -230,13 +231,13 @@ class _Window:
         return self.decrypt(record)
 
     def series(self, at: int, header: Header, ceiling: int) -> Series | None:
-        """The valid record at byte `at` and those behind it that can be read together with it."""
+        """Return the valid record at byte `at` with those behind it that can be read together with it, or None."""
         if self._alone:
             self._alone -= 1
             return None
         some_bytes = SERIES_MIN * header.total_bytes
         if some_bytes > self._window_bytes:
-            return None  # So many are not there, and a large one is not copied to find out.
+            return None  # A window has fewer, and a large record should not be copied just to find that out.
         cut_off = self.loaded_end < min(at + some_bytes, self.end)
         if cut_off and SHARE_MAX * some_bytes <= self._window_bytes:
             self._read_from(at, self._window_bytes)

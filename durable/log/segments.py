@@ -1,6 +1,6 @@
-"""Which segments there are, where in them log positions stand, and what still refers to them.
+"""The segments of a log, their marks, and how many references to their records there are.
 
-Of a segment that recovery did not read, whoever reads it first makes the marks.
+If recovery did not read a segment, its marks are made by whoever reads it first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .series import Series
 
 
 class Segment:
-    """One file. Positions are log positions, `at` are bytes in the file."""
+    """One segment file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
         "capacity_bytes", "cut_growth", "end", "end_at", "first", "growth", "live_bytes", "marks", "number",
@@ -32,43 +32,43 @@ class Segment:
         """The byte after its last record."""
         self.sealed = False
         self.growth = 1.0
-        """What is carried forward of it takes so many times `live_bytes`, as far as is known."""
+        """Bytes that carrying it forward takes, per live byte, as far as is known."""
         self.cut_growth = 1.0
-        """The same, of its live bytes but for what can be cut out."""
+        """The same, per live byte that cannot be cut out."""
         self.references = 0
         self.live_bytes = 0
-        """What those who refer to its records said that they need."""
+        """Bytes of its records that are needed, by what was told with the references."""
         self.marks = Marks()
         self.waning = Waning()
 
     def needed_bytes(self, cut_bytes: int = 0) -> float:
-        """For what is carried forward of it, where so many of its live bytes are cut out."""
+        """Return how much carrying it forward takes if `cut_bytes` of its live bytes are cut out."""
         if not self.live_bytes:
-            return 0.0  # inf * 0 is none of both.
+            return 0.0  # The factors may be inf, and inf * 0 is not a number.
         if cut_bytes:
             return self.cut_growth * max(1, self.live_bytes - cut_bytes)
         return self.growth * self.live_bytes
 
     def passed(self, marks: Marks) -> None:
-        """What stands before the last of these is known, and will not be noted."""
+        """Take over marks: what is before the last of them is known, and will not be noted."""
         self.marks = marks
         self.end, self.end_at = marks.last
 
     def note(self, position: int, at: int, end_at: int) -> None:
-        """The record `position`, the last one so far, stands at bytes [at, end_at)."""
+        """Note that the record `position`, the last one so far, is at bytes [at, end_at)."""
         if at >= self.marks.next_at:
             self.marks.add(position, at)
         self.end, self.end_at = position + 1, end_at
 
     def note_series(self, series: Series) -> None:
-        """As `note` of all of these."""
+        """As `note` of each of these records."""
         marks = self.marks
         while (mark := series.from_byte(marks.next_at)) is not None:
             marks.add(*mark)
         self.end, self.end_at = series.position + series.count, series.end_at
 
     def near(self, position: int) -> int:
-        """A byte where a record begins, `position` itself or one before it."""
+        """Return a byte where a record begins: the one at `position`, or one before it."""
         mark = self.marks.near(position)
         return SEGMENT_HEADER_BYTES if mark is None else mark.at
 
@@ -86,7 +86,7 @@ class Segments:
     """All segments that have been used, in order. The last one is being written."""
 
     def __init__(self) -> None:
-        # Replaced, never changed: a reader in another thread sees the old list or the new one.
+        # Replaced, never changed: a reader in another thread sees either the old list or the new one.
         self._all: list[Segment] = []
 
     def __iter__(self) -> Iterator[Segment]:
@@ -100,7 +100,7 @@ class Segments:
 
     @property
     def start(self) -> int:
-        """The first log position that may be there."""
+        """The lowest log position that may be there."""
         return self._all[0].first if self._all else 0
 
     @property
@@ -112,26 +112,26 @@ class Segments:
         self._all = [*self._all, segment]
 
     def find(self, position: int) -> Segment | None:
-        """The segment that holds this log position, if any does."""
+        """Return the segment that holds this log position, if there is one."""
         everything = self._all
         index = bisect_right(everything, position, key=lambda segment: segment.first) - 1
         return everything[index] if index >= 0 else None
 
     def encoded_marks(self, position: int) -> bytes:
-        """Where log positions up to this one stand in its segment, as Root has it."""
+        """Return the marks up to this log position of the segment that holds it, as Root has them."""
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 
     def leave(self, position: int) -> None:
-        """The segment with this log position cannot be carried forward, whatever is cut out of it."""
+        """Note that the segment with this log position cannot be carried forward, whatever is cut out of it."""
         self.grows(position, inf)
         self.grows(position, inf, cut=True)
 
     def grows(self, position: int, times: float, *, cut: bool = False) -> None:
-        """What is carried forward of the segment with this log position takes so many times what was expected, where
-        some was to be cut out or not."""
+        """Note that carrying forward the segment with this log position takes `times` what was expected; `cut` tells
+        whether the expectation was with messages cut out."""
         segment = self.find(position)
-        if segment is None or position >= segment.end:  # It has been freed meanwhile.
+        if segment is None or position >= segment.end:  # Freed in the meantime.
             return
         if cut:
             segment.cut_growth *= max(1.0, times)
@@ -139,21 +139,21 @@ class Segments:
             segment.growth *= max(1.0, times)
 
     def after(self, number: int) -> Segment | None:
-        """The next segment there is."""
+        """Return the next segment after this number."""
         everything = self._all
         index = bisect_right(everything, number, key=lambda segment: segment.number)
         return everything[index] if index < len(everything) else None
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
-        """So many more things need the record at this log position, or others of its segment, so many
-        bytes of it together."""
+        """Add `count` references to the record at this log position, or to others of its segment; together they
+        need `size_bytes` of it."""
         segment = self.find(position)
         assert segment is not None, "refers to a segment that is there"
         segment.references += count
         segment.live_bytes += size_bytes
 
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
-        """So many do not any more."""
+        """Remove `count` references, and what they needed."""
         segment = self.find(position)
         assert segment is not None, "referred to a segment that is there"
         assert segment.references >= count, f"{segment} released {count} times"
@@ -162,24 +162,24 @@ class Segments:
         segment.live_bytes -= size_bytes
 
     def are_together(self, low: int, high: int) -> bool:
-        """Whether both log positions are of one segment, and with them all between."""
+        """Whether both log positions are in one segment, and so is everything between them."""
         return self.find(low) is self.find(high)
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
-        """One more thing needs each of these records, as `refer`; a whole range costs as much as one."""
+        """Add one reference to each of these records, as `refer`; a whole range costs as much as one."""
         for position, count in self.by_segment(positions):
             self.refer(position, count, count * size_bytes)
 
     def release_each(self, positions: range, size_bytes: int) -> None:
-        """It does not any more."""
-        if len(positions) == 1:  # What is acked one by one: almost all.
+        """Remove one reference to each of these records."""
+        if len(positions) == 1:  # Messages acked one by one, which is almost always the case.
             self.release(positions[0], 1, size_bytes)
             return
         for position, count in self.by_segment(positions):
             self.release(position, count, count * size_bytes)
 
     def by_segment(self, positions: range) -> Iterator[tuple[int, int]]:
-        """One of these log positions for each segment they stand in, and how many stand there."""
+        """Yield, for each segment that holds some of these log positions, one of them and their number."""
         rising = positions if positions.step > 0 else positions[::-1]
         while len(rising) > 1:
             segment = self.find(rising[0])
@@ -193,7 +193,7 @@ class Segments:
             yield rising[0], len(rising)
 
     def unused(self, keep_from: int, besides: Tally | None = None) -> list[Segment]:
-        """Sealed, at an end by log position `keep_from`, and referred to by nothing `besides` what is told."""
+        """Return the sealed segments that end by log position `keep_from`, and have no references except `besides`."""
         told = Counter[int]() if besides is None else besides.references
         return [
             one
@@ -204,7 +204,7 @@ class Segments:
     def candidates(
         self, keep_from: int, now_s: float, besides: Tally | None = None
     ) -> list[Candidate]:
-        """For compaction, which is to look now and then: what is left of each is compared with the look before."""
+        """Return candidates for compaction. To be called now and then: each is compared with the call before."""
         told = Counter[int]() if besides is None else besides.size_bytes
         return [
             Candidate(
@@ -221,23 +221,23 @@ class Segments:
 
 
 class Tally:
-    """What is to be released and is not yet: how often each segment is referred to by that, and how many of its
-    live bytes that is. Or what would be, were it not in records of which something is needed."""
+    """References and live bytes per segment that are about to be released. Or those that could be, if nothing else in
+    the same records were needed."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
         self.references: Counter[int] = Counter()
-        """By number. As long as they are not released their segments stay."""
+        """By segment number. Until they are released, their segments stay."""
         self.size_bytes: Counter[int] = Counter()
 
     def count(self, position: int, count: int, size_bytes: int) -> None:
-        """As `Segments.release` of these."""
+        """Count what `Segments.release` would take away."""
         segment = self._segments.find(position)
         assert segment is not None, "referred to a segment that is there"
         self.references[segment.number] += count
         self.size_bytes[segment.number] += size_bytes
 
     def count_each(self, positions: range, size_bytes: int) -> None:
-        """As `Segments.release_each`."""
+        """Count what `Segments.release_each` would take away."""
         for position, count in self._segments.by_segment(positions):
             self.count(position, count, count * size_bytes)

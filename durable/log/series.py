@@ -1,13 +1,13 @@
-"""Records read together: where each message is a record, a start comes by millions of them.
+"""Records read together. Where each message is a record, a start has to read millions of them.
 
     | P 176 | P 176 | P 176 | P 176 | A 96 | P 184 | A 96 | P 240 | definitions |
       └───── of one size ─────┘       └─── of any size, messages and acks ───┘
 
-What such records have at the same place is a column, taken out of their bytes and compared in a few calls;
-no record becomes an object of its own. Of those of one size, that is a slice with a step.
+The fields that such records have at the same place are columns: they are taken out of the bytes and compared in
+a few calls, and no record becomes an object. For records of one size a column is a slice with a step.
 
-A header ends with its own checksum: behind any valid one of a store CRC-32 is in one and the same state, whatever
-it says. So headers are right where that is the state it is in behind the first one, which is known to be valid.
+Every header ends with its own checksum, so CRC-32 over any valid header of a store gives the same value, whatever
+the header says. Headers are therefore valid if they give the same value as the first one, which is known to be valid.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from .column import leading_constant, leading_equal, leading_rising
 from .record import HEADER_BYTES, MAGIC, TARGET_BYTES, VERSION, WHOLE_HEADER, Header, Kind, Record
 
 WORD_BYTES = 8
-"""Records begin and end at multiples of it: ALIGNMENT."""
+"""Records begin and end at multiples of this: ALIGNMENT."""
 SERIES_MIN = 16
-"""Fewer are not worth it: to look at so many together takes as long as one by one."""
+"""Fewer are not worth it: looking at so many together takes as long as reading them one by one."""
 LIKE_MIN = 512
-"""Fewer of one size, where others follow, are read with these."""
+"""Fewer records of one size, if others follow, are read together with these, as records of any size."""
 HEADER_WORDS = HEADER_BYTES // WORD_BYTES
 HEAD_WORDS = 20
-"""As far as most columns are: header, two targets, and the header of a batch."""
+"""The first words of a record, which have most of the columns: header, two targets, and the header of a batch."""
 HEAD_BYTES = WORD_BYTES * HEAD_WORDS
 FRONT, LENGTHS, TARGETS, CHAIN, EPOCH, POSITION, TIME, CHECKSUM = range(HEADER_WORDS)
-"""Words of a header. Of two numbers in one, the second is its high half: of LENGTHS total and body, of
-TARGETS their count and the checksum of the rest, of CHAIN that and unsynced, of CHECKSUM 0 and that."""
+"""Indexes of the words of a header. Where two u32 share a word, the second is its high half: LENGTHS has total and
+body, TARGETS their count and the checksum of the rest, CHAIN chain and unsynced, CHECKSUM 0 and header checksum."""
 _LOW = (1 << 32) - 1
 _MAKE_FRONT = struct.Struct("<4sBBH")
 
 Offsets = range | list[int]
-"""Words of a window at which records begin."""
+"""Where records begin, in words from the start of a window."""
 
 
 def _front(kind: Kind) -> int:
-    """First word of records of a kind that are neither encrypted nor groups."""
+    """Return the first word of records of a kind that are neither encrypted nor groups."""
     return int.from_bytes(_MAKE_FRONT.pack(MAGIC, VERSION, kind, 0), "little")
 
 
@@ -54,27 +54,27 @@ MESSAGES, ACKS = (_front(Kind.PUBLISH), _front(Kind.CAPTURE)), _front(Kind.ACKS)
 
 
 class Words:
-    """Bytes as the numbers in them; what goes beyond whole words is in none."""
+    """Bytes as u64 numbers; bytes behind the last whole word are left out."""
 
     __slots__ = ("_array", "_whole", "data", "view")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self._whole = data[: len(data) // WORD_BYTES * WORD_BYTES]  # No copy, as mostly: all of it.
+        self._whole = data[: len(data) // WORD_BYTES * WORD_BYTES]  # Mostly all, which is no copy.
         self.view = memoryview(self._whole).cast("Q")
-        """To look at some of them."""
+        """For access to single words."""
         self._array: array[int] | None = None
 
     @property
     def array(self) -> array[int]:
-        """All of them, to take every so many of: twice as fast as of the view."""
+        """All words; to take a slice with a step is twice as fast as from the view."""
         if self._array is None:
             self._array = array("Q", self._whole)
         return self._array
 
 
 class Series:
-    """Valid records that follow one another, of one epoch: batches, all published or all captured, and acks."""
+    """Valid records in order, of one epoch: batches, either all published or all captured, and acks."""
 
     __slots__ = ("_base", "_columns", "_halves", "_heads", "_offsets", "_words", "count", "header")
 
@@ -85,7 +85,7 @@ class Series:
         self._heads: memoryview | None = None
         self.count = len(offsets)
         self.header = self._header(0)
-        """Of the first one."""
+        """Header of the first record."""
 
     def _header(self, which: int) -> Header:
         at = self._offsets[which]
@@ -93,49 +93,49 @@ class Series:
 
     @property
     def one_size(self) -> bool:
-        """All have the size and the kind of the first one."""
+        """Whether all records have the size and the kind of the first one."""
         return isinstance(self._offsets, range)
 
     @property
     def last(self) -> Header:
-        """The header of the last one."""
+        """Header of the last record."""
         return self._header(-1)
 
     @property
     def position(self) -> int:
-        """Log position of the first one."""
+        """Log position of the first record."""
         return self.header.position
 
     @property
     def at(self) -> int:
-        """The byte of the segment that the first one begins at."""
+        """The byte of the segment at which the first record begins."""
         return self._base + WORD_BYTES * self._offsets[0]
 
     @property
     def end_at(self) -> int:
-        """The byte behind the last one."""
+        """The byte behind the last record."""
         return self._base + WORD_BYTES * self._offsets[-1] + self.last.total_bytes
 
     def from_byte(self, at: int) -> tuple[int, int] | None:
-        """Log position and byte of the first one that begins there or behind it."""
+        """Return log position and byte of the first record that begins at byte `at` or later; None if none does."""
         which = bisect_left(self._offsets, (at - self._base) // WORD_BYTES)
         if which == self.count:
             return None
         return self.position + which, self._base + WORD_BYTES * self._offsets[which]
 
     def column(self, index: int) -> array[int]:
-        """The u64 that stands at byte 8 * `index` of each record; all have to be so long."""
+        """Return the u64 at byte 8 * `index` of each record; all records must be that long."""
         column = self._columns.get(index)
         if column is None:
             column = self._columns[index] = self._taken(index)
         return column
 
     def lows(self, index: int) -> array[int]:
-        """The first u32 of that."""
+        """Return the u32 in the low half of that u64."""
         return self._of_halves(index)[::2]
 
     def highs(self, index: int) -> array[int]:
-        """The second one."""
+        """Return the u32 in its high half."""
         return self._of_halves(index)[1::2]
 
     def _of_halves(self, index: int) -> array[int]:
@@ -152,19 +152,19 @@ class Series:
             return array("Q", [numbers[at + index] for at in offsets])
         if self._heads is None:
             self._heads = memoryview(b"".join(self._fronts(offsets))).cast("Q")
-        # Too few columns are taken of these to make an array first.
+        # No array is made of these first, as for words: too few columns are taken out of them for that to pay.
         return array("Q", self._heads[index::HEAD_WORDS].tobytes())
 
     def _fronts(self, offsets: list[int]) -> list[bytes]:
-        """Of each record, equally long: once these stand side by side, a column is a slice of them."""
+        """Return the first HEAD_BYTES of each record: with these side by side, a column is a slice with a step."""
         data = self._words.data
         fronts = [data[at : at + HEAD_BYTES] for at in map(WORD_BYTES.__mul__, offsets)]
-        # Of the last ones so much may not be there: the shortest are 64 bytes.
+        # The last three may be cut off by the end of the data, because the shortest records have 64 bytes.
         fronts[-3:] = [front.ljust(HEAD_BYTES, b"\0") for front in fronts[-3:]]
         return fronts
 
     def cut(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """So many bytes from there on of each record."""
+        """Return from each record `lengths` bytes, from byte `starts` on."""
         data, offsets = self._words.data, self._offsets
         if (
             isinstance(offsets, range)
@@ -179,18 +179,18 @@ class Series:
         return [data[at : at + length] for at, length in zip(ats, lengths, strict=True)]
 
     def before(self, count: int) -> Series:
-        """The first so many."""
+        """Return the first `count` records."""
         return (
             self if count == self.count else Series(self._words, self._offsets[:count], self._base)
         )
 
     def behind(self, skipped: int) -> Series:
-        """All but the first so many."""
+        """Return all but the first `skipped` records."""
         return Series(self._words, self._offsets[skipped:], self._base) if skipped else self
 
     @property
     def messages(self) -> Series | None:
-        """Those that are no acks."""
+        """The records that are not acks; None if there are none."""
         return self._part(acks=False)
 
     @property
@@ -209,7 +209,7 @@ class Series:
         return Series(self._words, some, self._base)
 
     def records(self) -> Iterator[Record]:
-        """One by one."""
+        """Yield the records one by one."""
         data = memoryview(self._words.data)
         for offset in self._offsets:
             at = WORD_BYTES * offset
@@ -217,7 +217,7 @@ class Series:
             yield Record(header, data[at + HEADER_BYTES : at + header.total_bytes])
 
     def valid(self) -> int:
-        """How many of the first ones are, and can be read together, if the very first one is."""
+        """Return how many records at the front are valid and can be read together, if the first one is valid."""
         chains, checksums = self.lows(CHAIN), self.highs(CHECKSUM)
         count = min(
             self._of_our_kinds(), leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
@@ -226,7 +226,7 @@ class Series:
         return self.before(count)._whole()
 
     def _of_our_kinds(self) -> int:
-        """So many of the first ones are messages of one kind, and acks. At least the first one is."""
+        """Return how many records at the front are messages of one kind, or acks. The first one always is."""
         if self.one_size:
             return self.count
         fronts = self.column(FRONT)
@@ -237,7 +237,7 @@ class Series:
         return next(which for which, front in enumerate(fronts) if front not in ours)
 
     def _complete(self) -> int:
-        """So many of the first ones are as long as what they say is in them."""
+        """Return how many records at the front are as long as their targets and their body need."""
         targets = self.lows(TARGETS)
         if self.one_size:
             return leading_constant(targets)
@@ -249,7 +249,7 @@ class Series:
         return self.count if totals == expected else [*map(eq, totals, expected)].index(False)
 
     def _whole(self) -> int:
-        """So many of the first ones have right checksums; complete they are."""
+        """Return how many records at the front have right checksums. All must be complete."""
         ends, of_rests = self._ends(), self.highs(TARGETS)
         begin = self.at - self._base
         data = memoryview(self._words.data)[begin : begin + ends[-1]]
@@ -264,7 +264,7 @@ class Series:
         return min(leading_constant(heads), leading_equal(rests, of_rests))
 
     def _ends(self) -> range | list[int]:
-        """The byte behind each, from the first one's on."""
+        """Return the end of each record, in bytes from the start of the first one."""
         offsets = self._offsets
         if isinstance(offsets, range):
             record_bytes = WORD_BYTES * offsets.step
@@ -274,7 +274,7 @@ class Series:
 
 
 def one_by_one(visit: Callable[[Record], object]) -> Callable[[Record | Series], None]:
-    """For what is shown records together, and wants each for itself."""
+    """Wrap `visit`, which takes one record, so that it is called with each record of a series as well."""
 
     def visit_each(found: Record | Series) -> None:
         if isinstance(found, Series):
@@ -287,11 +287,11 @@ def one_by_one(visit: Callable[[Record], object]) -> Callable[[Record | Series],
 
 
 def find_series(words: Words, at: int, base: int, count_max: int) -> Series | None:
-    """The valid record at word `at` of a window, and those behind it that are valid and can be read together
-    with it, `count_max` at most. None: not enough of them.
+    """Return the valid record at word `at` of a window, with the records behind it that are valid and can be read
+    together with it, at most `count_max`. None if there are fewer than SERIES_MIN.
 
     Args:
-        base: the byte of the segment that the window begins at.
+        base: the byte of the segment at which the window begins.
     """
     front = words.view[at]
     if front not in MESSAGES and front != ACKS:
@@ -318,10 +318,10 @@ def _of_one_size(words: Words, at: int, front: int, count_max: int) -> range | N
 
 
 def _of_any_size(words: Words, at: int, count_max: int) -> list[int]:
-    """Of any kind: as each says where the next one is."""
+    """Return where records of any size and kind begin, following the lengths in their headers."""
     offsets: list[int] = []
     numbers, append = words.array, offsets.append
-    with suppress(IndexError):  # It goes on behind the window.
+    with suppress(IndexError):  # A record continues behind the window.
         for _ in range(count_max):
             length = (numbers[at + LENGTHS] & _LOW) // WORD_BYTES
             if length < HEADER_WORDS:

@@ -1,7 +1,7 @@
 """The file `keys`: the data key of an encrypted store, wrapped for each generation of a key pair.
 
-Layout, little endian, version 1 (pinned by tests/golden/keys-v1.hex). The same 4096 bytes twice, since
-whoever loses them has lost the store; either copy will do:
+Layout, little endian, version 1 (pinned by tests/golden/keys-v1.hex). The file holds the same 4096 bytes twice,
+because without them the store is lost; one intact copy is enough:
 
     at  size  field
      0     8  magic "MESHKEYS"
@@ -15,7 +15,7 @@ whoever loses them has lost the store; either copy will do:
    104        entries of 80 bytes: key id (8 bytes), the data key wrapped for that pair with the store id
               as its context (72 bytes, see security/at_rest.py); zeros
 
-The name is there so that one who has a network secret, or many pairs, knows which is meant.
+The name tells a user who has a network secret, or many key pairs, which one is needed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ ENTRIES_MAX = (COPY_BYTES - HEADER.size) // ENTRY.size
 
 
 class StoreKeys(NamedTuple):
-    """What the file says."""
+    """The contents of the file."""
 
     store_id: bytes
     cluster: str
     wrapped: dict[bytes, bytes]
-    """The data key by the key id of the pair it is wrapped for, newest first."""
+    """The wrapped data key, by the id of the key pair it is wrapped for; newest first."""
 
 
 def encode_store_keys(keys: StoreKeys) -> bytes:
-    """The whole file, 8192 bytes."""
+    """Return the whole file, 8192 bytes."""
     name = keys.cluster.encode()
     assert len(name) <= 64, "names of clusters are shorter"
     assert 0 < len(keys.wrapped) <= ENTRIES_MAX, "one or two generations"
@@ -61,7 +61,7 @@ def encode_store_keys(keys: StoreKeys) -> bytes:
 
 
 def decode_store_keys(data: bytes) -> StoreKeys | None:
-    """What an intact copy says; None when neither is. Raises NewerFormat."""
+    """Return the contents of an intact copy; None if neither copy is intact. Raises NewerFormat."""
     for copy in _intact(data):
         _, version, _, store_id, length, count, name = HEADER.unpack_from(copy)
         if version > VERSION:
@@ -73,7 +73,7 @@ def decode_store_keys(data: bytes) -> StoreKeys | None:
 
 
 def count_damaged(data: bytes) -> int:
-    """How many of the copies are not as they were written."""
+    """Return how many of the copies are damaged."""
     return COPIES - len(_intact(data))
 
 
