@@ -1,13 +1,13 @@
-"""What is to be written and what is durable: the log's state without any I/O.
+"""What is to be written and what is durable: the log's state, without any I/O.
 
     append ──> gathered ──begin──> commit under way ──done──> durable
                   ^                    │
                   │                    ├── refused: no space; the same commit again later
                goes on meanwhile       └── failed:  the store has stopped for good
 
-One commit is under way at a time; it takes everything gathered so far, up to a limit. The caller
-carries out its steps in order, all of them, then says `done`. There is no second attempt after a
-failed sync: whatever the kernel says then is no proof.
+One commit is under way at a time; it takes everything gathered so far, up to a limit. The caller carries out all
+its steps in order, then calls `done`. A failed sync is never repeated, because after it a success that the kernel
+reports proves nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .segments import Segment, Segments
 from .spares import Spare
 
 WAITING_BYTES = 1500
-"""What a record that waits takes in memory besides its own bytes, with all a broker notes of it."""
+"""Memory that a waiting record takes besides its own bytes, with all that a broker notes of it."""
 
 COMMIT_RECORDS_MAX = 4096
-"""Of one commit: they are encoded in one turn, which takes 20 ms for so many small ones."""
+"""Most records in one commit: they are encoded in one turn, which takes 20 ms if they are small."""
 
 
 @dataclass(slots=True)
 class Write:
-    """`pieces` one after the other from byte `at` of segment `number` on."""
+    """Write `pieces`, one after the other, from byte `at` of segment `number` on."""
 
     number: int
     at: int
@@ -44,7 +44,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Spare `spare` is to be segment `number`: all zeros, and under its name on stable storage."""
+    """Make spare `spare` segment `number`: filled with zeros, and under its new name on stable storage."""
 
     number: int
     spare: int
@@ -52,27 +52,28 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """All that was written to segment `number` is to be on stable storage."""
+    """Put all that was written to segment `number` on stable storage."""
 
     number: int
 
 
 @dataclass(slots=True)
 class Commit:
-    """Steps to be carried out in this order; durable are log positions before `end` then."""
+    """Steps to be carried out in this order; then all log positions before `end` are durable."""
 
     steps: list[Write | Take | Sync] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     size_bytes: int = 0
     end: int = 0
     begun_s: float = 0.0
-    """When it was last handed to the disk. inf: it waits for space, and the disk for nothing."""
+    """When it was last handed to the disk. inf: it waits for space, so the disk has nothing to do."""
     hangs: bool = False
-    """Whether it is known to take longer than it may: a loop that is late has yet to hear of its end."""
+    """Whether it is known to take too long. A late loop may not have heard of its end yet, so the time alone is no
+    proof."""
 
 
 class Committer:
-    """Of one log. Reads no clock, touches no disk."""
+    """The state of one log. Reads no clock, touches no disk."""
 
     def __init__(
         self, config: LogConfig, segments: Segments, cursor: Cursor, *, store_id: bytes,
@@ -85,35 +86,35 @@ class Committer:
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
         self._begun: dict[int, Segment] = {}
-        """Segments of which nothing is durable yet."""
+        """Segments of which nothing is durable yet, by number."""
         self._gathered: deque[Place] = deque()
         self.pending_bytes = 0
-        """Appended and not durable yet."""
+        """Bytes appended and not durable yet."""
         self.durable_end = cursor.position
         """All log positions before this one are on stable storage."""
         self.commit: Commit | None = None
-        """The one under way."""
+        """The commit under way."""
         self.failure: str | None = None
-        """Why nothing is taken any more."""
+        """Why no appends are taken any more; None if they are."""
         self.closed = False
         self._refused: StoreFull | None = None
         self.commits = self.committed_bytes = 0
 
     @property
     def end(self) -> int:
-        """The log position that the next record gets."""
+        """The log position of the next record."""
         return self.placer.cursor.position
 
     @property
     def gathered(self) -> bool:
-        """Whether there is anything for the commit after the one under way."""
+        """Whether there is anything for the commit after the current one."""
         return bool(self._gathered)
 
     def append(self, drafts: Sequence[Draft]) -> range:
-        """Take records to be written; their log positions. All of them or none.
+        """Take records to be written, and return their log positions. All are taken or none.
 
         Raises:
-            TooLarge: more than an empty segment takes.
+            TooLarge: they would not fit an empty segment.
             StoreBusy: too much is waiting already, or the next segment is being made.
             StoreFull: the disk is full. Acks and definitions are still taken, see Placer.
             StoreFailed, StoreClosed: nothing is taken any more.
@@ -124,7 +125,7 @@ class Committer:
             raise afresh(self._refused)
         if self._too_much(size):
             raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
-        if self._encrypt is not None:  # Before they are placed: it makes them longer.
+        if self._encrypt is not None:  # Before they get places, because it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
         leave = bool(drafts) and drafts[0].snapshot and self.spent
@@ -135,8 +136,8 @@ class Committer:
 
     @property
     def spent(self) -> bool:
-        """Whether the segment being written would be free, were it not that: nothing needs what is in it, and
-        little more fits. On a full disk a snapshot goes into a spare then, so that the next one frees it."""
+        """Whether the segment being written would be free if it were not being written: nothing needs its records, and
+        little more fits. On a full disk a snapshot then goes into a spare, so that the next one frees this segment."""
         last = self.segments.last
         return (
             self.placer.can_leave
@@ -146,18 +147,18 @@ class Committer:
         )
 
     def _too_much(self, size_bytes: int) -> bool:
-        """Whether so much more takes more memory than may wait. What is larger than a commit needs no more
-        room than one: it would else never be taken, where small appends come without a break."""
+        """Return whether `size_bytes` more would exceed the memory for waiting records. An append larger than a commit
+        needs only the room of a commit: otherwise it would never be taken while small appends keep coming."""
         waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
         more = min(size_bytes, self.config.commit_bytes_max)
         return self.pending_bytes > 0 and waiting + more > self.config.pending_bytes_max
 
     def is_busy(self, size_bytes: int) -> bool:
-        """Whether so much would be refused with StoreBusy for what waits already."""
+        """Return whether an append of `size_bytes` would be refused with StoreBusy because of what waits already."""
         return not self.stopped and self._refused is None and self._too_much(size_bytes)
 
     def begin(self, now_s: float) -> Commit | None:
-        """What to write now; None while a commit is under way or when nothing has gathered."""
+        """Return what to write now; None if a commit is under way, or nothing has gathered."""
         if self.commit is not None or self.stopped or not self._gathered:
             return None
         gathered, limit = self._gathered, self.config.commit_bytes_max
@@ -173,7 +174,7 @@ class Committer:
         draft, position, number, _, size = place
         step = commit.steps[-1] if commit.steps else None
         if not isinstance(step, Write) or step.number != number:
-            if step is not None:  # The old segment is on stable storage before the new one begins.
+            if step is not None:  # The old segment is stable before the new one begins.
                 assert isinstance(step, Write)
                 commit.steps.append(Sync(step.number))
             spare = self.placer.spares.given(number)
@@ -210,7 +211,7 @@ class Committer:
         return Write(place.number, 0, [encode_segment_header(header)])
 
     def done(self) -> None:
-        """The commit under way has been carried out: its records are durable."""
+        """Note that the commit under way has been carried out: its records are durable."""
         commit = self.commit
         assert commit is not None, "a commit is under way"
         for place in commit.places:
@@ -235,23 +236,23 @@ class Committer:
             segment.note(place.position, place.at, end_at)
 
     def refused(self, free_bytes: int) -> None:
-        """There was no space for the commit under way; it has to be carried out again later."""
+        """Note that there was no space for the commit under way; it has to be carried out again later."""
         assert self.commit is not None, "a commit is under way"
         self.commit.begun_s = inf
         self._refused = self.config.full(self.commit.size_bytes, free_bytes)
 
     def again(self, now_s: float) -> Commit:
-        """The commit that waited for space, to be carried out once more."""
+        """Return the commit that waited for space, to be carried out again."""
         assert self.commit is not None, "a commit is under way"
         self.commit.begun_s, self.commit.hangs = now_s, False
         return self.commit
 
     def failed(self, reason: str) -> None:
-        """The disk failed. What is under way or gathered stays unknown."""
+        """Note that the disk failed. It stays unknown what of the records under way or gathered is durable."""
         self.failure = self.failure or reason
 
     def close(self) -> None:
-        """Take nothing any more. What has gathered is not going to be written."""
+        """Take nothing any more. What has gathered will not be written."""
         self.closed = True
 
     @property
@@ -259,7 +260,7 @@ class Committer:
         return self.closed or self.failure is not None
 
     def check(self) -> None:
-        """Raise StoreFailed or StoreClosed once that is so."""
+        """Raises StoreFailed or StoreClosed if nothing is taken any more."""
         if self.failure is not None:
             raise StoreFailed(self.failure)
         if self.closed:
@@ -272,16 +273,16 @@ class Committer:
 
     @property
     def full(self) -> bool:
-        """Whether publishes are being refused for lack of space, or will be soon."""
+        """Whether publishes are being refused for lack of space, or soon will be."""
         return self.refusing or self.placer.ahead is Ahead.REFUSED
 
     @property
     def segment_pending(self) -> bool:
-        """Whether it is still open if there is space for the segment ahead."""
+        """Whether it is not known yet if there is space for the segment ahead."""
         return not self.stopped and self.placer.ahead is Ahead.WANTED
 
     def overdue_s(self, now_s: float) -> float:
-        """By how much the commit under way is over its limit; 0 if it is not, or waits for space."""
+        """Return by how much the commit under way exceeds its time limit; 0 if it does not, or waits for space."""
         if self.commit is None or not self.commit.hangs:
             return 0.0
         return max(0.0, now_s - self.commit.begun_s - self.config.commit_s_max)

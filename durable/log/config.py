@@ -11,39 +11,39 @@ from ..errors import StoreFull
 KIB, MIB = 1 << 10, 1 << 20
 SEGMENT_BYTES_MIN = KIB
 SEGMENT_BYTES_MAX = (1 << 32) - 8
-"""Bytes in a segment are counted in 32 bits by the index."""
+"""The index counts bytes in a segment with 32 bits."""
 SEGMENT_PER_SNAPSHOT = 4
-"""What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
+"""At most this part of a segment is kept for a snapshot, so most is left to publishes, and room for a copy of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Settings of one log. Raises OutOfRange."""
+    """Settings of one log. Raises OutOfRange if one is not valid."""
 
     segment_bytes: int = 256 * MIB
-    """Size of a segment file, preallocated. A segment is freed as a whole, so a smaller one gives
-    space back sooner and a larger one costs fewer files."""
+    """Size of a segment file, preallocated. A segment is freed as a whole, so smaller ones give space back
+    sooner, and larger ones mean fewer files."""
 
     reserve_bytes: int = 4 * MIB
-    """End of each segment that publishes leave alone, so that acks and definitions still find room
-    when no further segment can be made: 43,000 acks, each committed alone. Two spares of this and of what
-    a snapshot takes are for what comes then: a snapshot gives one back while the other one is written."""
+    """The end of each segment that publishes may not use, so that acks and definitions still find room when no
+    further segment can be made: 43,000 acks, each committed alone. After that, two spares are used, each as large as
+    the reserve and the next snapshot together: while one is written, a snapshot makes the other one free."""
 
     free_bytes_min: int = 64 * MIB
-    """No segment is made that would leave less on the file system, except in place of one that has been
-    freed: others need to live, too."""
+    """A segment that would leave less free space on the file system is not made, because others need space, too;
+    except in place of one that has been freed."""
 
     commit_bytes_max: int = 8 * MIB
-    """Most that one commit writes, unless a single record is larger. 8 MiB take 10 ms on a slow SSD:
-    who comes just after does not wait for more than two of those."""
+    """Most that one commit writes, unless a single record is larger. 8 MiB take 10 ms on a slow SSD: a record
+    that comes just after a commit has begun waits for no more than two of those."""
 
     pending_bytes_max: int = 16 * MIB
-    """Most memory taken by what waits to be written; whoever appends more has to wait. Two commits of the
-    largest size: more would only be more memory."""
+    """Most memory for records that wait to be written; further appends have to wait. Two commits of the largest
+    size: more would only take more memory."""
 
     company_s: float = 0.01
-    """Longest that what nobody waits for, settlements above all, waits for a commit to go with. A
-    consumer that keeps up with a publisher would else cost a second sync for each message."""
+    """Longest that records nobody waits for, above all settlements, wait for a commit to go with. Otherwise a
+    consumer that keeps up with a publisher would cost a second sync for each message."""
 
     commit_s_max: float = 5.0
     """A commit that takes longer is reported: the disk hangs, or is far too slow."""
@@ -52,14 +52,14 @@ class LogConfig:
     """How long to wait between attempts to get space on a full disk."""
 
     compaction_share_max: float = 0.25
-    """A segment of which less is live is carried forward and freed: that writes at most one byte for
-    three that it frees. Higher gives space back sooner and writes more. On a full disk nine tenths are worth
-    it, nine bytes for each one gained then, and so that there is room a segment is kept for that, once there are three.
-    0: neither is done."""
+    """A segment of which a smaller part is live is carried forward and freed: this writes at most one byte for
+    three that it frees. A higher value gives space back sooner and writes more. On a full disk a segment of which up
+    to nine tenths are live is compacted, at nine bytes written for one gained; to have room for that, a whole segment
+    is kept, once there are three. 0: neither is done."""
 
     compaction_bytes_per_s: int = 16 * MIB
-    """Most that compaction writes: a tenth of what a slow SSD takes, so publishers hardly notice. A
-    segment with a quarter left takes four seconds, on a full disk one with nine tenths left fourteen."""
+    """Most that compaction writes: a tenth of what a slow SSD takes, so publishers hardly notice. A segment with a
+    quarter left takes four seconds; on a full disk, one with nine tenths left takes fourteen."""
 
     @property
     def kept_for_snapshot_bytes_max(self) -> int:
@@ -67,7 +67,7 @@ class LogConfig:
         return self.segment_bytes // SEGMENT_PER_SNAPSHOT
 
     def full(self, needed_bytes: int, free_bytes: int) -> StoreFull:
-        """What is told where there is no room for so much."""
+        """Return the error for an append of `needed_bytes` that finds no room."""
         return StoreFull(needed_bytes, self.segment_bytes, free_bytes, self.free_bytes_min)
 
     def __post_init__(self) -> None:

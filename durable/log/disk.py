@@ -1,10 +1,10 @@
 """The door to the file system: all that the log needs of a directory, and nothing else.
 
-Production: `real_disk`. Tests: `memory_disk`, which knows what a power cut leaves, and
-`faulty_disk`, which cuts the power, fills up, fails and hangs.
+In production: `real_disk`. In tests: `memory_disk`, which knows what a power cut leaves, and `faulty_disk`,
+which cuts the power, fills up, fails and hangs.
 
-Every call may raise OSError. What is written is on stable storage after `fdatasync` of the file; that
-a name exists, has changed or is gone, after `sync_directory`. Until then a power cut leaves any part.
+Every call may raise OSError. The contents of a file are on stable storage after its `fdatasync`; new, changed and
+removed names are after `sync_directory`. Until then a power cut may leave any part of the changes.
 """
 
 from __future__ import annotations
@@ -15,95 +15,95 @@ from contextlib import closing, suppress
 from typing import Protocol
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of writing that go away when somebody frees space."""
+"""Errors of writing that no longer occur once somebody frees space."""
 SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What files are opened and read with has been used up, as by connections."""
+"""Errors for a lack of what it takes to open or read a file: descriptors, which connections use up, or memory."""
 
 ZEROS_BYTES = 1 << 20
-"""Written at a time."""
+"""Zeros written at a time."""
 NEW = ".new"
-"""Ending of files that are not complete yet."""
+"""Suffix of files that are not complete yet."""
 Buffer = bytes | memoryview
 
 
 class File(Protocol):
-    """An open file. Its calls may come from several threads; closing waits for nobody."""
+    """An open file. Several threads may call it at once; `close` does not wait for their calls."""
 
     @property
     def size_bytes(self) -> int: ...
 
     def pread(self, size_bytes: int, at: int) -> bytes:
-        """Less than asked for only at the end of the file."""
+        """Return `size_bytes` from byte `at` on; fewer only at the end of the file."""
 
     def data_end(self) -> int:
-        """From this byte on there are only zeros, allocated and never written.
+        """Return a byte from which on there are only zeros, allocated and never written.
 
-        Not the least such byte: a disk that does not know says the size.
+        It need not be the lowest such byte: a disk that cannot tell returns the file's size.
         """
 
     def forget_read(self, start: int) -> None:
-        """What was read from this byte on need not stay in memory: zeros that do may count as written."""
+        """Drop what was read from byte `start` on from the cache: cached zeros may count as written, see `data_end`."""
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        """All of it, or OSError and some of it."""
+        """Write all pieces, one after the other, from byte `at` on. If it raises OSError, some may be written."""
 
     def preallocate(self, size_bytes: int) -> None:
-        """Grow to this size with zeros; writing there cannot fail for lack of space afterwards."""
+        """Grow to this size with zeros. Writing there cannot fail for lack of space afterwards."""
 
     def truncate(self, size_bytes: int) -> None: ...
     def fileno(self) -> int:
-        """As the kernel knows it. Raises OSError: it does not."""
+        """Return the kernel's descriptor. Raises OSError if there is none."""
         raise OSError(errno.EBADF, "not a file of the kernel's")
 
     def fdatasync(self) -> None:
-        """Contents and size are on stable storage, and so is what other files' calls wrote to it."""
+        """Put contents and size on stable storage, including what was written through other open files."""
 
     def close(self) -> None: ...
 
 
 def write_zeros(file: File, start: int, end: int) -> None:
-    """Over bytes [start, end), which stay allocated. Raises OSError, and some of them are written."""
+    """Write zeros over bytes [start, end), which stay allocated. If it raises OSError, some may be written."""
     for at in range(start, end, ZEROS_BYTES):
         file.pwritev([bytes(min(ZEROS_BYTES, end - at))], at)
 
 
 class Directory(Protocol):
-    """One directory; names have no slash in them."""
+    """One directory. Names contain no slash."""
 
     @property
     def path(self) -> str:
-        """For people to read."""
+        """The path, to be shown to people."""
 
     def names(self) -> list[str]:
-        """Everything in the directory, sorted."""
+        """Return all names in the directory, sorted."""
 
     def create(self, name: str) -> File:
-        """An empty file that was not there before."""
+        """Create an empty file. Raises FileExistsError if the name is taken."""
 
     def open(self, name: str) -> File: ...
     def rename(self, old: str, new: str) -> None:
-        """`new` is replaced when it is there."""
+        """Rename a file; an existing file `new` is replaced."""
 
     def unlink(self, name: str) -> None: ...
     def sync_directory(self) -> None:
-        """Of the names in it, not of what is in directories below."""
+        """Put the names in it on stable storage, not those in directories below."""
 
     def directory(self, name: str) -> Directory:
-        """The one below of this name; its calls raise FileNotFoundError while it is not there."""
+        """Return the directory below with this name; its calls raise FileNotFoundError while it does not exist."""
 
     def make_directory(self, name: str) -> None: ...
     def remove_directory(self, name: str) -> None:
-        """An empty one."""
+        """Remove an empty directory."""
 
 
 def read_front(directory: Directory, name: str, size_bytes: int) -> bytes:
-    """So many of the first bytes of this file, or all there are."""
+    """Return the first `size_bytes` of this file, or all of a shorter one."""
     with closing(directory.open(name)) as file:
         return file.pread(size_bytes, 0)
 
 
 def replace_file(directory: Directory, name: str, data: bytes) -> None:
-    """Durable when it returns: the file of this name holds these bytes, or what it held before."""
+    """Replace a file's contents durably. At any time, also after a crash, it has either the old or the new ones."""
     try:
         with suppress(FileNotFoundError):
             directory.unlink(name + NEW)
@@ -112,47 +112,48 @@ def replace_file(directory: Directory, name: str, data: bytes) -> None:
             file.fdatasync()
         directory.rename(name + NEW, name)
         directory.sync_directory()
-    except OSError as error:  # Of which file, nobody would know.
+    except OSError as error:  # The original error does not name the file.
         raise OSError(error.errno, error.strerror, f"{directory.path}/{name}") from error
 
 
 class Syncer(Protocol):
-    """Syncs files of one disk, one at a time, and no thread waits for it."""
+    """Syncs the files of one disk, one at a time, without a thread that waits."""
 
     @property
     def told(self) -> int:
-        """An eventfd, readable when the sync under way has ended."""
+        """An eventfd, which is readable when the current sync has ended."""
 
     def begin(self, file: File) -> bool:
-        """As its `fdatasync`; False: that cannot be done so, and nothing has begun."""
+        """Begin what the file's `fdatasync` does. Return False if that is impossible here: nothing has begun."""
 
     def end(self) -> None:
-        """Of one that has ended: to be called once. Raises OSError, as `fdatasync`."""
+        """Finish a sync that has ended; to be called once for each. Raises OSError, as `fdatasync` does."""
 
     def outlast(self) -> None:
-        """Block until the one under way has ended, whether it failed or not. From any thread. Raises OSError: nobody knows."""
+        """Block until the current sync has ended, whether or not it failed. From any thread. Raises OSError if its end
+        cannot be found out."""
 
     def close(self) -> None:
-        """None is under way. From any thread; takes a while, and nobody else's."""
+        """Close; no sync may be under way. From any thread: it takes a while, and holds up only that thread."""
 
 
 class Disk(Directory, Protocol):
-    """The directory of a store."""
+    """The directory of a store, which can be locked."""
 
     def syncer(self) -> Syncer | None:
-        """A new one; None: whoever syncs a file of this disk waits for it."""
+        """Return a new syncer; None if files of this disk can only be synced by a thread that waits."""
         return None
 
     def lock(self) -> None:
-        """Keep everybody else out until `close`, or until this process ends.
+        """Keep all others out until `close`, or until this process ends.
 
         Raises:
-            StoreInUse: somebody else has it.
+            StoreInUse: another process has the lock.
             StoreFailed: it cannot be locked.
         """
 
     def free_bytes(self) -> int:
-        """What files may still grow by."""
+        """Return by how much files may still grow."""
 
     def close(self) -> None:
-        """Let others in."""
+        """Release the lock."""

@@ -1,11 +1,11 @@
-"""Whether a store is encrypted, and with which key: its file `keys` read, made, and kept up to date.
+"""Whether a store is encrypted and with which key: reads, makes and updates its file `keys`.
 
     no file `keys`, nothing asked            plain
-    no file `keys`, encryption asked         a data key is made once nothing encrypted was found
+    no file `keys`, encryption asked         a data key is made, unless something encrypted is found
     file `keys`, a key of the keyring fits   decrypts; encrypts if asked; the file follows the keyring
-    file `keys`, none fits, or is damaged    refused: nothing is touched
+    file `keys`, none fits, or is damaged    refused, and nothing is changed
 
-The file goes to the disk before anything is written that needs it, and is never replaced by one of
+The file is on stable storage before anything is written that needs it, and is never replaced by one with
 another data key.
 """
 
@@ -39,15 +39,15 @@ logger = logging.getLogger("durable.log")
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """What whoever opens a store has for it."""
+    """What is passed to open a store: the keys, and whether to encrypt."""
 
     keyring: Keyring | None
     cluster: str | None = None
-    """For whose pairs the data key is kept from now on; None: the file `keys` stays as it is."""
+    """The cluster whose key pairs protect the data key from now on; None: the file `keys` stays as it is."""
     encrypt: bool = False
-    """Whether what is written from now on is encrypted; wants a cluster."""
+    """Whether new records are encrypted; needs a cluster."""
     as_written: bool = False
-    """Encrypted records are taken as they stand, and no key is needed: for their checksums."""
+    """Encrypted records are read without decryption, so no key is needed: to verify checksums."""
     random_bytes: RandomBytes = os.urandom
 
     @property
@@ -57,12 +57,12 @@ class Encryption:
 
 
 def is_encrypted(log: Path) -> bool:
-    """Whether the log in this directory has a data key: some of it may be encrypted."""
+    """Return whether the log in this directory has a data key, so that some of it may be encrypted."""
     return (log / KEYS_NAME).exists()
 
 
 def alike(log: Path, keyring: Keyring | None) -> Encryption:
-    """For a copy of the encrypted log in this directory: encrypted for the same cluster.
+    """Return the encryption for a copy of the encrypted log in this directory: for the same cluster.
 
     Raises:
         StoreKeyMissing, NewerFormat: as `read_cipher`.
@@ -72,17 +72,17 @@ def alike(log: Path, keyring: Keyring | None) -> Encryption:
 
 
 def damaged_copies(log: Path) -> int:
-    """How many of the two copies in the file `keys` are not as they were written; 0 without a file."""
+    """Return how many of the two copies in the file `keys` are damaged; 0 if there is no file."""
     return count_damaged(_read(ReadOnlyDirectory(log))) if is_encrypted(log) else 0
 
 
 def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None) -> Cipher | None:
-    """The cipher of a store; None: it has no data key, or is to be taken as it is written.
+    """Return the cipher of a store; None if it has no data key, or is to be read as it was written.
 
     Raises:
         StoreKeyMissing: it is encrypted and there is no keyring, or the file `keys` is damaged.
-        StoreKeyWrong: no key of the keyring's fits.
-        ForeignStore: the file `keys` is of another store.
+        StoreKeyWrong: no key of the keyring fits.
+        ForeignStore: the file `keys` belongs to another store.
         NewerFormat: a later version wrote it.
     """
     encryption = encryption or Encryption(None)
@@ -100,13 +100,13 @@ def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None)
 def keep_cipher(
     disk: Directory, store_id: bytes, cipher: Cipher | None, encryption: Encryption | None
 ) -> Cipher | None:
-    """Make a data key if one is wanted, and have the file `keys` fit the keyring; durable on return.
+    """Make a data key if one is wanted, and update the file `keys` to match the keyring; durable on return.
 
-    To be called once the log was read, all of it if a key is to be made: had there been anything encrypted
-    in it without one, that would have been noticed.
+    To be called after the log was read; after all of it, if a key is to be made: then it is certain that nothing
+    in it is encrypted with a key that is gone.
 
     Raises:
-        StoreKeyMissing: there is no secret key to keep it under.
+        StoreKeyMissing: there is no secret key to protect the data key with.
     """
     if encryption is None or encryption.cluster is None:
         return cipher
@@ -133,7 +133,7 @@ def keep_cipher(
     except OSError as error:
         if made or error.errno not in NO_SPACE:
             raise
-        # Consumers free space, and for that the store has to open; the next start comes here again.
+        # The store has to open, so that consumers can free space; the next start tries this again.
         logger.warning("%s: no space to rewrap the data key: old keys still open it", disk.path)
     return cipher
 
@@ -141,10 +141,10 @@ def keep_cipher(
 def cipher_of(
     log: str | Path, keyring: Keyring | None, store_id: bytes | None = None
 ) -> Cipher | None:
-    """The cipher of the log in this directory, which may be in use; None: it has no data key.
+    """Return the cipher of the log in this directory, which may be in use; None if it has no data key.
 
     Args:
-        store_id: of the log; None: what its file `keys` says. Another store's bodies do not decrypt.
+        store_id: of the log; None: the one in its file `keys`. Bodies of another store cannot be decrypted.
     Raises:
         StoreKeyMissing, StoreKeyWrong, ForeignStore, NewerFormat: as `read_cipher`.
     """
@@ -157,8 +157,8 @@ def cipher_of(
 
 
 def key_gone(record: Record) -> Record | None:
-    """In place of `Cipher.decrypt` where there is no data key: what is whole is not taken for damage, which
-    would be settled; it is read when the file `keys` is there again."""
+    """Refuse an encrypted record: in place of `Cipher.decrypt` if there is no data key. An intact record must not be
+    taken for damage, whose messages would be settled: it can be read once the file `keys` is restored."""
     what = f"the record at log position {record.position} is encrypted"
     raise StoreKeyMissing(f"{what}, and the file {KEYS_NAME} is gone")
 
@@ -197,7 +197,8 @@ def _wanted(cluster: str) -> str:
 
 
 def _secret_pairs(keyring: Keyring | None, cluster: str) -> list[ClusterKeys]:
-    """Not `own`, which would make this node a member: the name may come from a file."""
+    """Return the cluster's trusted pairs with a secret. `Keyring.own` would make this node a member of the cluster,
+    and the cluster's name may come from a file."""
     pairs = () if keyring is None else keyring.trusted(cluster)
     return [pair for pair in pairs if pair.secret is not None]
 

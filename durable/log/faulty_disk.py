@@ -2,12 +2,12 @@
 
     faults = Faults(power_cut_at=17)      # or sync_error_at=3, or before_sync=released.wait
     disk = FaultyDisk(volume, faults)
-    ...                                   # PowerCut comes out of the 17th change and of all calls after
+    ...                                   # the 17th change and all calls after it raise PowerCut
     left = volume.after_power_cut(Random(seed))
 
-Changes are counted: every create, write, allocation, truncation, sync, rename and unlink is one. A
-write that is cut off has reached the cache as a whole; which of its sectors reached the disk is up to
-`after_power_cut`, as for everything that was not synced.
+Changes are counted: every create, write, allocation, truncation, sync, rename and unlink is one. The write that
+the power cut hits has reached the cache as a whole; `after_power_cut` decides which of its sectors reached stable
+storage, as for everything that was not synced.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from .memory_disk import MemoryDirectory, MemoryDisk, MemoryFile, Volume
 
 
 class PowerCut(BaseException):
-    """The machine is off. Not an Exception: nothing may catch it and go on."""
+    """The machine is off. Not an Exception, because no code may catch it and go on."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """What will go wrong, and what has been counted. May be changed at any time."""
+    """The faults to come, and counts. A test may change them at any time."""
 
     power_cut_at: int | None = None
-    """This change and all after it do not come back; a write has reached the cache."""
+    """This change and all after it raise PowerCut; this one, unless a sync, has reached the cache."""
     sync_error_at: int | None = None
-    """This fdatasync fails with EIO, and what was dirty is lost without a further word."""
+    """This fdatasync fails with EIO, and what was dirty is lost: later syncs do not report it."""
     write_error: int | None = None
     """Every write fails with this errno."""
     read_error: int | None = None
-    """The same for every read."""
+    """Every read fails with this errno."""
     before_sync: Callable[[], object] | None = None
-    """Called by every fdatasync before it does anything: one that does not return is a hang."""
+    """Called by every fdatasync before anything else. If it does not return, the disk hangs."""
     changes: int = 0
     syncs: int = 0
 
     def change(self) -> bool:
-        """Count one. True: this is the one that is cut off. Raises PowerCut: it was before."""
+        """Count a change. Return True if the power cut hits it. Raises PowerCut if the power was cut before."""
         cut = self.power_cut_at
         if cut is not None and self.changes >= cut:
             raise PowerCut
@@ -52,7 +52,7 @@ class Faults:
 
     @contextmanager
     def cached_change(self) -> Iterator[None]:
-        """The block is one; it reaches the cache, also where it is the one that is cut off."""
+        """Run the block as one change. It reaches the cache even if the power cut hits it."""
         cut = self.change()
         yield
         if cut:

@@ -1,4 +1,4 @@
-"""Whose store a directory is: found out before anything in it is changed."""
+"""Finds out which store a directory belongs to, before anything in it is changed."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from .store_keys import KEYS_NAME
 
 logger = logging.getLogger("durable.log")
 NOT_STRANGE = frozenset({"lock", STORE_NAME + NEW, "lost+found"})
-"""Names an otherwise empty directory may have in it."""
+"""Names that an otherwise empty directory may contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The store in a directory."""
+    """The store that a directory belongs to."""
 
     store_id: bytes
     formatted: bool
-    """There was none before."""
+    """There was no store before, so one was made."""
     headers: dict[int, SegmentHeader | None]
-    """Of all segments; None where it is damaged or not written yet."""
+    """Headers of all segments, by number; None where one is damaged or not written yet."""
 
 
 def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
-    """Find out whose store the directory is; format it when it is empty.
+    """Find out which store the directory belongs to; format it if it is empty.
 
-    The store id is taken from wherever it is intact; where `store` is not, it is written again, if there
-    is space. Only when it is nowhere any more, no record can be verified: then all there is is set aside
-    under names `damaged.…`, and the store begins anew.
+    The store id is taken from any intact copy; if `store` is damaged it is written again, if there is space. If no
+    copy is intact, no record can be verified: then everything found is renamed to `damaged.…`, and the store begins
+    anew.
 
     Raises:
-        ForeignStore: something else is in there, or files of several stores.
+        ForeignStore: the directory holds something else, or files of several stores.
         NewerFormat: a later version wrote it.
     """
     names = disk.names()
@@ -70,7 +70,7 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
         except OSError as error:
             if formatted or error.errno not in NO_SPACE:
                 raise
-            # A segment says the same, and a start that finds space writes it.
+            # A segment has the same id, and a later start that finds space writes the file.
             logger.warning(
                 "%s/%s is damaged or missing, and stays so: %s", disk.path, STORE_NAME, error
             )
@@ -84,7 +84,7 @@ def _read_segment_header(disk: Disk, number: int) -> SegmentHeader | None:
 
 
 def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, SegmentHeader | None]:
-    """No store id is left, or there never was one. Returns the segments that stay."""
+    """Set files aside when no store id is left, or there never was one. Return the segments that stay."""
     used = [number for number in numbers if any(read_front(disk, segment_name(number), 1 << 16))]
     if STORE_NAME not in names:
         strange = [name for name in names if name not in NOT_STRANGE and not segment_number(name)]
@@ -101,6 +101,6 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
 
 
 def set_aside(disk: Disk, name: str, aside: str) -> None:
-    """What is there from an earlier time stays: it is the only copy."""
+    """Rename a file to `aside`, or a variant of it that is free: files set aside earlier are the only copies."""
     names = disk.names()
     disk.rename(name, next(one for one in names_after(aside) if one not in names))

@@ -1,10 +1,11 @@
-"""Syncing a file by the kernel alone: no thread of ours waits for it, and none has to be woken.
+"""Files synced by the kernel alone: no thread of ours waits, so none has to be woken.
 
-Linux AIO (io_submit(2)), whose IOCB_CMD_FDSYNC is there since 4.18; the kernel tells the end to an eventfd. What
-that saves: docs/history.md, *A confirm*.
+Uses Linux AIO (io_submit(2)), whose IOCB_CMD_FDSYNC exists since 4.18; the kernel reports the end to an eventfd.
+What this saves: docs/history.md, *A confirm*.
 
-By its system calls, for the C library has none of them. caio has, but ends what it began, which takes 32 ms,
-with the interpreter's lock held: a broker stood still for 0.4 s when a dozen vhosts had been deleted.
+The system calls are made directly, because the C library does not wrap them. The package caio does, but it holds the
+interpreter's lock while it destroys a context, which takes 32 ms: when a dozen vhosts had been deleted, a broker
+stood still for 0.4 s.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ Call = Callable[..., int]
 SETUP, DESTROY, SUBMIT, GETEVENTS = range(4)
 _GENERIC = 0, 1, 2, 4
 NUMBERS = {"x86_64": (206, 207, 209, 208), "aarch64": _GENERIC, "riscv64": _GENERIC}
-"""Of these system calls, by the machine of uname(2)."""
+"""Numbers of these system calls, by the machine name of uname(2)."""
 FDSYNC = 3
 RESFD = 1
-"""The flag that says that there is an eventfd."""
+"""Flag: `resfd` is an eventfd."""
 
 
 class _Iocb(ctypes.Structure):
-    """See linux/aio_abi.h; machines of the other byte order are not in NUMBERS."""
+    """See linux/aio_abi.h, for little-endian machines: NUMBERS has no others."""
 
     _fields_ = (
         ("data", c_uint64), ("key", c_uint32), ("rw_flags", c_uint32), ("opcode", c_uint16),
@@ -45,9 +46,9 @@ class KernelSync(Syncer):
     def __init__(self, call: Call) -> None:
         """
         Args:
-            call: makes one of the system calls above, and returns what it does, or -errno.
+            call: makes one of the system calls above; returns its result, or -errno.
         Raises:
-            OSError: this system has no such thing, or no more of them.
+            OSError: this system has no such calls, or no contexts left.
         """
         self._call = call
         self._context, self._event = c_ulong(), _Event()
@@ -82,9 +83,9 @@ class KernelSync(Syncer):
             got = self._call(
                 GETEVENTS, self._context, one, one, ctypes.byref(self._event), c_long(0)
             )
-            if got == -errno.EINTR:  # The process was stopped meanwhile, and goes on.
+            if got == -errno.EINTR:  # The process was stopped and continued meanwhile.
                 continue
-            if got != 1:  # Nobody knows, then, and nothing is confirmed.
+            if got != 1:  # It is unknown whether the sync has ended, so nothing may be confirmed.
                 raise OSError(-got, os.strerror(-got))
             self._under_way = False
 
@@ -94,7 +95,7 @@ class KernelSync(Syncer):
 
 
 def _caller(machine: str) -> Call | None:
-    """None: it is not known how on such a machine."""
+    """Return a function that makes these system calls; None if their numbers are not known for this machine."""
     numbers = NUMBERS.get(machine)
     if numbers is None or ctypes.sizeof(c_long) != 8:
         return None
@@ -112,7 +113,7 @@ _CALL = _caller(os.uname().machine)
 
 
 def kernel_sync(call: Call | None = _CALL) -> KernelSync | None:
-    """None: this system has none, or no more of them."""
+    """Return a new syncer; None if this system has no such calls, or no contexts left."""
     try:
         return None if call is None else KernelSync(call)
     except OSError:

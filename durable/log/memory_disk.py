@@ -1,9 +1,8 @@
-"""Directories in memory that know what of it would survive a power cut.
+"""Directories in memory that know which of their contents would survive a power cut.
 
-A file has its bytes as programs see them, and as they are on the platter; what differs is a set of
-dirty sectors. Names have a journal of what has been done to them since `sync_directory`, those of
-files and those of directories alike. A power cut keeps any subset of all, chosen by the random source
-it is given.
+A file has its bytes as programs see them and as they are on stable storage; sectors in which these may differ are
+dirty. Changes of names since the last `sync_directory` are in a journal, for files and directories alike. A power
+cut keeps any subset of all this, chosen by a random source that the caller passes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """What a file is, whatever its names."""
+    """The contents of a file, whatever its names."""
 
     seen: bytearray = field(default_factory=bytearray)
     stable: bytearray = field(default_factory=bytearray)
@@ -54,11 +53,11 @@ class Inode:
         self.dirty.clear()
 
     def forget_dirty(self) -> None:
-        """What a kernel does whose write failed: the pages count as clean, the platter is old."""
+        """Do what a kernel does if a write fails: pages count as clean, though stable storage has the old bytes."""
         self.dirty.clear()
 
     def after_power_cut(self, random: Random, keep: float) -> Inode:
-        """Some sectors new, some old, each kept with probability `keep`; the size old or new."""
+        """Return what a power cut leaves: each dirty sector is new with probability `keep`, and so is the size."""
         size = len(self.seen) if random.random() < keep else len(self.stable)
         left = bytearray(max(size, len(self.stable)))
         left[: len(self.stable)] = self.stable
@@ -72,13 +71,13 @@ class Inode:
 
 
 class Names(Generic[T]):
-    """What names stand for, and for what a power cut may leave them to stand."""
+    """What names stand for now, and what they may stand for after a power cut."""
 
     def __init__(self) -> None:
         self.seen: dict[str, T] = {}
         self._stable: dict[str, T] = {}
         self._journal: list[tuple[str | None, str | None, T]] = []
-        """Old name, new name and what it is, since the names were last made stable."""
+        """Old name, new name and object of each change since the last sync."""
 
     def change(self, old: str | None, new: str | None, one: T) -> None:
         self._journal.append((old, new, one))
@@ -97,7 +96,7 @@ class Names(Generic[T]):
 
 
 class Folder:
-    """What a directory is, whatever its name."""
+    """The contents of a directory, whatever its name."""
 
     def __init__(self) -> None:
         self.files: Names[Inode] = Names()
@@ -118,7 +117,7 @@ class Folder:
         self.folders.sync()
 
     def leave(self, left: Folder, random: Random, keep: float) -> None:
-        """Fill `left` with what a power cut may leave of this."""
+        """Fill `left` with what a power cut may leave of this folder."""
         files = self.files.after_power_cut(random, keep)
         cut = {id(inode): inode.after_power_cut(random, keep) for inode in files.values()}
         left.seen.update((name, cut[id(inode)]) for name, inode in files.items())
@@ -137,12 +136,12 @@ class Folder:
 
 
 class Volume(Folder):
-    """What is on the disk. Outlives the `MemoryDisk`s through which programs see it."""
+    """The contents of a disk. It outlives the `MemoryDisk`s through which programs see it."""
 
     def __init__(self, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
         super().__init__()
         self.capacity_bytes = capacity_bytes
-        """May be changed at any time."""
+        """A test may change it at any time."""
         self.locked = False
 
     @property
@@ -150,25 +149,25 @@ class Volume(Folder):
         return max(0, self.capacity_bytes - self.used_bytes)
 
     def after_power_cut(self, random: Random) -> Volume:
-        """What another start of the machine may find."""
+        """Return what the machine may find at its next start."""
         left = Volume(capacity_bytes=self.capacity_bytes)
         self.leave(left, random, random.choice((0.0, 0.1, 0.5, 0.9, 1.0)))
         return left
 
     def copy(self) -> Volume:
-        """The same contents, everything stable."""
+        """Return the same contents, all of them on stable storage."""
         left = Volume(capacity_bytes=self.capacity_bytes)
         self.copy_to(left)
         return left
 
     def flip(self, name: str, bit: int) -> None:
-        """One bit of the medium turns over."""
+        """Flip one bit of the medium."""
         for data in (self.seen[name].seen, self.seen[name].stable):
             if bit // 8 < len(data):
                 data[bit // 8] ^= 1 << bit % 8
 
     def cut(self, name: str, size_bytes: int) -> None:
-        """The file ends here."""
+        """Cut the file off at this size."""
         for data in (self.seen[name].seen, self.seen[name].stable):
             del data[size_bytes:]
 
@@ -275,7 +274,7 @@ class MemoryDirectory(Directory):
 
 
 class MemoryDisk(MemoryDirectory, Disk):
-    """One program's view of a volume."""
+    """One process's view of a volume."""
 
     def __init__(self, volume: Volume | None = None) -> None:
         super().__init__(volume or Volume())

@@ -1,28 +1,29 @@
-"""Where appended records will stand: which segment, which byte, and whether there is room at all.
+"""Gives appended records their places: segment and byte; and knows whether there is room at all.
 
-    | header | records ...  | of what gives back    | reserve                | of the next snapshot | seal |
-                            ^ publishes without a   ^ with one: here         ^ acks and definitions ^ a snapshot
-                              segment ahead end here                           may go on to here      to here
+    | header | records ...  | dead letters, moved   | reserve                | for the next snapshot | seal |
+                            ^ publishes end here    ^ if there is one,       ^ acks and definitions  ^ snapshots
+                              without a segment       publishes end here       end here                end here
+                              ahead
 
-Only space that has been allocated on the disk is given away. The next segment is made ahead, as soon
-as one is begun; while it cannot be made, publishes are refused before the end of the ordinary part: the
-rest of that is for dead letters. Acks go on into the reserve. Nothing gives space back without a snapshot, so
-behind the reserve there is room for one as large as the last one and all that has been declared since, up to a
-quarter of a segment.
+Only space that is allocated on the disk is given out. The next segment is made ahead, as soon as one is begun. While
+it cannot be made, publishes are refused before the end of the ordinary part; the rest of that part is for dead
+letters and moved records, which give space back. Acks go on into the reserve. Nothing is freed without a snapshot, so
+behind the reserve there is room for one as large as the last one and all that was declared since, up to a quarter of
+a segment.
 
-When the reserve is used up as well, what it is for goes on in spares: two small files made while there was
-room. Each becomes a segment of its own that holds nothing but acks, definitions and a snapshot:
+When the reserve is used up as well, acks, definitions and snapshots go on in spares: two small files, made while
+there was room. Each becomes a segment of its own that holds nothing else:
 
     ... | publishes | reserve, used up |   | spare: acks ... | of the next snapshot |   | spare |
 
-While the second one is written, a snapshot in it says what stands in the first one. That is free then, and
-a spare again: so acks go on without end, whatever else the disk has room for.
+While the second one is written, a snapshot in it covers all that is in the first one, which is then free, and a spare
+again. So acks go on without end, whatever else takes space on the disk.
 
-Acks free no segment of which some stays. What compaction carries forward of one has a place of its own, to
-which acks alone never come: the carrier, a whole segment made while there was room, from the third one on. What is
-carried forward takes nine tenths of it at most, so it frees more than it takes, and there is space for another carrier,
-before publishes get a segment; until there is one, what they left of this one is for compaction. Dead letters may
-take it as well, where they are most of what there is, and a snapshot that is too large for the spares there are.
+Acks alone free no segment of which some records stay. What compaction carries forward has a place that acks never
+use: the carrier, a whole segment made while there was room, from the third segment on. Carried records take at most
+nine tenths of it, so compaction frees more than it takes, and there is space for another carrier before publishes get
+a segment; until that is made, what publishes left of the current segment is for compaction. The carrier may also be
+used by dead letters, if they are most of what is stored, and by a snapshot that is too large for the spares.
 """
 
 from __future__ import annotations
@@ -47,30 +48,30 @@ from .spares import CARRIER, Spare, Spares, room, was_small
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
 CARRIES_MIN = 3
-"""With fewer segments, one more to write is worth more than a carrier."""
+"""With fewer segments, one more to write to is worth more than a carrier."""
 
 
 def essential(draft: Draft) -> bool:
-    """Whether it may use the reserve: it is of a kind that gives space back."""
+    """Return whether it may use the reserve: whether it is of a kind that gives space back, and cannot wait."""
     return draft.kind in ESSENTIAL and not draft.patient
 
 
 class Purpose(Enum):
-    """What is appended together is for: all of it has the same places open to it."""
+    """What the drafts of one append are for. It decides which places they may use."""
 
     PUBLISH = auto()
     ESSENTIAL = auto()
-    """Acks and definitions alone."""
+    """Nothing but acks and definitions."""
     SNAPSHOT = auto()
-    """It may come with its copy, which has no places but those of a publish."""
+    """With it may come its copy, which may use only the places of a publish."""
     LETTERS = auto()
-    """Dead letters, which come with acks of what they are copies of."""
+    """Dead letters, which come with acks of the messages that they are copies of."""
     MOVED = auto()
-    """Carried forward by compaction."""
+    """Records carried forward by compaction."""
 
 
 def purpose_of(drafts: Sequence[Draft]) -> Purpose:
-    """The first that fits: what comes with others shares their places."""
+    """Return the first purpose that fits, for all of them: drafts of one append share their places."""
     kinds = {draft.kind for draft in drafts}
     if Kind.MOVED in kinds:
         return Purpose.MOVED
@@ -82,10 +83,10 @@ def purpose_of(drafts: Sequence[Draft]) -> Purpose:
 
 
 class Ahead(Enum):
-    """The segment after the one being written."""
+    """State of the segment after the one being written."""
 
     WANTED = auto()
-    """In a moment it is known whether there is space for it."""
+    """It will soon be known whether there is space for it."""
     READY = auto()
     REFUSED = auto()
     """There is no space for it at the moment."""
@@ -101,16 +102,17 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Waiting:
-    """What is to be appended and may find no room."""
+    """What the user of the log still has to append, and may find no room for."""
 
     letters: bool = False
-    """Dead letters, so many that what they settle frees more than they take, and nothing can be carried forward."""
+    """So many dead letters wait that settling their originals frees more than they take, and nothing can be carried
+    forward."""
     moved_bytes: int = 0
-    """Still to be carried forward of the segment that is being compacted."""
+    """Bytes still to be carried forward of the segment that is being compacted."""
 
 
 class Cursor(NamedTuple):
-    """Where the next record goes, if it fits. A log without segments is at the end of number 0."""
+    """Where the next record goes, if it fits. A log without segments is at the end of segment 0."""
 
     number: int
     first: int
@@ -122,7 +124,7 @@ class Cursor(NamedTuple):
 
 
 class Placer:
-    """Gives out places in the order it is asked."""
+    """Gives out places, in the order of the calls."""
 
     def __init__(
         self, config: LogConfig, cursor: Cursor, segments: Segments, *, ahead_ready: bool,
@@ -133,15 +135,15 @@ class Placer:
         self.spares.had_small |= any(was_small(config, one.capacity_bytes) for one in segments)
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
         self._trying = False
-        """Somebody is making the segment ahead at this moment: its number is taken."""
+        """The segment ahead is being made at this moment, so its number is taken."""
         self._free_bytes = 0
-        """On the file system, when the next segment was refused."""
+        """Free space on the file system when the next segment was refused."""
         self.waiting = Waiting()
         self._snapshot_bytes = 0
-        """Kept for the next snapshot. 0: nobody takes any of this log."""
+        """Kept for the next snapshot. 0: nobody takes snapshots of this log."""
 
     def wanted_segment(self) -> int | None:
-        """The number of a segment to be made now; answer with `segment_made` or `segment_refused`."""
+        """Return the number of a segment to be made now; the caller answers by `segment_made` or `segment_refused`."""
         if self._trying or self.ahead is Ahead.READY:
             return None
         self._trying = True
@@ -151,26 +153,26 @@ class Placer:
         self.ahead, self._trying = Ahead.READY, False
 
     def segment_refused(self, free_bytes: int) -> None:
-        """No space; to be tried again some time later."""
+        """Note that there is no space for the segment ahead; it is to be tried again later."""
         self.ahead, self._free_bytes, self._trying = Ahead.REFUSED, free_bytes, False
 
     def segment_kept(self, carrier: Spare) -> None:
-        """What was ahead is the carrier now."""
+        """Note that the segment ahead has become the carrier."""
         self.spares.add(carrier)
         self.ahead = Ahead.WANTED
 
     @property
     def append_bytes_max(self) -> int:
-        """What an empty segment takes beside all that is kept."""
+        """Most that one append may take: what an empty segment has beside all that is kept."""
         return self._ordinary_bytes(self._config.segment_bytes)
 
     def _ordinary_bytes(self, capacity_bytes: int) -> int:
-        """What of such a segment anything may take."""
+        """Size of the ordinary part of such a segment, which any record may use."""
         return room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
 
     @property
     def carries(self) -> bool:
-        """Whether there is to be a carrier. With few segments there is little to carry forward; without small
+        """Whether there should be a carrier. With few segments there is little to carry forward, and without small
         spares acks need the next segment more."""
         writing, small = self.cursor.number, self._in_small
         if self._config.compaction_share_max == 0 or not (self.spares.had_small or small):
@@ -179,26 +181,26 @@ class Placer:
             one
             for one in reversed(self._segments)
             if one.number != writing and not was_small(self._config, one.capacity_bytes)
-        )  # Few are looked at, as old ones may be small: it is asked with each append while none is ahead.
+        )  # Newest first, as old ones may be small; only a few, as each append asks this while none is ahead.
         return (not small) + sum(1 for _ in islice(whole, CARRIES_MIN)) >= CARRIES_MIN
 
     @property
     def _in_small(self) -> bool:
-        """Whether what is being written was a small spare."""
+        """Whether the segment being written was a small spare."""
         return was_small(self._config, self.cursor.capacity_bytes)
 
     @property
     def carrier_missing(self) -> bool:
-        """Whether there is to be one, and is not."""
+        """Whether there should be a carrier, and there is none."""
         return self.spares.carrier is None and self.carries
 
     @property
     def carrier_useless(self) -> bool:
-        """Whether there is one that had better be the next segment, for which there was no space."""
+        """Whether there is a carrier that should rather be the next segment, for which there was no space."""
         return self.ahead is Ahead.REFUSED and self.spares.carrier is not None and not self.carries
 
     def wanted_spares(self) -> list[Spare]:
-        """To be made now, or to be larger: those for acks first."""
+        """Return spares that should be made, or made larger, now: those for acks first."""
         wanted = self.spares.wanted(self._snapshot_bytes)
         if self.carrier_missing:
             wanted.append(Spare(CARRIER, self._config.segment_bytes))
@@ -206,8 +208,8 @@ class Placer:
 
     @property
     def carried_bytes_max(self) -> float:
-        """So much compaction can carry forward now. inf: as much as it likes, into the next segment. Of the carrier
-        a snapshot may take some meanwhile."""
+        """How much compaction can carry forward now; inf: any amount, into the next segment. In the carrier a snapshot
+        may take some room meanwhile."""
         if self.ahead is not Ahead.REFUSED:
             return inf
         if self.spares.carrier is not None:
@@ -219,20 +221,20 @@ class Placer:
         return room(self._config.segment_bytes) - self._config.reserve_bytes
 
     def keep_for_snapshot(self, size_bytes: int) -> None:
-        """So much the next one takes, as far as is known; what is declared from now on is added."""
+        """Set how much the next snapshot takes, as far as is known; what is declared from now on is added."""
         self._snapshot_bytes = min(size_bytes, self._config.kept_for_snapshot_bytes_max)
 
     @property
     def snapshot_spent(self) -> bool:
-        """Whether what was kept in the segment being written has gone to one. Right after opening: then
-        a segment may have been freed for which no other one has been made."""
+        """Whether a snapshot has used what was kept in the segment being written. For right after opening: a segment
+        may have been freed by that snapshot, and no other one made for it."""
         cursor = self.cursor
         left = cursor.capacity_bytes - SEAL_BYTES - cursor.at
         return not cursor.sealed and left < self._snapshot_bytes
 
     @property
     def can_leave(self) -> bool:
-        """Whether there is a spare to go on in instead of the rest of the segment being written, which is little."""
+        """Whether there is a spare to go on in, and the rest of the segment being written is small enough to leave."""
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
             self.ahead is Ahead.REFUSED
@@ -242,15 +244,16 @@ class Placer:
         )
 
     def place(self, drafts: Sequence[Draft], *, leave: bool = False) -> list[Place]:
-        """A place for each, and for a seal where a segment ends between them: all or none.
+        """Return a place for each draft, and for a seal where a segment ends between them. All get places or none.
 
         Args:
-            leave: not in the segment being written, if there is a spare for all that must not be left out:
-                see `can_leave`.
+            leave: do not use the segment being written, if a spare has room for all drafts that are essential: see
+                `can_leave`.
         Raises:
-            TooLarge: they would not fit an empty segment beside what is kept. A snapshot may take its own.
+            TooLarge: they would not fit an empty segment beside what is kept. A snapshot may also use what is kept
+                for it.
             StoreBusy: the next segment is being made.
-            StoreFull: it cannot be made.
+            StoreFull: the next segment cannot be made.
         """
         sizes = [draft.size_bytes for draft in drafts]
         total = sum(sizes)
@@ -259,7 +262,7 @@ class Placer:
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
         cursor, kept = self.cursor, 0
-        if self.ahead is not Ahead.READY:  # Else there is room for whatever it is.
+        if self.ahead is not Ahead.READY:  # With a segment ahead there is room for any purpose.
             kept = self._kept_from(purpose_of(drafts))
         leave = leave and self._can_leave_with(drafts)
         here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
@@ -272,7 +275,7 @@ class Placer:
         return places
 
     def _place_here(self, drafts: Sequence[Draft], sizes: Sequence[int]) -> list[Place]:
-        """In the segment being written: as nearly always, there is room for each, whatever it is."""
+        """Place all in the segment being written: nearly always all of them fit, whatever they are."""
         number, first, at, capacity_bytes, position, _ = self.cursor
         places: list[Place] = []
         for draft, size in zip(drafts, sizes, strict=True):
@@ -283,8 +286,8 @@ class Placer:
         return places
 
     def _kept_from(self, purpose: Purpose) -> int:
-        """So much of the ordinary part is not for that: for dead letters, and where the carrier is missing for
-        what compaction carries forward of one segment."""
+        """Return how much of the ordinary part is kept from this purpose: for dead letters, and where there is no
+        carrier, for what compaction carries forward of one segment."""
         if purpose in (Purpose.ESSENTIAL, Purpose.MOVED):
             return 0
         share = self._config.compaction_share_max
@@ -301,7 +304,7 @@ class Placer:
     def _place_around(
         self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, *, leave: bool
     ) -> list[Place]:
-        """Where a segment ends, or all of it that is for them."""
+        """Place drafts where the segment being written ends, or where the part of it ends that they may use."""
         places: list[Place] = []
         cursor, ahead, purpose = self.cursor, self.ahead, purpose_of(drafts)
         spare: Spare | None = None
@@ -323,7 +326,7 @@ class Placer:
         return places
 
     def _carrier_for(self, purpose: Purpose) -> Spare | None:
-        """The carrier, if it is for that, and there."""
+        """Return the carrier, if there is one and this purpose may use it."""
         waiting = self.waiting
         wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
             purpose is Purpose.LETTERS and waiting.letters and not waiting.moved_bytes
@@ -331,14 +334,18 @@ class Placer:
         return self.spares.carrier if wanted else None
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
-        """To one, what is kept for it is open as well. Raises TooLarge."""
+        """Check the total: a snapshot may also use what is kept for it. Raises TooLarge."""
         alone = all(draft.snapshot and not draft.patient for draft in drafts)
         limit = self._snapshot_bytes_max if alone else self.append_bytes_max
         if total > limit:
             raise TooLarge("what is appended at once", total, limit)
 
     def _check_declared(self, drafts: Sequence[Draft]) -> None:
-        """The next snapshot says it, too, and must not leave too little of a spare to acks. Raises StoreFull."""
+        """Check that the next snapshot, which contains what is declared now, will leave acks enough of each spare.
+
+        Raises:
+            StoreFull: it would not.
+        """
         declared = sum(
             one.size_bytes for one in drafts if one.kind == Kind.DEFINITIONS and not one.snapshot
         )
@@ -349,7 +356,7 @@ class Placer:
                 raise self._refusal(declared, self.ahead)
 
     def _ordinary_end(self, cursor: Cursor) -> int:
-        """Up to which byte of its segment anything may stand."""
+        """Return the end of the ordinary part of this segment, as a byte."""
         return SEGMENT_HEADER_BYTES + self._ordinary_bytes(cursor.capacity_bytes)
 
     def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead, kept: int) -> bool:
@@ -357,26 +364,26 @@ class Placer:
         if not essential(draft):
             limit = self._ordinary_end(cursor) - kept
         elif ahead is Ahead.READY or (draft.snapshot and self.ahead is Ahead.WANTED):
-            limit = self._ordinary_end(cursor)  # A snapshot can wait for what is wanted.
+            limit = self._ordinary_end(cursor)  # A snapshot can wait for a wanted segment.
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
             if was_small(self._config, cursor.capacity_bytes) and not self.spares.small:
-                # The next snapshot gives the other one back, and may be larger than the last.
+                # The next snapshot makes the other spare free, and may be larger than the last one.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
 
     def _declared(self, drafts: Sequence[Draft]) -> None:
-        """The next snapshot says it, too, or is as large as this one."""
+        """Adapt what is kept: the next snapshot contains these definitions, or is as large as this one."""
         found = [one for one in drafts if one.kind == Kind.DEFINITIONS and not one.patient]
         if found:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
     def _spare_for(self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose) -> Spare | None:
-        """The one in which this draft is to stand, if it may and if there is one.
+        """Return the spare in which this draft goes, if it may use one and there is one.
 
         Raises:
-            StoreBusy: it is known in a moment whether it has to be a spare.
+            StoreBusy: the segment ahead is being made, so it is not known yet whether a spare is needed.
         """
         found = None
         if ahead is Ahead.REFUSED and essential(draft):
@@ -391,14 +398,14 @@ class Placer:
         return found
 
     def _can_leave_with(self, drafts: Sequence[Draft]) -> bool:
-        """Whether there is a spare for those of them that may stand in it."""
+        """Return whether a spare has room for those drafts that may use one."""
         size = sum(draft.size_bytes for draft in drafts if essential(draft))
         return self.spares.for_bytes(size) is not None
 
     def _roll(
         self, cursor: Cursor, draft: Draft, places: list[Place], segment_bytes: int
     ) -> Cursor:
-        """On to the next segment, behind a seal unless there is one, or no place for it."""
+        """Go on to the next segment. Behind the last record goes a seal, unless there is one or no room for it."""
         if not cursor.sealed and cursor.at + SEAL_BYTES <= cursor.capacity_bytes:
             seal = seal_draft(cursor.first, cursor.position - cursor.first, draft.time_us)
             places.append(Place(seal, cursor.position, cursor.number, cursor.at, SEAL_BYTES))

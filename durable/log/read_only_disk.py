@@ -1,7 +1,7 @@
-"""A directory that is looked at and not changed: recovery runs on it as on any other, and what it would
-write, cut or remove happens here only.
+"""A directory that is read and never changed. Recovery runs on it as on any other: what it would write, cut or
+remove happens in memory only.
 
-So `mesh-broker inspect`, `verify` and `salvage` find exactly what a broker would, and leave no trace.
+So `mesh-broker inspect`, `verify` and `salvage` find exactly what a broker would find, and leave no trace.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .disk import Buffer, Directory, Disk, File
 from .real_disk import LOCK_NAME, RealFile, take_lock
 
 BLOCK_BYTES = 4096
-"""Read at a time where not everything can be read."""
+"""Bytes read at a time where not everything can be read."""
 UNREADABLE = b"\xff"
-"""No part of a record begins with it, and it is no space that was never written."""
+"""Stands for bytes that cannot be read: no field of a record begins with it, and it is not space never written."""
 BROKEN = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
-"""What a file cannot even be opened with where the disk has lost what says where it stands."""
+"""Errors of opening a file if the disk has lost the information where the file is."""
 
 
 class ReadOnlyFile(File):
-    """A file of the directory, opened for reading. Its size changes here only."""
+    """A file of the directory, opened for reading. Changes of its size are kept in memory."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -41,7 +41,7 @@ class ReadOnlyFile(File):
         return data + bytes(size_bytes - len(data))
 
     def _readable(self, size_bytes: int, at: int) -> bytes:
-        """Bytes that the disk does not give are damage: nothing is cut for it here."""
+        """Read, and treat bytes that the disk does not return as damage, block by block."""
         try:
             return self._file.pread(size_bytes, at)
         except OSError:
@@ -62,7 +62,7 @@ class ReadOnlyFile(File):
         self._file.forget_read(start)
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        """Recovery writes what it has read, nothing else."""
+        """Do nothing: recovery writes only what it has read."""
 
     def preallocate(self, size_bytes: int) -> None:
         self._size_bytes = max(self._size_bytes, size_bytes)
@@ -71,14 +71,14 @@ class ReadOnlyFile(File):
         self._size_bytes, self._kept_bytes = size_bytes, min(size_bytes, self._kept_bytes)
 
     def fdatasync(self) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
     def close(self) -> None:
         self._file.close()
 
 
 class NoFile(File):
-    """One that recovery would make. What is written to it goes nowhere."""
+    """A file that recovery would create. What is written to it is discarded."""
 
     size_bytes = 0
 
@@ -97,11 +97,11 @@ class NoFile(File):
 
 
 class BrokenFile(NoFile):
-    """One of which the disk gives nothing: all of it is damage."""
+    """A file of which the disk returns nothing: all of it is damage."""
 
     def __init__(self, path: Path) -> None:
         self.size_bytes = BLOCK_BYTES
-        with suppress(OSError):  # Not even that, then.
+        with suppress(OSError):  # Not even its size is known.
             self.size_bytes = path.stat().st_size
 
     def pread(self, size_bytes: int, at: int) -> bytes:
@@ -119,7 +119,7 @@ class ReadOnlyDirectory(Directory):
 
     @property
     def _names(self) -> dict[str, str | None]:
-        """What each name leads to; None: a file that was made here."""
+        """The real name behind each name; None for a file that was created here."""
         if self._there is None:
             self._there = {name: name for name in os.listdir(self._path)}
         return self._there
@@ -157,7 +157,7 @@ class ReadOnlyDirectory(Directory):
         return name
 
     def sync_directory(self) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
     def directory(self, name: str) -> ReadOnlyDirectory:
         return ReadOnlyDirectory(self._path / name)
@@ -170,10 +170,10 @@ class ReadOnlyDirectory(Directory):
 
 
 class ReadOnlyDisk(ReadOnlyDirectory, Disk):
-    """The directory `path`, which must be there.
+    """The directory `path`, which must exist.
 
     Args:
-        unlocked: look at it even while a broker has it open.
+        unlocked: read it even while a broker has it open.
     """
 
     def __init__(self, path: str | Path, *, unlocked: bool = False) -> None:
@@ -182,7 +182,7 @@ class ReadOnlyDisk(ReadOnlyDirectory, Disk):
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Keeps brokers out, not others who only look. Where there is no lock there is no broker."""
+        """Keep brokers out, but not other readers. A directory without a lock file has no broker."""
         if self._unlocked or LOCK_NAME not in self._names:
             return
         self._lock = take_lock(self._path, os.O_RDONLY, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""A directory of this machine."""
+"""Directories of this machine's file systems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOIN_BYTES_MAX = 64 * 1024
 
 
 class RealFile(File):
-    """Closed by `close`, or when the last reader lets go of it: a freed segment may be being read."""
+    """Closed by `close`, or when the last reader drops it: a segment may be freed while it is being read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -44,7 +44,7 @@ class RealFile(File):
         return data
 
     def data_end(self) -> int:
-        # What was allocated and not written is a hole, unless there are pages of it in the cache.
+        # Space that was allocated and not written is a hole, unless the cache has pages of it.
         end = 0
         try:
             while True:
@@ -54,7 +54,7 @@ class RealFile(File):
             return end if error.errno == errno.ENXIO else self.size_bytes
 
     def forget_read(self, start: int) -> None:
-        with suppress(OSError):  # Then they stay.
+        with suppress(OSError):  # Then they stay in the cache.
             os.posix_fadvise(self._descriptor, start, 0, os.POSIX_FADV_DONTNEED)
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
@@ -65,10 +65,10 @@ class RealFile(File):
             at = self._write_some(some, at)
 
     def _write_some(self, pieces: list[Buffer], at: int) -> int:
-        """Returns where it ended."""
+        """Write these pieces; return the byte behind them."""
         end = at + sum(map(len, pieces))
         written = os.pwritev(self._descriptor, pieces, at)
-        if at + written < end:  # A signal, or the disk is nearly full: the rest says which.
+        if at + written < end:  # A signal, or a nearly full disk: writing the rest shows which.
             rest = memoryview(b"".join(pieces))[written:]
             at += written
             while rest:
@@ -133,7 +133,7 @@ class RealDirectory(Directory):
 
 
 class RealDisk(RealDirectory, Disk):
-    """The directory `path`, made when it is not there, for its owner alone."""
+    """The directory `path`; it is created, with access for its owner only, if it does not exist."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -142,7 +142,7 @@ class RealDisk(RealDirectory, Disk):
             _sync_directory(self._path.parent)
         self._lock: int | None = None
         self._directory: int | None = None
-        """Open for as long as the lock is held: a commit must not fail for lack of a descriptor."""
+        """Open as long as the lock is held: a commit must not fail because there is no descriptor left."""
 
     def lock(self) -> None:
         self._lock = take_lock(self._path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
@@ -172,18 +172,18 @@ class RealDisk(RealDirectory, Disk):
 
 
 def free_bytes(path: Path) -> int:
-    """What files in this directory may still grow by."""
+    """Return by how much files in this directory may still grow."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
 def take_lock(directory: Path, flags: int, kind: int) -> int:
-    """A descriptor that holds the lock until it is closed. Raises StoreInUse, StoreFailed."""
-    # flock and not lockf: the latter lets the same process in twice, and its lock is gone with the
-    # first close of any descriptor of the file.
+    """Return a descriptor that holds the lock until it is closed. Raises StoreInUse, StoreFailed."""
+    # flock and not lockf: with lockf the same process gets in twice, and the lock is gone as soon as any
+    # descriptor of the file is closed.
     try:
         descriptor = os.open(directory / LOCK_NAME, flags | os.O_CLOEXEC, 0o600)
-    except OSError as error:  # It is a directory, or somebody else's.
+    except OSError as error:  # The name is a directory, or belongs to another user.
         raise StoreFailed(f"{directory} cannot be locked: {error}") from error
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -208,5 +208,5 @@ def _sync_directory(path: Path) -> None:
 def _sync(descriptor: int, path: Path) -> None:
     try:
         os.fsync(descriptor)
-    except OSError as error:  # Of which directory, nobody would know.
+    except OSError as error:  # The original error does not name the directory.
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,13 +1,13 @@
-"""Opening a directory that any crash may have left: what is valid stays, the rest is told exactly.
+"""Opens a directory that a crash may have left in any state: valid records stay, and the rest is reported exactly.
 
     msgs.1   | header | record | record | seal |
     msgs.2   | header | record | ~~~~~~ | record | seal |     damage: a copy is kept, the gap reported
     msgs.3   | header | record | record | ~~~~ 0 0 0 |        torn tail: a copy is kept, then zeros
     msgs.4   | 0 0 0 0 |                                      made ahead, not used yet
 
-Damage never keeps a store from opening. What was found is on stable storage before anything is
-written behind it: after a SIGKILL some of it may be in the cache only, and after a failed sync it may
-stand there as if it had been written, so the end of it is written again.
+Damage never prevents a store from opening. What was found is on stable storage before anything is written behind it:
+after a SIGKILL some of it may be in the cache only. After a failed sync it may even be in the cache as if it had been
+written, so the end of the log is written again.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ from .spares import SPARES
 from .store_keys import KEYS_NAME
 
 Visit = Callable[[Record | Series], object]
-"""To be made by `one_by_one`, if it is of records."""
+"""Called with what was read; a function of single records has to be wrapped by `one_by_one`."""
 Check = Callable[[], object]
-"""What it raises ends an opening, before anything has been changed."""
+"""Called during an opening; what it raises ends the opening, before anything has been changed."""
 
 
 class Beginning(NamedTuple):
     """What is known before anything is read."""
 
     start: int
-    """Log position that recovery may begin at."""
+    """The log position from which recovery has to read."""
     kept: range = range(0)
     """Log positions that were durable; from the first of them on nothing has been freed."""
     marks: Buffer = b""
-    """Of the segment with `start`, as `Marks.encode` has them. Without them it is read from its front."""
+    """Marks of the segment with `start`, from `Marks.encode`. Without them that segment is read from its front."""
 
 
 Begin = Callable[[bytes, Cipher | None], Beginning]
-"""From a store id, and what decrypts checkpoints."""
+"""Called with the store id and the cipher for checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where a log goes on."""
+    """The state from which a log continues."""
 
     segments: Segments
     cursor: Cursor
@@ -77,12 +77,12 @@ class Recovered:
     report: RecoveryReport
     cipher: Cipher | None
     decrypt: Decrypt
-    """For all that is read from now on."""
+    """For all records that are read from now on."""
 
 
 @dataclass(slots=True)
 class _Scanned:
-    """One segment file as found."""
+    """One segment file as it was found."""
 
     segment: Segment
     file: File
@@ -95,7 +95,7 @@ class _Scanned:
         return self.header is not None or self.records > 0
 
     def take_tail(self) -> Damaged | None:
-        """What is dirty behind the last record; taken off the damage."""
+        """Remove the damage behind the last record from the list, and return it, if there is any."""
         tail = self.damaged[-1] if self.damaged else None
         if tail is None or tail.at < self.segment.end_at:
             return None
@@ -106,18 +106,18 @@ def recover(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
     start: int | Begin, visit: Visit | None, encryption: Encryption | None, check: Check,
 ) -> Recovered:  # fmt: skip
-    """Read everything from log position `start` on, verify it, and make the end fit to be written.
+    """Read everything from log position `start` on, verify it, and prepare the end for writing.
 
     Args:
-        disk: locked by the caller.
-        visit: called with every valid record from `start` on, in order; some together.
-        check: called before each segment; what it raises ends it, and nothing has been changed.
+        disk: must be locked by the caller.
+        visit: called with every valid record from `start` on, in order; some come together as a series.
+        check: called before each segment; what it raises ends recovery, and nothing has been changed.
     Raises:
-        ForeignStore, NewerFormat: not ours to touch.
-        StoreKeyMissing, StoreKeyWrong: the same without another key.
+        ForeignStore, NewerFormat: the directory is not for us to change.
+        StoreKeyMissing, StoreKeyWrong: it cannot be read without another key.
     """
     begun_s = clock()
-    # From glibc, what is larger than anything freed so far has new pages each time, as windows would.
+    # glibc takes new pages for each block larger than any freed so far, as each window would be: so free one now.
     freed = bytes(2 * WINDOW_BYTES)
     del freed
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
@@ -140,7 +140,7 @@ class _Recovery:
         self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
         if encryption is not None and encryption.as_written:
             self._decrypt = as_written
-        # There is to be a data key. Were there one already and its file gone, what it has encrypted is found.
+        # A data key is to be made. If the store had one and lost the file, reading everything finds what is encrypted.
         self._whole = cipher is None and encryption is not None and encryption.wants_key
         self._marks = Marks()
         with suppress(ValueError):
@@ -160,7 +160,7 @@ class _Recovery:
             raise StoreKeyMissing(what) from error
         cipher = keep_cipher(
             self._disk, self._identity.store_id, self._cipher, self._encryption
-        )  # Nothing has been changed before: what cannot be decrypted has been refused by now.
+        )  # Nothing was changed before this: what cannot be decrypted has been refused by now.
         ahead = []
         while scanned and not scanned[-1].used:
             ahead.append(scanned.pop())
@@ -194,7 +194,7 @@ class _Recovery:
         )
 
     def _to_scan(self) -> list[int]:
-        """Numbers of the segments to be read; those that end before `start` are taken on trust."""
+        """Return the numbers of the segments to read; those that end before `start` are added without reading."""
         headers = list(self._identity.headers.items())
         if self._whole:
             return [number for number, _ in headers]
@@ -215,13 +215,13 @@ class _Recovery:
         self._check()
         try:
             return self._scan_file(number, header)
-        except OSError as error:  # Which of them, nobody would know.
+        except OSError as error:  # The original error does not name the file.
             raise OSError(error.errno, error.strerror, segment_name(number)) from error
 
     def _scan_file(self, number: int, header: SegmentHeader | None) -> _Scanned:
         course = self._course
         file = self._disk.open(segment_name(number))
-        data_end = file.data_end()  # Before anything is read: reading ahead makes data of zeros.
+        data_end = file.data_end()  # Before anything is read: read-ahead turns holes into data.
         course.segment(number, header)
         segment = Segment(number, course.expected or FIRST_POSITION, file.size_bytes)
         one = _Scanned(segment, file, header, [])
@@ -237,16 +237,17 @@ class _Recovery:
         self._take(one, findings(begin))
         end = max([segment.end_at, *[part.end for part in one.damaged[-1:]]])
         self._bytes_read += end - begin
-        file.forget_read(end)  # Or the next start would search these zeros, too.
+        file.forget_read(end)  # Otherwise the next start would search these zeros, too.
         return one
 
     def _check_first(self, file: File) -> None:
-        """Of a segment that is not read from its front. Software from before left the root in the plain when no
-        more was to be encrypted: then nothing else here shows that something is. What this does not see,
-        `key_gone` does.
+        """Check the first record of a segment that is not read from its front, for encryption without a key.
+
+        Earlier versions left the checkpoint root unencrypted once encryption was switched off; then nothing else
+        here shows that some records are encrypted. `key_gone` catches what this check does not see.
 
         Raises:
-            StoreKeyMissing: it is encrypted, and there is no key.
+            StoreKeyMissing: the record is encrypted, and there is no key.
         """
         if self._decrypt is None:
             header = read_header(file.pread(HEADER_BYTES, SEGMENT_HEADER_BYTES), 0, self._seed)
@@ -256,9 +257,9 @@ class _Recovery:
     def _begin_in(
         self, segment: Segment, findings: Callable[..., Iterator[Found | Damaged | Series]]
     ) -> int:
-        """The byte to read from: the last mark before `start`, if the record that should stand there does."""
+        """Return the byte to read from: the last mark before `start`, if the mark's record is there."""
         marks, front = self._marks, Mark(segment.first, SEGMENT_HEADER_BYTES)
-        if marks.near(segment.first) != front:  # They are of another segment, or there are none.
+        if marks.near(segment.first) != front:  # Marks of another segment, or none.
             return SEGMENT_HEADER_BYTES
         mark = marks.near(self._start)
         if mark is None or mark == front:
@@ -309,7 +310,7 @@ class _Recovery:
         return min(later, default=POSITION_MAX)
 
     def _end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
-        """Where writing goes on, and what had to be cut for that."""
+        """Return where writing goes on, and what had to be cut for that."""
         position = self._course.expected or FIRST_POSITION
         if not scanned:
             last = self._segments.last
@@ -317,7 +318,7 @@ class _Recovery:
         segment = scanned[-1].segment
         if (
             segment.sealed
-        ):  # A record follows a seal at once: if there is none, a commit was cut off.
+        ):  # A record follows a seal at once. If there is none, a commit was cut off.
             torn: TornTail | None = TornTail(segment.number + 1, 0, 0, 0, position, None)
         else:
             torn = self._cut_tail(scanned[-1], position)
@@ -327,7 +328,7 @@ class _Recovery:
         ), torn  # fmt: skip
 
     def _cut_tail(self, one: _Scanned, position: int) -> TornTail | None:
-        """Make room behind its last record, as much as there was. Returns what of a torn commit stood there."""
+        """Clear what is behind its last record, and restore its size. Return what was there of a torn commit."""
         segment, file, torn = one.segment, one.file, None
         tail = one.take_tail() or Damaged(segment.end_at, segment.end_at)
         missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
@@ -342,7 +343,7 @@ class _Recovery:
         return torn
 
     def _clear(self, file: File, part: Damaged) -> bool:
-        """Zeros in place, if that can be written: on a full disk others would take what a cut gives back."""
+        """Write zeros in place, if possible: on a full disk, others would take the space that a cut gives back."""
         try:
             write_zeros(file, part.at, part.end)
         except OSError:
@@ -350,7 +351,7 @@ class _Recovery:
         return True
 
     def _grow(self, one: _Scanned) -> None:
-        """Back to full size, so that writing cannot fail for lack of space; else it ends here."""
+        """Grow it to its full size, so that writing cannot fail for lack of space; without space it ends here."""
         size = one.header.size_bytes if one.header else self._config.segment_bytes
         if one.file.size_bytes >= size:
             return
@@ -366,8 +367,8 @@ class _Recovery:
             self._damage.append(Damage(one.segment.number, part.at, part.end, kept_as))
 
     def _keep(self, number: int, file: File, at: int, end: int) -> str | None:
-        """The file that keeps bytes [at, end), a new one unless there is one; None: they are zeros, or there
-        is no room. Files of what was cut there before, and of attempts that crashed, stay as they are."""
+        """Return the name of a file with a copy of bytes [at, end), made unless there is one; None if they are zeros,
+        or there is no room. Copies of what was cut there earlier, and of attempts that crashed, stay as they are."""
         names, copy = self._disk.names(), None
         for name in names_after(damaged_name(number, at)):
             if name not in names:
@@ -392,7 +393,7 @@ class _Recovery:
         return None if copy is None else name
 
     def _is_copy(self, name: str, file: File, at: int, end: int) -> bool:
-        """Whether the file `name` keeps bytes [at, end) of `file`; zeros at its end may be missing."""
+        """Return whether the file `name` is a copy of bytes [at, end) of `file`; it may lack zeros at its end."""
         with closing(self._disk.open(name)) as copy:
             return copy.size_bytes <= end - at and all(
                 copy.pread(size, start - at).ljust(size, b"\0") == file.pread(size, start)
@@ -401,10 +402,10 @@ class _Recovery:
             )
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
-        """Whether this unused segment can be the next one; if not, it is removed, or a spare.
+        """Return whether this unused segment can be the next one; if not, it is removed, or becomes a spare.
 
-        Where its first write was torn, it is filled with zeros again: it may have been the carrier, or made while
-        there was space.
+        If its first write was torn, it is filled with zeros again rather than removed: it may have been the carrier,
+        or made while there was still space.
         """
         size, name = one.file.size_bytes, segment_name(one.segment.number)
         self._keep_damage(one)
@@ -414,12 +415,13 @@ class _Recovery:
         names = self._disk.names()
         if size >= self._config.segment_bytes or len(small_spares(names)) >= SPARES:
             self._disk.unlink(name)
-        else:  # A spare that was to become one. Before it does, `Store` fills it with zeros.
+        else:  # A spare that was about to become a segment. `Store` fills it with zeros before it does.
             self._disk.rename(name, spare_name(next_spare(names)))
         return False
 
     def _zeros_again(self, one: _Scanned) -> bool:
-        """All of it, on stable storage, if that can be done: what was torn must not come back behind what is written."""
+        """Fill it with zeros again, on stable storage; return whether that worked. Torn bytes must not reappear behind
+        records that are written later."""
         if not all(self._clear(one.file, part) for part in one.damaged):
             return False
         try:
@@ -437,9 +439,9 @@ class _Recovery:
         self._disk.sync_directory()
 
     def _write_again(self, one: _Scanned) -> None:
-        """What no record says was synced: at most a commit, and only in the last segment, for the one
-        before was synced first. Where that failed, pages count as clean, and no sync writes them. On a
-        file system that copies what is written over, this may take space, and must not go without."""
+        """Write again what no record proves to be synced: at most a commit, and only in the last segment, because the
+        one before was synced first. After a failed sync the kernel takes such pages for clean, so no sync would write
+        them. On a copy-on-write file system this may take space, and must fail if there is none."""
         segment, synced_end = one.segment, self._course.synced_end
         begin = 0 if synced_end <= segment.first else segment.near(synced_end)
         for at in range(begin, segment.end_at, WINDOW_BYTES):

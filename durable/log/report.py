@@ -1,4 +1,4 @@
-"""What recovery found: how much there is, what is damaged, and exactly which log positions are gone."""
+"""What recovery found: how many records, which damage, and exactly which log positions are missing."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from .series import Series
 
 @dataclass(frozen=True, slots=True)
 class LogGap:
-    """Log positions [`start`, `end`) are gone. Empty: none is, but the chain is broken before `start`."""
+    """Log positions [`start`, `end`) are missing. If empty, none is, but the chain is broken before `start`."""
 
     start: int
     end: int
     synced: bool = False
-    """Whether all of them were confirmed. If not, they belong to the last commits before a crash:
-    some may have been."""
+    """Whether all of them were confirmed. If not, they belong to the last commits before a crash, and some may
+    have been confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [`at`, `end`) of a segment that are no record."""
+    """Bytes [`at`, `end`) of a segment that are no valid record."""
 
     segment: int
     at: int
     end: int
     kept_as: str | None
-    """File with a copy of them; None: they were zeros, or there was no space."""
+    """The file with a copy of them; None if they were zeros, or there was no space."""
 
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """What stood behind the last valid record: the rest of a commit that a crash cut off.
+    """What was behind the last valid record: the rest of a commit that a crash cut off.
 
-    Zero bytes in a new segment: the one before was sealed, but nothing of the next is there.
-    It was cut, so records from log position `position` on are written anew. Damage that hits the
-    last record of all cannot be told from it: hence the copy.
+    `size_bytes` 0 in a new segment: the segment before was sealed, but nothing of this one was written.
+    The tail was cut, so log positions from `position` on are given out again. Damage to the very last record cannot
+    be told from a torn tail: therefore a copy is kept.
     """
 
     segment: int
     at: int
     size_bytes: int
     missing_bytes: int
-    """By which the file was shorter than it had been made: somebody, or the file system, cut it."""
+    """By how much the file was shorter than it had been made: somebody, or the file system, cut it."""
     position: int
     kept_as: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """How a store was found. `start` and `end`: log positions there are, gaps apart."""
+    """The state in which a store was found. Its log positions are [`start`, `end`), with gaps."""
 
     store_id: bytes
     formatted: bool
     start: int
     end: int
     found_end: int
-    """Behind the last record that is there: before `end`, where what stood behind it is lost."""
+    """The end of the records found: lower than `end` if records behind them are lost."""
     epoch: int
-    """Of the records that will be written from now on."""
+    """Epoch of the records that will be written from now on."""
     segments: int
     records: int
     bytes_read: int
-    """Of records and damage; zeros behind them do not count."""
+    """Bytes of records and damage; zeros behind them do not count."""
     seconds: float
     gaps: tuple[LogGap, ...]
     absent: tuple[LogGap, ...]
-    """Of segments whose files are not there between others: freed, or somebody removed them."""
+    """Log positions of segments whose files are missing between others: they were freed, or somebody removed them."""
     damage: tuple[Damage, ...]
     torn: TornTail | None
     encrypted: bool = False
-    """Whether what is written from now on is."""
+    """Whether new records are encrypted."""
 
     def with_lost(self, lost: Iterable[LogGap]) -> RecoveryReport:
-        """The same, when these turn out to be lost."""
+        """Return the same report, with gaps for log positions that turned out to be lost."""
         return replace(self, gaps=tuple(sorted({*self.gaps, *lost}, key=lambda gap: gap.start)))
 
     def __str__(self) -> str:
@@ -107,10 +107,10 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Course:
-    """How the log should go on, against what is found. Fed in order."""
+    """Compares the records found with how a log must go on, and collects the gaps. Must be fed in order."""
 
     expected: int | None = None
-    """The next log position; None before anything was found."""
+    """The next log position; None until something is found."""
     chain: int | None = None
     epoch: int = 0
     synced_end: int = 0
@@ -118,14 +118,14 @@ class Course:
     gaps: list[LogGap] = field(default_factory=list)
     absent: list[LogGap] = field(default_factory=list)
     _earlier: int = 0
-    """So many of the gaps were there before the life whose records come now."""
+    """Number of gaps before the records of the current epoch."""
     _followed: int = 0
-    """Behind so many a record has come."""
+    """Number of gaps that have a record behind them."""
     _number: int | None = None
     _hole: bool = False
 
     def segment(self, number: int, header: SegmentHeader | None) -> None:
-        """A segment file begins; `header` is None when it is damaged."""
+        """Begin a segment file; `header` is None if it is damaged."""
         self._hole |= self._number is not None and number > self._number + 1
         self._number = number
         if number == FIRST_NUMBER and self.expected is None:
@@ -136,7 +136,7 @@ class Course:
                 self.chain = header.chain
 
     def passed(self, position: int) -> None:
-        """All of this segment before here has been read at another time."""
+        """Begin in the middle of the segment: it was read up to this log position at another time."""
         self.expected, self.chain = position, None
 
     def record(self, header: Header) -> None:
@@ -157,17 +157,17 @@ class Course:
             self.synced_end = synced_end
 
     def series(self, series: Series) -> None:
-        """Each of them belongs behind the one before."""
+        """As `record` of each of these, which follow one another."""
         self.record(series.header)
         last = series.last
         self.expected, self.chain = last.next_position, last.checksum
         self.records += series.count - 1
-        # Within an epoch what is synced only grows.
+        # Within one epoch the synced end never falls.
         self.synced_end = max(self.synced_end, last.synced_end)
 
     def _begin(self, epoch: int) -> None:
-        """A later life. What of the gaps before it had been confirmed, only earlier ones know: it found them
-        there, and took all that it found for durable."""
+        """Begin a later epoch. Which of the gaps before it had been confirmed, only earlier records tell: the later
+        start found those gaps, and took everything that it found for durable."""
         self.epoch = epoch
         self._say_synced(range(self._earlier, self._followed), self.synced_end)
         self._earlier = self._followed
@@ -182,12 +182,12 @@ class Course:
         self._hole = False
 
     def end(self, kept: range, first: int | None) -> None:
-        """All has been fed, and gaps are complete. What is missing of `kept` is lost, and its log positions are not
-        given again: so whoever reads the log later finds the gap.
+        """End: everything was fed, and the gaps are complete. Missing log positions of `kept` are lost. They are not
+        given out again, so that later readers of the log find the gap.
 
         Args:
             kept: log positions that were durable; from the first of them on nothing has been freed.
-            first: where the log begins, if anything is there.
+            first: where the log begins, if there is anything.
         """
         missing, self.absent = self.absent, []
         if kept and first is not None and first > kept.start:
@@ -207,7 +207,7 @@ class Course:
         self.gaps.sort(key=lambda gap: gap.start)
 
     def _say_synced(self, which: range, synced_end: int) -> None:
-        """Of these gaps: what had been confirmed ended here."""
+        """Set for these gaps whether they were confirmed: all up to `synced_end` were."""
         for index in which:
             gap = self.gaps[index]
             self.gaps[index] = replace(gap, synced=gap.end <= synced_end)

@@ -1,6 +1,6 @@
-"""Files that become segments where no other one can be made: small ones for acks, and a whole one, the carrier.
+"""Files kept to become segments when no other can be made: small ones for acks, and a whole one, the carrier.
 
-What each is for, and when: placing.py.
+What each is for, and when it is used: placing.py.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from .header import SEGMENT_HEADER_BYTES
 from .record import ALIGNMENT
 
 SPARES = 2
-"""Small ones: one is written while a snapshot makes the other one free."""
+"""Number of small spares: one is written while a snapshot makes the other one free."""
 CARRIER, NEW = 0, -1
-"""Numbers: in the name of the carrier, and of what has no name yet."""
+"""Spare numbers: that in the name of the carrier, and that of a spare which has no name yet."""
 
 
 class Spare(NamedTuple):
     number: int
-    """In its name."""
+    """The number in its name."""
     size_bytes: int
     least_bytes: int | None = None
-    """Of one that is to be made: so large it has to be in any case. None: as large as that."""
+    """For a spare that is to be made: the least size that is acceptable. None: only `size_bytes` is."""
 
     @property
     def is_carrier(self) -> bool:
@@ -33,35 +33,35 @@ class Spare(NamedTuple):
 
 
 def room(segment_bytes: int) -> int:
-    """For records, in an empty segment."""
+    """Return how many bytes an empty segment of this size has for records."""
     return segment_bytes - SEGMENT_HEADER_BYTES - SEAL_BYTES
 
 
 def was_small(config: LogConfig, segment_bytes: int) -> bool:
-    """Whether a segment of this size was a small spare. What is larger was none, though segments may be larger now."""
+    """Return whether a segment of this size was a small spare. A larger one was not, even if segments have grown."""
     around = SEGMENT_HEADER_BYTES + config.reserve_bytes + SEAL_BYTES + ALIGNMENT
     return segment_bytes <= around + config.kept_for_snapshot_bytes_max
 
 
 class Spares:
-    """Those of one log."""
+    """The spares of one log."""
 
     def __init__(self, config: LogConfig, found: Iterable[Spare]) -> None:
         self._config = config
         self._small: list[Spare] = []
         self.carrier: Spare | None = None
         self.had_small = False
-        """Those that are segments now come back."""
+        """Whether there was ever a small spare: those that are segments now become spares again."""
         self._given: dict[int, Spare] = {}
         self.add(*found)
 
     @property
     def small(self) -> Sequence[Spare]:
-        """For acks."""
+        """The small spares, for acks."""
         return self._small
 
     def add(self, *spares: Spare) -> None:
-        """They have been made, or are some again."""
+        """Add spares that were made, or segments that are spares again."""
         for spare in spares:
             if spare.is_carrier:
                 self.carrier = spare
@@ -70,31 +70,32 @@ class Spares:
                 self.had_small = True
 
     def set_aside(self, spare: Spare) -> None:
-        """Nobody may have it, until it is added again."""
+        """Take it out, so that it cannot be used until it is added again."""
         if spare.is_carrier:
             self.carrier = None
         else:
             self._small.remove(spare)
 
     def give(self, spare: Spare, number: int) -> None:
-        """It is to be segment `number`."""
+        """Take it out to become segment `number`."""
         self.set_aside(spare)
         self._given[number] = spare
 
     def given(self, number: int) -> Spare | None:
-        """What was given to be this segment: to be asked once, by whoever begins to write it."""
+        """Return the spare that is to become this segment, if any. The first write to the segment asks, once."""
         return self._given.pop(number, None)
 
     def for_bytes(self, size_bytes: int) -> Spare | None:
-        """The largest small one, if it takes so much."""
+        """Return the largest small spare, if `size_bytes` fit in it."""
         largest = max(self._small, key=attrgetter("size_bytes"), default=None)
         return largest if largest is not None and room(largest.size_bytes) >= size_bytes else None
 
     def wanted(self, kept_bytes: int) -> list[Spare]:
-        """New small ones, and those that have to grow to this size: else a snapshot leaves too little of them to acks.
+        """Return small spares to be made, and existing ones that have to grow: in a smaller one a snapshot would leave
+        too little room to acks.
 
         Args:
-            kept_bytes: for the next snapshot.
+            kept_bytes: kept for the next snapshot.
         """
         reserve = self._config.reserve_bytes
         least, size = (
