@@ -1,7 +1,7 @@
-"""Calls of a store in worker threads, and its commits, known until they have come back: also where nobody waits any more.
+"""Calls of a store in worker threads, and its commits: each is known until it returns, even if nobody waits for it.
 
-A thread in the kernel cannot be got out of it, nor can a sync that the kernel does by itself. So who is cancelled leaves, and the call goes on: as long as it does, its files stay
-open, and the directory stays locked.
+A thread that is in the kernel cannot be interrupted, nor can a sync that the kernel does by itself. So a task that is
+cancelled leaves, and its call goes on; as long as it does, its files stay open and the directory stays locked.
 """
 
 from __future__ import annotations
@@ -19,49 +19,51 @@ from mesh.waker import Bell
 from ..errors import StoreClosed
 
 InThread = Callable[..., Awaitable[Any]]
-"""`trio.to_thread.run_sync`, or what a test has instead."""
+"""`trio.to_thread.run_sync`, or a test's replacement for it."""
 
 
 class _Call:
-    """Written by its task and by its thread: whichever comes second sees what the other one has set."""
+    """One call. Its task and its thread both write to it: whichever comes second sees what the other one has set."""
 
     __slots__ = ("back", "begun", "kind", "left")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.begun = self.back = self.left = False
-        """Its thread has it; has done it. Nobody waits for it any more."""
+        """Its thread has begun it; has ended it; no task waits for it any more."""
 
 
 class Calls:
-    """Of one log."""
+    """The calls of one log."""
 
     def __init__(self, in_thread: InThread, changed: Bell) -> None:
         """
         Args:
-            in_thread: runs them.
-            changed: rung when one has come back that nobody waited for.
+            in_thread: runs the calls.
+            changed: rung when a call has returned that no task waited for.
         """
         self.in_thread = in_thread
         self._changed, self._token = changed, current_trio_token()
         self._under_way: set[_Call] = set()
         self.writing = False
-        """Whether a commit, which a thread of its own or the kernel has, has not come back."""
+        """Whether a commit is under way, in a thread of its own or in the kernel."""
         self._closed = False
         self._then: Callable[[], object] | None = None
 
     def __len__(self) -> int:
-        """How many have not come back."""
+        """The number of calls that have not returned."""
         return len(self._under_way) + self.writing
 
     async def call(self, kind: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What it returns, or raises. Cancelled, it goes on, if it has begun.
+        """Run a call in a worker thread; return what it returns, or raise what it raises.
+
+        If this is cancelled, the call goes on if it has begun.
 
         Args:
-            kind: one that was left is waited for by the next one of its kind. What relies on being alone still is,
-                and a disk that hangs does not use up all threads.
+            kind: before a call begins, calls of the same kind that were left have to return. So what relies on being
+                alone stays alone, and a disk that hangs does not use up all threads.
         Raises:
-            StoreClosed: the directory may be another one's by now.
+            StoreClosed: the store is closed, and the directory may belong to another process by now.
         """
         while any(one.left and one.kind == kind for one in self._under_way):
             await self._changed.wait()
@@ -79,7 +81,7 @@ class Calls:
                 self._look()
 
     def _run(self, one: _Call, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """In the thread."""
+        """Run a call, in its thread."""
         one.begun = True
         try:
             return None if one.left else call(*arguments)
@@ -89,16 +91,16 @@ class Calls:
                 self._tell(one)
 
     def write(self, call: Callable[..., object], *arguments: Any) -> None:
-        """In the thread of commits; `writing` has been set."""
+        """Run a commit in the thread of commits; `writing` must be set already."""
         try:
             call(*arguments)
         finally:
             self.written()
 
     def written(self) -> None:
-        """A commit has come back. From any thread."""
+        """Note that a commit has returned. From any thread."""
         self.writing = False
-        if self._then is not None:  # Nobody waits for it any more.
+        if self._then is not None:  # No task waits for it any more.
             self._tell(None)
 
     def _tell(self, one: _Call | None) -> None:
@@ -117,24 +119,24 @@ class Calls:
             then()
 
     def close(self, then: Callable[[], object]) -> bool:
-        """There will be no more of them. `then` is called when all have come back: now, or while trio still runs.
+        """Refuse further calls. `then` is called when all have returned: now, or later, if trio still runs then.
 
         Returns:
-            Whether it has been.
+            Whether it was called already.
         """
         self._closed = True
-        self._then = then  # First: a commit that comes back now sees it, or is seen.
+        self._then = then  # Set before looking: a commit that returns just now either sees it, or is seen here.
         self._look()
         return self._then is None
 
     async def back(self) -> None:
-        """Return when none is under way."""
+        """Return when no call is under way."""
         while self:
             await self._changed.wait()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Until the block has ended this counts as a call: there is more to come that needs the lock."""
+        """Count the block as a call, for work in several steps that needs the lock of the directory throughout."""
         one = _Call("held")
         self._under_way.add(one)
         try:

@@ -1,11 +1,11 @@
-"""A checkpoint file: what was known at some log position, so that recovery need not read all before.
+"""A checkpoint file: the state at some log position, so that recovery need not read all records before.
 
 Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex, version 3 by checkpoint-v3.hex):
 
     at  size  field
      0     4  magic "MCKP"
-     4     1  version: 1; 2 when the payload is encrypted; 3 and 4, of `enq` only: the same with a copy of
-              the payload of `ack` behind its own, and how many bytes that is, u32
+     4     1  version: 1; 2 when the payload is encrypted; 3 and 4, for `enq` only: the same with a copy of
+              the payload of `ack` behind its own, and the copy's length in bytes, u32
      5     1  kind: 1 enq, 2 ack, 3 root
      6     2  0
      8     4  CRC-32 of bytes [0, 8) and [12, end)
@@ -14,13 +14,14 @@ Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex, vers
     32    20  SHA-1 of the queue's name; root: 0
     52     4  pair: CRC-32 of the payload of `enq`, in both files of a queue; root: how many bytes of
               marks (see marks.py) its payload begins with
-    56     8  log position: enq and ack hold what records before it did; root: that of the snapshot
-    64     8  lane: an id of the queue that no other one of this name ever had; root: the log position
+    56     8  log position: enq and ack hold the effects of all records before it; root: that of the
+              snapshot
+    64     8  lane: an id of the queue that no other queue of this name ever had; root: the log position
               from which records have to be read
-    72        payload; what it means is the broker's. Encrypted as bodies are, see cipher.py; associated
-              is this header without checksum, length and pair
+    72        payload, whose meaning is the broker's. Encrypted as bodies are, see cipher.py; the associated
+              data is this header without checksum, length and pair
 
-One that is not as it should be is as good as none.
+A file that is invalid in any way is treated as missing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .record import Buffer
 MAGIC = b"MCKP"
 VERSION, ENCRYPTED_VERSION = 1, 2
 WITH_ACK = 2
-"""Added to the version of an `enq` that has the copy."""
+"""Added to the version of an `enq` that has a copy of `ack`."""
 COPY_LENGTH = struct.Struct("<I")
 HEADER = struct.Struct("<4sBBHII16s20sIQQ")
 HEADER_BYTES = HEADER.size
@@ -51,7 +52,7 @@ class FileKind(IntEnum):
 
 
 class Unusable(Enum):
-    """Why a file is as good as none."""
+    """Why a file is treated as missing."""
 
     MISSING = "missing"
     UNREADABLE = "not readable"
@@ -76,7 +77,7 @@ class CheckpointFile(NamedTuple):
     payload: Buffer
     encrypted: bool = False
     with_ack: bool = False
-    """Of `enq`: the payload is as `joined` makes it."""
+    """For `enq`: the payload was made by `joined`."""
 
     @property
     def version(self) -> int:
@@ -84,7 +85,7 @@ class CheckpointFile(NamedTuple):
 
     @property
     def made_for(self) -> bytes:
-        """What the payload is associated with when it is encrypted."""
+        """The associated data of the payload when it is encrypted."""
         return HEADER.pack(
             MAGIC, self._replace(encrypted=True).version, self.kind, 0, 0, 0, self.store_id,
             self.digest, 0, self.position, self.lane,
@@ -92,12 +93,12 @@ class CheckpointFile(NamedTuple):
 
 
 def joined(enq: Buffer, ack: Buffer) -> bytes:
-    """The payload of an `enq` that has a copy of `ack`."""
+    """Return the payload of an `enq` that has a copy of `ack`."""
     return b"".join((enq, ack, COPY_LENGTH.pack(len(ack))))
 
 
 def parted(payload: Buffer) -> tuple[Buffer, Buffer]:
-    """What `joined` was given. Of anything else, something that makes no sense."""
+    """Return the two arguments of `joined`. For other bytes the result is meaningless, but nothing is raised."""
     view = memoryview(payload)
     end = len(view) - COPY_LENGTH.size
     copy_at = max(0, end - int.from_bytes(view[max(0, end) :], "little"))
@@ -105,13 +106,13 @@ def parted(payload: Buffer) -> tuple[Buffer, Buffer]:
 
 
 def directory_name(name: str) -> str:
-    """What the directory of a queue or vhost is called, its SHA-1: any name becomes 40 characters that every file system
-    takes. Nothing secret depends on it."""
+    """Return the name of the directory of a queue or vhost: the SHA-1 of its name, because 40 hex digits are valid on
+    every file system, whatever the name. No security depends on it."""
     return sha1(name.encode(), usedforsecurity=False).hexdigest()
 
 
 def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:
-    """In pieces to be written one after the other; the payload is not copied."""
+    """Return the file in pieces, to be written one after the other; the payload is not copied."""
     kind, store_id, digest, pair, position, lane, payload, _, _ = file
     header = HEADER.pack(
         MAGIC, file.version, kind, 0, 0, len(payload), store_id, digest, pair, position, lane
@@ -122,7 +123,7 @@ def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:
 
 
 def decode_checkpoint(data: bytes) -> CheckpointFile | Unusable:
-    """What the bytes of a file say: MISSING, DAMAGED and NEWER are all that can be told here."""
+    """Decode the bytes of a file. Of the reasons in Unusable, it finds only MISSING, DAMAGED and NEWER."""
     if not data:
         return Unusable.MISSING
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:

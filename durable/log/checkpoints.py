@@ -1,14 +1,14 @@
-"""The checkpoint files of a store: written all at once, read one by one, and needed only where an `ack`, or
-the copy of it in `enq`, is all that is left of what was settled.
+"""The checkpoint files of a store. All are written together and read one by one. Recovery can do without them, unless
+an `ack`, or the copy of it in `enq`, is the only thing left that says what was settled.
 
-    queues/<SHA-1 of the name>/enq and ack     what records before a log position did to a queue
-    checkpoint                                 where the last snapshot stands, and where to read from
+    queues/<SHA-1 of the name>/enq and ack     effects on a queue of all records before a log position
+    checkpoint                                 where the last snapshot is, and from where to read
 
-A file is written beside the old one, synced, renamed, and its directory is synced. After a kill there is
-the old pair of a queue, or the new one, of which a file may not be renamed yet. A power cut may leave a
-mixture, which is noticed and counts as none, but each `ack` by itself says what is settled. An `enq` with a
-copy of its `ack` is a pair by itself, where there is no better one. Everything here blocks: it is for worker
-threads, one at a time.
+A file is written beside the old one and synced, then renamed, and its directory is synced. After a kill a queue has
+its old pair of files, or the new pair, of which one or both may not be renamed yet. A power cut may leave a mixture,
+which is detected and treated as missing; but each `ack` alone still says what is settled. An `enq` with a copy of its
+`ack` can serve as a pair alone, if there is no better one. Everything here blocks: it is called in worker threads,
+one at a time.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ from .record import Buffer
 logger = logging.getLogger("durable.log")
 FOLDER_NAME, ROOT_NAME = "queues", "checkpoint"
 NOWHERE = 1 << 64
-"""Where a log ends that has not been read yet: nothing is ahead of it."""
+"""End of a log that has not been read yet: no checkpoint counts as ahead of it."""
 DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
 HALF_RENAMED = (("enq", "ack" + NEW), ("enq" + NEW, "ack"))
-"""What a kill between the two renames leaves, and a power cut that kept one of them. Both were synced before."""
+"""What is left by a kill between the two renames, or by a power cut that kept one of them. Both files were synced."""
 OURS = frozenset(name + ending for name in KINDS for ending in ("", NEW))
-"""In the directory of a queue."""
+"""Names of our files in a queue's directory."""
 ASIDE = ".aside"
-"""Ending of directories of others that stood where one of our files has to be."""
+"""Suffix for directories that are not ours and have the name of one of our files."""
 
 
 class Checkpoint(NamedTuple):
-    """Of one queue: what all records before `position` did."""
+    """The checkpoint of one queue: the effects of all records before `position`."""
 
     name: str
     lane: int
-    """A lane id of the queue: one that is deleted and declared anew is another one."""
+    """A lane id of the queue. A queue that was deleted and declared again has another one."""
     position: int
     enq: Buffer
     ack: Buffer
     twice: bool = False
-    """Whether `ack` is to stand in both files: no snapshot says all of it."""
+    """Whether `ack` is to be in both files, because no snapshot has all that it says."""
 
 
 class Root(NamedTuple):
-    """Of the store."""
+    """The checkpoint of the store."""
 
     snapshot: int
     """Log position of the last durable snapshot."""
@@ -72,22 +72,22 @@ class Root(NamedTuple):
     """Log position from which records have to be read."""
     extra: Buffer
     marks: Buffer = b""
-    """Where in its segment that stands, and what is before it there, as `Marks.encode` has it."""
+    """Marks of the segment with `start`, up to that log position, from `Marks.encode`."""
 
 
 def go_on() -> None:
-    """Nothing is to stop this."""
+    """Do nothing: a `between` that never stops its caller."""
 
 
 class Checkpoints:
-    """Of one store.
+    """The checkpoint files of one store.
 
     Args:
         disk: the directory of the log.
-        end: says where the durable log ends. Whoever opens a store looks at all checkpoints before
-            anything is appended: one that is ahead of the log is removed then, for the log may have
-            got there again, with other records, by the next time.
-        cipher: of the store. None: what is encrypted counts as none, and nothing new is.
+        end: returns where the durable log ends. Whoever opens a store looks at all checkpoints before anything is
+            appended: one that is ahead of the log is removed then, because by the next time the log may have
+            reached it again, with other records.
+        cipher: of the store. None: encrypted files are treated as missing, and new ones are not encrypted.
     """
 
     def __init__(
@@ -98,25 +98,25 @@ class Checkpoints:
         self._cipher = cipher
         self._folder = disk.directory(FOLDER_NAME)
         self.unusable: Counter[Unusable] = Counter()
-        """How many files were as good as none, by reason."""
+        """Number of files treated as missing, by reason."""
         self.reach = 0
-        """The log ended here, or later, when what has been read so far was written."""
+        """When the files read so far were written, the log ended here or later."""
         self._strange: set[str] = set()
-        """What stays for not being ours, or for what else is in it: said once."""
+        """Directories kept because they, or other things in them, are not ours: each is logged once."""
 
     def write_all(
         self, checkpoints: Iterable[Checkpoint], between: Callable[[], object] = go_on
     ) -> None:
-        """Durable, all of them, when it returns; each in place of the one before it.
+        """Write the checkpoints of these queues, each replacing the one before; all are durable on return.
 
-        Every file and every directory is synced once, and no file waits for another one's sync to
-        be written, so the file system can put many into one transaction.
+        Every file and every directory is synced once, and all files are written before the first is synced, so
+        that the file system can put many into one transaction.
 
         Args:
             checkpoints: taken one by one; their payloads are not kept.
-            between: called between files. What it raises ends this: some are new then, some old.
+            between: called between files. What it raises ends this call: some files are new then, some old.
         Raises:
-            OSError: the disk is full, or failed. As before.
+            OSError: the disk is full, or failed. Here, too, some files may be new.
         """
         if FOLDER_NAME not in self._disk.names():
             self._disk.make_directory(FOLDER_NAME)
@@ -159,7 +159,7 @@ class Checkpoints:
             _write(folder, name + NEW, file._replace(pair=pair))
 
     def read(self, name: str, lane: int) -> Checkpoint | None:
-        """The checkpoint of this queue; None when there is none that can be used."""
+        """Return the checkpoint of this queue; None if no files can be used."""
         found = self._pair(name, lane, "enq", "ack")
         if isinstance(found, Checkpoint):
             return found
@@ -170,7 +170,7 @@ class Checkpoints:
         digest = directory_name(name)
         folder, why = self._folder.directory(digest), found[1]
         self._count(folder, *found)
-        if why is Unusable.UNREADABLE:  # Now; it may be good: see `acks`.
+        if why is Unusable.UNREADABLE:  # It may be intact, and readable later: see `acks`.
             return None
         file = self._usable(folder, "enq", FileKind.ENQ, digest)
         if isinstance(file, Unusable) or file.lane != lane or not file.with_ack:
@@ -182,7 +182,7 @@ class Checkpoints:
         logger.warning("%s/ack: %s; the copy of it in enq is read", folder.path, why.value)
 
     def _pair(self, name: str, lane: int, enq: str, ack: str) -> Checkpoint | tuple[str, Unusable]:
-        """What these two files hold; or which one is as good as none, and why."""
+        """Return what these two files hold; or which of them is treated as missing, and why."""
         digest = directory_name(name)
         files: list[CheckpointFile] = []
         for one, kind in ((enq, FileKind.ENQ), (ack, FileKind.ACK)):
@@ -201,16 +201,17 @@ class Checkpoints:
         )
 
     def acks(self, besides: Iterable[str] | None = None) -> Iterator[Buffer]:
-        """What each `ack` file holds, or the copy in its `enq`, of whatever queues there are or were, but for these.
+        """Yield the payload of each `ack` file, or of its copy in `enq`, for all queues that there are or were.
 
-        That needs no pair and no root, so a kill between two renames takes nothing of it: what
-        was settled before such a file was written stays settled. What is ahead of the log is removed.
+        This needs neither pair nor root, so a kill between two renames takes nothing of it: what was settled
+        before such a file was written stays settled. Files that are ahead of the log are removed.
 
         Args:
-            besides: what these hold is known, and so is all that is settled. None: nothing is.
+            besides: queues to leave out, because their files are known. All that was settled is known then, so a file
+                that cannot be read is treated as missing. None: nothing is known.
         Raises:
-            OSError: nothing is known, and one cannot be read, now. Were it taken for none, what nothing else
-                says would come back.
+            OSError: `besides` is None, and a file cannot be read at present. If it were treated as missing,
+                messages would come back whose settlement nothing else says.
         """
         known = {directory_name(name) for name in besides or ()}
         read = self._found if besides is None else self._usable
@@ -224,7 +225,7 @@ class Checkpoints:
         for digest in digests:
             folder = self._folder.directory(digest)
             ack = read(folder, "ack", FileKind.ACK, digest)
-            # Also where it is not needed: ahead of the log, it would be a pair by itself one day.
+            # Read also if it is not needed: one that is ahead of the log could later serve as a pair alone.
             from_enq = self._usable if isinstance(ack, CheckpointFile) else read
             enq = from_enq(folder, "enq", FileKind.ENQ, digest)
             if enq is Unusable.AHEAD:
@@ -238,7 +239,8 @@ class Checkpoints:
                 yield parted(enq.payload)[1]
 
     def remove_unfinished(self) -> None:
-        """What is not renamed yet; without it no file goes with one of another time. Durable when it returns."""
+        """Remove files that were not renamed, so that no file is ever paired with one of another time. Durable on
+        return."""
         for digest in self.digests():
             folder = self._folder.directory(digest)
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -248,8 +250,8 @@ class Checkpoints:
                 folder.sync_directory()
 
     def remove_others(self, names: Iterable[str], between: Callable[[], object] = go_on) -> int:
-        """Remove what belongs to none of these queues, durable when it returns; how many there were. `between` is called
-        as by `write_all`."""
+        """Remove the files of all other queues, durable on return; return how many queues that were. `between` is
+        called as by `write_all`."""
         kept = {directory_name(name) for name in names}
         others = [digest for digest in self.digests() if digest not in kept]
         for digest in others:
@@ -258,7 +260,7 @@ class Checkpoints:
         return len(others)
 
     def _remove(self, digest: str) -> None:
-        """What is ours; with it the directory, unless somebody else has put something there."""
+        """Remove our files, and then the directory, unless it has something in it that is not ours."""
         folder = self._folder.directory(digest)
         with suppress(FileNotFoundError):
             try:
@@ -283,14 +285,14 @@ class Checkpoints:
         self._strange.add(digest)
 
     def digests(self) -> list[str]:
-        """SHA-1 in hex of the names of all queues that have files here; anything else is not ours."""
+        """Return the SHA-1 in hex of the names of all queues with files here. Other names are not ours."""
         try:
             return list(filter(DIGEST.fullmatch, self._folder.names()))
         except FileNotFoundError:
             return []
 
     def absent(self, names: Iterable[str]) -> Iterator[str]:
-        """Paths of files that these queues ought to have."""
+        """Yield the paths of missing files of these queues, each of which should have all."""
         for digest in map(directory_name, names):
             there: list[str] = []
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -298,12 +300,12 @@ class Checkpoints:
             yield from (f"{FOLDER_NAME}/{digest}/{kind}" for kind in KINDS if kind not in there)
 
     def make_room(self, extra: Buffer, marks: Buffer) -> None:
-        """For a root that says this: on a full disk `write_root` finds it."""
+        """Write such a root without making it valid: so on a full disk `write_root` has room for it."""
         self._write_new_root(Root(0, 0, extra, marks))
 
     def write_root(self, root: Root, between: Callable[[], object] = go_on) -> None:
-        """Durable when it returns; the snapshot it names has to be so before. What `between` raises leaves the one
-        that was there."""
+        """Write the root; durable on return. The snapshot that it names must be durable before. If `between` raises,
+        the old root stays."""
         assert root.snapshot < self._end(), "a snapshot that is durable"
         self._write_new_root(root)
         _sync(self._disk, ROOT_NAME + NEW)
@@ -320,16 +322,16 @@ class Checkpoints:
         _write(self._disk, ROOT_NAME + NEW, self._encrypted(file))
 
     def drop_root(self, start: int) -> None:
-        """Unless it needs nothing before log position `start`. Durable when it returns, and takes no
-        space: records before may go then, and the log is read from what is its front."""
+        """Remove the root if it needs records before log position `start`. Durable on return, and takes no space.
+        Those records may be freed then, and the next start reads the log from what its front is then."""
         root = self.read_root()
         if (root is None or root.start < start) and ROOT_NAME in self._disk.names():
-            with suppress(IsADirectoryError):  # Of others: it is no root.
+            with suppress(IsADirectoryError):  # Not ours, and no root.
                 self._disk.unlink(ROOT_NAME)
             self._disk.sync_directory()
 
     def read_root(self) -> Root | None:
-        """None: read the log from the front."""
+        """Return the root; None: the log has to be read from its front."""
         file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())
         if isinstance(file, Unusable):
             self._count(self._disk, ROOT_NAME, file)
@@ -338,15 +340,15 @@ class Checkpoints:
         return Root(file.position, file.lane, payload[marks_bytes:], payload[:marks_bytes])
 
     def kept(self, root: Root | None) -> range:
-        """Log positions that were durable when what has been read so far was written. From the root's start
-        on nothing has been freed since: that takes a later root. Without one it is known only how far
-        they went; with nothing else left, all of it counts as lost."""
+        """Return log positions that were durable when the files read so far were written. From the root's start on
+        nothing has been freed since, because that takes a later root. Without a root only the end is known, so the
+        range is empty: if nothing else is left, everything before counts as lost."""
         return range(self.reach if root is None else root.start, self.reach)
 
     def _usable(
         self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
-        """Of a file that can be done without: one that cannot be read is none."""
+        """As `_found`, for a file that is not indispensable: if it cannot be read, it is treated as missing."""
         try:
             return self._found(folder, name, kind, digest)
         except OSError:
@@ -355,7 +357,8 @@ class Checkpoints:
     def _found(
         self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
-        """Raises OSError: it cannot be read. What is no file is not ours, and none."""
+        """Return the file, checked and decrypted. Raises OSError if it cannot be read. A directory of that name is not
+        ours, and counts as missing."""
         try:
             with closing(folder.open(name)) as opened:
                 file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
@@ -376,8 +379,8 @@ class Checkpoints:
         return self._decrypted(file)
 
     def _encrypted(self, file: CheckpointFile) -> CheckpointFile:
-        """As it is to be written. The root, as long as there is a data key: without that it is none, so
-        all of the log is read, and what is encrypted is met."""
+        """Return the file as it is to be written. The root is encrypted whenever there is a data key: without the key
+        it then counts as missing, so all of the log is read, and what is encrypted in it is found."""
         if self._cipher is None or not (self._cipher.encrypting or file.kind is FileKind.ROOT):
             return file
         payload = self._cipher.encrypt_bytes(bytes(file.payload), file.made_for)
@@ -403,7 +406,7 @@ def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
     size_bytes = sum(map(len, pieces))
     try:
         opened = folder.create(name)
-    except FileExistsError:  # Of an attempt that came to nothing; and on a full disk it has room.
+    except FileExistsError:  # Left by a failed attempt; on a full disk it has the space.
         try:
             opened = folder.open(name)
         except IsADirectoryError:
@@ -416,7 +419,7 @@ def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
 
 
 def _replace(folder: Directory, name: str) -> None:
-    """By the new one."""
+    """Replace the file by its new version."""
     try:
         folder.rename(name + NEW, name)
     except IsADirectoryError:
@@ -425,7 +428,7 @@ def _replace(folder: Directory, name: str) -> None:
 
 
 def _put_aside(folder: Directory, name: str) -> None:
-    """A directory, which is not ours."""
+    """Rename a directory that has the name of one of our files."""
     folder.rename(name, name + ASIDE)
     logger.warning("%s/%s is now %s%s: it is not ours", folder.path, name, name, ASIDE)
 

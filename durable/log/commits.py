@@ -1,15 +1,15 @@
-"""Carrying out commits, one at a time: in a thread, or here while the disk is quick.
+"""Carries out commits, one at a time: in a thread, or in the loop's own turn while the disk is quick.
 
     start ──┬── small, and the disk is quick: written here, synced by the kernel ──┐
             └── else: written and synced in the thread ────────────────────────────┴──> finish
 
-A thread has to be woken and needs the interpreter's lock, there and back, and the loop that looks for its end is in its
-way. A write is a copy into memory, some microseconds for little; it is the sync that waits for the disk. Where the kernel
-does that by itself the loop goes on, or looks for the end with open eyes (mesh/spinning.py).
+A thread has to be woken, needs the interpreter's lock on both ways, and is held up by a loop that spins for its end.
+A write is a copy into memory, which takes some microseconds for little data; only the sync waits for the disk. If the
+kernel syncs by itself, the loop goes on, or spins until it is done (mesh/spinning.py).
 
-A write may wait for the disk after all, where the file system's journal does, or where so much of anybody's waits in memory
-that the kernel slows down whoever writes; and so would everything else here. So it is done here only while the last commit is
-not long past and took no time: of a disk that begins to hang then, the sync mostly hears first.
+A write can wait for the disk after all: if the file system's journal does, or if so much unwritten data is in memory
+that the kernel slows down all writers. Then the whole loop would wait. So a commit is written here only if the last
+one ended recently and was quick: if the disk begins to hang after that, it is most likely a sync that meets it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .store import Store
 from .writer_thread import writer_of
 
 HERE_BYTES_MAX = 64 * 1024
-"""Copied in 10 us."""
+"""Most that is written in the loop's turn: to copy it takes 10 us."""
 QUICK_S = LIMIT_S
-"""What takes longer is not worth looking for its end."""
+"""A commit that takes longer is not quick: it is not worth spinning for its end."""
 RECENT_S = 0.1
-"""What was quick may hang by then."""
+"""A disk that was quick counts as quick for so long; after that it may hang."""
 
 
 class Commits:
-    """Of one log, in its trio run."""
+    """Carries out the commits of one log, in its trio run."""
 
     def __init__(self, store: Store, calls: Calls, in_thread: InThread | None) -> None:
         """
         Args:
-            in_thread: runs all of them. None: a thread of our own, or the kernel.
+            in_thread: runs all commits. None: a thread of our own, or the kernel.
         """
         self._store, self._calls = store, calls
         self._syncer = store.syncer() if in_thread is None else None
@@ -52,10 +52,10 @@ class Commits:
             self._spinner.attach()
         self._begun_s, self._quick_until_s = 0.0, -inf
         self._syncing: Syncer | None = None
-        """What syncs the commit under way. None: there is none, or the thread has it."""
+        """The syncer of the commit under way; None if there is no commit, or the thread has it."""
 
     def start(self, commit: Commit) -> None:
-        """The one before is finished."""
+        """Begin a commit. The one before must be finished."""
         self._begun_s = commit.begun_s
         syncer = self._syncer if self._is_quick(commit) else None
         self._calls.writing = True
@@ -63,7 +63,7 @@ class Commits:
             self._writer.start(partial(self._calls.write, self._store.carry_out, commit))
 
     def _is_quick(self, commit: Commit) -> bool:
-        """Whether it is little, and the disk does nothing else and was quick a moment ago."""
+        """Return whether the commit is small, the disk was quick a moment ago, and no other call is under way."""
         return (
             commit.begun_s < self._quick_until_s
             and commit.size_bytes <= HERE_BYTES_MAX
@@ -71,7 +71,8 @@ class Commits:
         )
 
     def _start_here(self, commit: Commit, syncer: Syncer) -> bool:
-        """False: it has to be carried out in the thread, from the beginning. To write the same twice changes nothing."""
+        """Write the commit here and begin its sync. Return False if the thread has to carry it out, from the beginning:
+        writing the same bytes twice does no harm."""
         try:
             file = self._store.write_at_once(commit)
         except Exception as error:
@@ -80,16 +81,16 @@ class Commits:
         if file is None:
             return False
         if not syncer.begin(file):
-            self._syncer = None  # This file system has none, mostly: no use in asking again.
+            self._syncer = None  # Most likely this file system cannot do it, so do not ask again.
             return False
         self._syncing = syncer
         self._looking.enter_context(self._spinner)
         return True
 
     async def finish(self) -> None:
-        """Return when a commit has been carried out, or raise what went wrong; may be waited for before it starts.
+        """Return when a commit has been carried out, or raise its error. May be awaited before the commit starts.
 
-        Cancelled, it goes on, and no other one may follow.
+        If this is cancelled, the commit goes on, and no other one may follow.
         """
         await self._writer.finish()
         if self._syncing is not None:
@@ -102,7 +103,7 @@ class Commits:
         self._quick_until_s = now_s + RECENT_S if quick else -inf
 
     def close(self) -> None:
-        """Returns at once; to be called once, when nobody waits any more."""
+        """Close; returns at once. To be called once, when no task awaits `finish` any more."""
         if self._syncing is not None:
             self._looking.close()
             self._writer.start(partial(self._calls.write, self._syncing.outlast))

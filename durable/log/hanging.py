@@ -1,4 +1,4 @@
-"""Telling of a commit that takes too long: a disk that hangs says nothing by itself."""
+"""Reports commits that take too long, because a disk that hangs reports nothing by itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger("durable.log")
 
 
 async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> None:
-    """One line for each commit over its time, until the store stops.
+    """Log one line for each commit that exceeds its time limit, until the store stops.
 
     Args:
         begun: woken when a commit has begun.
-        changed: rung when one has ended.
+        changed: rung when a commit has ended.
     """
     limit_s = committer.config.commit_s_max
     while True:
@@ -29,14 +29,15 @@ async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> N
             await begun.wait()
             continue
         begun_s = due_s = commit.begun_s
-        for _ in range(PARTS):  # A process that is stopped writes nothing: it spends one of them.
+        # In parts, because a process that is stopped commits nothing: the stop uses up one part at most.
+        for _ in range(PARTS):
             due_s = next_due(due_s, limit_s / PARTS, trio.current_time())
             await trio.sleep_until(due_s)
-            # Where our loop was late, its end may have come in time and be seen in this very turn.
+            # If our loop was late, the commit may have ended in time, and its end be handled in this very turn.
             await trio.lowlevel.checkpoint()
             if committer.stopped:
                 return
-            # A later one is under way, or this one again, perhaps for as long.
+            # Another commit is under way, or this one again: go on with its time, which may be over as well.
             if committer.commit is not commit or commit.begun_s != begun_s:
                 break
         else:

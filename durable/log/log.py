@@ -1,11 +1,11 @@
-"""The log as a broker uses it: appending at once, waiting until it is durable, reading.
+"""The log as a broker uses it: append at once, wait until it is durable, read.
 
     async with open_log(RealDisk("/var/lib/mesh")) as log:
         (position,) = log.append_nowait([Draft(Kind.PUBLISH, batch, targets, now_us)])
         await log.durable(position)            # now it may be confirmed
 
-Commits wait for the disk in a thread or in the kernel while the next one gathers: nobody waits for company,
-and nobody is without it when there is some. After a failure of the disk every waiter gets StoreFailed, for good.
+A commit waits for the disk in a thread or in the kernel, while the next one gathers. So records never wait for a
+batch to fill, and still share a commit when there are several. After a disk failure every waiter gets StoreFailed.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ async def open_log(
     disk: Disk, config: LogConfig | None = None, *, start: int | Begin = 0, visit: Visit | None = None,
     in_thread: InThread | None = None, encryption: Encryption | None = None,
 ) -> AsyncGenerator[Log]:  # fmt: skip
-    """A log for as long as the block lasts; at its end, what was appended is still committed.
+    """Open a log for as long as the block lasts; at its end, what was appended is still committed.
 
     Args:
-        start: log position that recovery may begin at, when all before is known from elsewhere; or
-            what says so, called in a worker thread once the directory is locked.
+        start: the log position from which to recover, if the effects of all records before are known from elsewhere;
+            or a function that returns it, called in a worker thread once the directory is locked.
         visit: called in a worker thread with each valid record from `start` on, in order.
-        in_thread: runs what blocks. None: trio's worker threads; for commits one of our own, or the kernel.
-        encryption: the keys there are, and whether to encrypt. None: neither.
+        in_thread: runs calls that block. None: trio's worker threads, and for commits our own thread or the kernel.
+        encryption: the keys, and whether to encrypt. None: no keys, no encryption.
     Raises:
         StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
-        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
-        StoreFailed: the disk failed while it was being opened, or there was too little left of this system.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and the keys given do not fit.
+        StoreFailed: the disk failed while it was being opened, or the system is out of descriptors or threads.
     """
     config = config or LogConfig()
     opening = Opening(in_thread or trio.to_thread.run_sync)
@@ -99,34 +99,34 @@ async def open_log(
 
 
 class Log:
-    """Made by `open_log`. To be used from its trio thread only."""
+    """A log, made by `open_log`. To be used from its trio thread only, except where a method says otherwise."""
 
     def __init__(self, store: Store, config: LogConfig, in_thread: InThread | None) -> None:
         self._store, self._config = store, config
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
         self._work, self._wanted, self._begun, self._lonely = Waker(), Waker(), Waker(), Waker()
-        """The last one is woken when something has gathered that nobody waits for, and no commit is under way."""
+        """`_lonely` is woken when records have gathered that nobody waits for, and no commit is under way."""
         self._hurried = False
-        """Whether somebody waits for something that has gathered."""
+        """Whether somebody waits for a record that has gathered."""
         self._changed = Bell()
-        """Rung after each commit, segment and failure: whoever waits looks again."""
+        """Rung after each commit, segment and failure, so that waiting tasks look again."""
         self.calls = Calls(in_thread or trio.to_thread.run_sync, self._changed)
-        """Also for who does something in this directory, or elsewhere under the protection of its lock."""
+        """Calls in worker threads. Also for users that work in this directory, or rely on its lock elsewhere."""
         self._commits = Commits(store, self.calls, in_thread)
         self._turn = trio.Lock()
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._order = count()
         self._held = False
-        """Whether whoever appends now begins the commit as well."""
+        """Whether the task that appends now begins the commit as well: see `hold`."""
         self._space = Bell()
-        self.waiting = store.committer.placer.waiting  # For whoever appends it to say.
+        self.waiting = store.committer.placer.waiting  # To be set by the user of the log.
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0
-        """What the last one knows ends here; no segment that ends behind it is freed."""
+        """The last snapshot has the effects of all records before this; no segment that ends behind it is freed."""
         self._freeing = trio.Lock()
-        """Checkpoints and compaction both do, and one would forget what the other has left."""
+        """Held by `free`: checkpoints and compaction both call it, and one would drop what the other left unremoved."""
 
     @property
     def report(self) -> RecoveryReport:
@@ -134,7 +134,7 @@ class Log:
         return self._store.report
 
     def lost(self, gaps: Iterable[LogGap]) -> None:
-        """Whoever was shown the records needs these, too, and they have not been found."""
+        """Add gaps to the report: records that the visitor of all others needs, and that recovery has not found."""
         self._store.report = self.report.with_lost(gaps)
 
     @property
@@ -144,7 +144,7 @@ class Log:
 
     @property
     def end(self) -> int:
-        """The log position that the next record gets."""
+        """The log position of the next record."""
         return self._committer.end
 
     @property
@@ -154,12 +154,12 @@ class Log:
 
     @property
     def failure(self) -> str | None:
-        """Why the store has stopped for good, if it has."""
+        """Why the store has stopped for good; None if it has not."""
         return self._committer.failure
 
     @property
     def append_bytes_max(self) -> int:
-        """Most that is taken at once: what goes into an empty segment beside what is kept."""
+        """Most that one append may take: what fits in an empty segment beside what is kept."""
         return self._committer.placer.append_bytes_max
 
     @property
@@ -168,29 +168,28 @@ class Log:
         return self._config.reserve_bytes
 
     def keep_for_snapshot(self, size_bytes: int) -> None:
-        """See Placer. To be said once: from then on it is known from what is appended."""
+        """See Placer. To be called once: from then on appended snapshots and definitions tell the size."""
         self._committer.placer.keep_for_snapshot(size_bytes)
         self._store.in_place = self._committer.placer.snapshot_spent
         self._wanted.wake()
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
-        """Take records to be written and return their log positions; all of them or none.
+        """Take records to be written and return their log positions; all are taken or none.
 
-        Bodies must not change any more; they are not copied. On its own this promises nothing: see
-        `durable`.
+        Bodies are not copied, and must not change any more. This alone promises nothing: see `durable`.
 
         Args:
-            hurry: False: nobody waits for them. The next commit takes them along; without one they
-                are committed after `company_s`, or when somebody hurries.
+            hurry: False: nobody waits for these records. The next commit takes them along; without one they are
+                committed after `company_s`, or when somebody calls `hurry`.
         Raises:
-            TooLarge: more than an empty segment takes.
+            TooLarge: they would not fit an empty segment.
             StoreBusy: too much is waiting; `append` waits for room.
             StoreFull: the disk is full. Acks and definitions are still taken, see Placer.
             StoreFailed, StoreClosed: this log takes nothing any more.
         """
         try:
             return self._committer.append(drafts)
-        finally:  # Also where there was no room: there is, once what waits is committed.
+        finally:  # Also if there was no room: there will be, once what waits is committed.
             if hurry:
                 self.hurry()
             elif self._committer.commit is None:
@@ -199,43 +198,43 @@ class Log:
                 self._wanted.wake()
 
     def hurry(self) -> None:
-        """Somebody waits for what has been appended: it is committed as soon as the disk is free."""
+        """Commit what has been appended as soon as the disk is free, because somebody waits for it."""
         self._hurried = True
         if not self._held and self._committer.commit is None:
             self._work.wake()
 
     def hold(self) -> None:
-        """The caller will call `commit_nowait` before its turn is over: nobody else need begin."""
+        """Do not wake the task that begins commits: the caller will call `commit_nowait` before its turn is over."""
         self._held = True
 
     def commit_nowait(self) -> None:
-        """Begin to commit what has gathered, unless a commit is under way: its end begins the next.
+        """Begin to commit what has gathered. If a commit is under way, the next one begins at its end.
 
-        Without this a commit begins in the turn after an append, together with what others that
-        were ready have appended by then.
+        Without this call a commit begins in the turn after an append, so that it includes what other ready tasks
+        have appended by then.
         """
         self._held = False
         commit = self._committer.begin(trio.current_time())
         if commit is not None:
-            self._hurried = self._committer.gathered  # More than one commit takes: on with it.
+            self._hurried = self._committer.gathered  # More than one commit takes.
             self._start(commit)
 
     async def append(self, drafts: Sequence[Draft]) -> range:
-        """As `append_nowait`, but wait for room, first come first. Cancelled: nothing was taken."""
+        """As `append_nowait`, but wait for room, first come first served. If cancelled, nothing was taken."""
         async with self._turn:
             return await self.with_room(partial(self.append_nowait, drafts))
 
     async def with_room(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns; after StoreBusy it is called again, when there may be room.
+        """Return what `attempt` returns; after StoreBusy it is called again, when there may be room.
 
-        No other task has its turn between its return and ours: what was so when it appended still
-        is. Tasks that wait here at once are in no order, see `append`.
+        No other task runs between the return of `attempt` and that of this call: what was true when it appended
+        still is. Several tasks that wait here are in no order; for an order, see `append`.
 
         Args:
-            attempt: appends, and decides anew what, for it may have waited since. Where it raises
-                StoreBusy it has changed nothing.
+            attempt: appends, and decides each time anew what to append, because it may have waited. If it raises
+                StoreBusy it must have changed nothing.
         Raises:
-            What `attempt` raises, but for StoreBusy.
+            What `attempt` raises, except StoreBusy.
         """
         while True:
             try:
@@ -269,64 +268,64 @@ class Log:
             committer.check()
 
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
-        """Durable records from this log position on, about so many bytes; gaps are left out. Raises StoreFailed,
-        StoreClosed."""
+        """Return durable records from this log position on, of about `limit_bytes`; gaps are left out. Raises
+        StoreFailed, StoreClosed."""
         some = self._store.reader.some
         call = partial(self.calls.call, "reading", some, position, self.durable_end, limit_bytes)
         try:
             records: list[Record] = await self._scarcity.outlast(call)
-        # What cannot be read today, or without its key, is no damage, which would be settled and freed.
+        # Records that cannot be read now, or not without their key, are not damaged: damage would be settled and freed.
         except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
             raise StoreFailed(str(self._committer.failure)) from error
         return records
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
-        """So many more things need the durable record at this log position, or what it did.
+        """Add `count` references to the durable record at this log position, or to its effects.
 
         Args:
-            size_bytes: of the whole record, or an estimate, for all of them: what several need counts several
-                times, so compaction is put off a little rather than carrying forward more than it frees.
+            size_bytes: size of the record, or an estimate, times `count`. A record that several things need is
+                counted several times, so that compaction waits a little rather than carry forward more than it frees.
         """
         self._store.segments.refer(position, count, size_bytes)
 
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
-        """So many do not any more; the size as it was when they were referred to."""
+        """Remove `count` references; the size must be that given when they were added."""
         self._store.segments.release(position, count, size_bytes)
 
     def are_together(self, low: int, high: int) -> bool:
-        """Whether referring to one of two log positions is as good as to the other, or to one between."""
+        """Whether a reference to one of these log positions, or to one between, does the same as one to another."""
         return self._store.segments.are_together(low, high)
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
-        """As `refer` to each of these, at the cost of one call for each segment."""
+        """As `refer` to each of these records, at the cost of one call per segment."""
         self._store.segments.refer_each(positions, size_bytes)
 
     def release_each(self, positions: range, size_bytes: int) -> None:
-        """As `release` of each of these."""
+        """As `release` of each of these records."""
         self._store.segments.release_each(positions, size_bytes)
 
     def snapshot_at(self, position: int) -> None:
-        """There is a durable snapshot that knows what records before this log position did. Until this is said
-        nothing is freed: acks and definitions are needed although nothing refers to them."""
+        """Note that a durable snapshot has the effects of all records before this log position. Before that nothing is
+        freed, because acks and definitions are needed although nothing refers to them."""
         assert position < self.durable_end, "of what a snapshot knows that is durable itself"
         self._snapshot = max(self._snapshot, position)
 
     def to_compact(self, besides: Tally | None = None) -> Chosen | None:
-        """The segment to be compacted next, if there is one: see compaction.py. `besides` is cut out on the way."""
+        """Return the segment to compact next, if any: see compaction.py. `besides`: what will be cut out on the way."""
         full, carried_bytes_max = self.full, self._committer.placer.carried_bytes_max
-        known_end = self.durable_end if full else self._snapshot  # There will be one that knows it.
+        known_end = self.durable_end if full else self._snapshot  # A snapshot will have it.
         return choose(
             self._store.segments.candidates(known_end, trio.current_time(), besides),
             self._config.compaction_share_max, carried_bytes_max, full=full,
         )  # fmt: skip
 
     def leave(self, position: int) -> None:
-        """Do not compact the segment with this log position until the log is opened again."""
+        """Exclude the segment with this log position from compaction until the log is opened again."""
         self._store.segments.leave(position)
 
     def put_off(self, chosen: Chosen, counted_bytes: float) -> None:
-        """To carry this segment forward takes at least so much, more than it was chosen for."""
+        """Note that carrying this segment forward takes at least `counted_bytes`, more than it was chosen for."""
         growth = AGAIN * counted_bytes / chosen.needed_bytes
         self._store.segments.grows(chosen.positions.start, growth, cut=chosen.cut)
 
@@ -335,11 +334,11 @@ class Log:
         return self._store.segments.encoded_marks(position)
 
     def tally(self) -> Tally:
-        """Of what is to be released: see `would_free`."""
+        """Return an empty tally, for what is about to be released: see `would_free`."""
         return Tally(self._store.segments)
 
     def would_free(self, position: int, besides: Tally | None = None) -> bool:
-        """Whether `snapshot_at` this log position would let segments go, were what is in the tally released."""
+        """Return whether `snapshot_at` this log position would free segments, if what is in the tally were released."""
         return bool(self._store.segments.unused(position, besides))
 
     @property
@@ -353,9 +352,9 @@ class Log:
         return self._committer.spent
 
     async def free(self) -> list[int]:
-        """Delete the sealed segments before the last snapshot that nothing refers to; their numbers.
+        """Delete the sealed segments before the last snapshot that nothing refers to; return their numbers.
 
-        Right after opening nothing refers to anything: `refer` to what is needed first.
+        Right after opening there are no references: `refer` to what is needed before calling this.
         """
         async with self._freeing:
             store, spares = self._store, self._committer.placer.spares
@@ -370,19 +369,19 @@ class Log:
                 spares.add(*await self.calls.call("freeing", store.remove, spares_max))
             except OSError as error:
                 store.trouble = error
-            if gone and store.trouble:  # What is stored is well: it takes space for longer.
+            if gone and store.trouble:  # No data is affected; the files only take space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", store.trouble)
             self._space.wake()
             return [number for number in numbers if number not in store.unremoved]
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any, kind: str = "beside") -> T:
-        """What a call of who writes files beside ours returns, one at a time. Cancelled, it goes on, and the store
-        is left open: it is to ask `check` whenever it can end."""
+        """Run a call that writes other files in the directory, one at a time, and return what it returns. If this is
+        cancelled the call goes on, and the store stays open until it ends: it should call `check` where it can stop."""
         found: T = await self.calls.call(kind, call, *arguments)
         return found
 
     def check(self) -> None:
-        """Raises StoreFailed, StoreClosed: this log takes nothing any more. From any thread."""
+        """Raises StoreFailed or StoreClosed if this log takes nothing any more. From any thread."""
         self._committer.check()
 
     def statistics(self) -> LogStatistics:
@@ -391,25 +390,26 @@ class Log:
     # Background
 
     async def _ready(self) -> None:
-        """There is a segment ahead, or it is known why not: nothing is busy at the very start."""
+        """Return when there is a segment ahead, or it is known why not: so no first append gets StoreBusy for that."""
         while self._committer.segment_pending:
             await self._changed.wait()
 
     async def _begin(self) -> None:
-        """In the turn after an append, unless its caller has begun the commit in its own."""
+        """Begin commits in the turn after an append, unless its caller has begun the commit in its own turn."""
         while not self._committer.stopped:
             await self._work.wait()
             self.commit_nowait()
 
     async def _begin_alone(self) -> None:
-        """What nobody waits for, when it has had no company for a while."""
+        """Commit records that nobody waits for, when no other commit has taken them along for a while."""
         while not self._committer.stopped:
             await self._lonely.wait()
             await trio.sleep(self._config.company_s)
             self.commit_nowait()
 
     async def _finish(self) -> None:
-        """One commit after the other. It waits before they begin: then it is in nobody's way."""
+        """Finish one commit after the other. It begins to wait before a commit begins, so that it needs no turn between
+        the beginning and the end of one."""
         committer = self._committer
         while not committer.stopped:
             try:
@@ -425,7 +425,7 @@ class Log:
                 self._lonely.wake()
 
     async def _not_done(self, error: Exception) -> None:
-        """Return when the commit under way has begun once more, or the store has stopped."""
+        """Return when the commit under way has been begun again, or the store has stopped."""
         if isinstance(error, StoreFull):
             self._committer.refused(error.free_bytes)
             self._tell()
@@ -447,13 +447,13 @@ class Log:
             await self._space.wait()
 
     def _fail(self, what: str, error: Exception) -> None:
-        """Nothing is taken any more, and whoever waits hears of it."""
+        """Stop the store: take nothing any more, and wake all waiting tasks."""
         self._committer.failed(f"{what}: {error}")
         logger.error("the store in %s has stopped: %s: %s", self._store.path, what, error)
         self._tell()
 
     def _tell(self) -> None:
-        """Wake whoever waits for what has just happened."""
+        """Wake the tasks that wait for what has just happened."""
         waiters, committer = self._waiters, self._committer
         while waiters and (committer.stopped or waiters[0][0] < committer.durable_end):
             heapq.heappop(waiters)[2].set()
@@ -479,6 +479,6 @@ class Log:
     def _close(self) -> None:
         self._commits.close()
         if not self.calls.close(self._store.close):
-            # A thread is still in the kernel with these files: closing them, or letting another
-            # broker in, would be worse than keeping both until it is back, or this process ends.
+            # A thread is still in the kernel with these files. To close them, or to let another broker in, would be
+            # worse than to keep both until it returns, or this process ends.
             logger.error("the store in %s is left open: a call hangs", self._store.path)

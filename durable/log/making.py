@@ -1,4 +1,4 @@
-"""The segment ahead and the spares: made while others write, and tried again for as long as there is no space."""
+"""Makes the segment ahead and the spares while others write, and tries again for as long as there is no space."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from .store import Store
 
 logger = logging.getLogger("durable.log")
 Call = Callable[..., Awaitable[Any]]
-"""Makes a call of the store in a worker thread."""
+"""Calls a method of the store in a worker thread."""
 
 
 async def make_ahead(
     store: Store, call: Call, wanted: Waker, *, space: Callable[[], Awaitable[object]],
     tell: Callable[[], object], fail: Callable[[str, Exception], object],
 ) -> None:  # fmt: skip
-    """Spares, and one segment ahead, always, until the log has stopped. In this order: once there is a segment,
-    publishes take what there is.
+    """Keep spares and one segment ahead, until the log has stopped. Spares come first: once there is a segment,
+    publishes use up the space that is left.
 
     Args:
         wanted: woken when there may be something to make.
         space: returns when there may be space again.
-        tell: called after each attempt; `fail` instead, when the disk has failed.
+        tell: called after each attempt.
+        fail: called instead if the disk has failed.
     """
     committer, placer = store.committer, store.committer.placer
     while not committer.stopped:
@@ -48,7 +49,7 @@ async def make_ahead(
 
 
 async def _make_segment(store: Store, call: Call, number: int) -> bool:
-    """Whether there was space for it."""
+    """Make the segment ahead. Return whether there was space for it."""
     placer, full = store.committer.placer, store.committer.full
     try:
         if placer.carrier_useless:
@@ -68,7 +69,7 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
 
 
 async def _make_spares(store: Store, call: Call, tell: Callable[[], object]) -> None:
-    """Those for which there is space."""
+    """Make those spares for which there is space."""
     committer = store.committer
     for spare in committer.placer.wanted_spares():
         if committer.stopped:
@@ -78,12 +79,12 @@ async def _make_spares(store: Store, call: Call, tell: Callable[[], object]) -> 
 
 
 async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
-    """If there is space for it, and a descriptor: the log goes on without."""
+    """Make a spare if there is space and a descriptor for it. If not, the log goes on without it."""
     spares = store.committer.placer.spares
     small = next((one for one in spares.small if one.number == wanted.number), None)
     if small is None and not (wanted.is_carrier or wanted.number == NEW):
-        return  # It has been taken meanwhile.
-    if small is not None:  # While it grows.
+        return  # It became a segment in the meantime.
+    if small is not None:  # It must not be used while it grows.
         spares.set_aside(small)
     made = small
     try:

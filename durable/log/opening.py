@@ -1,7 +1,7 @@
-"""A store is opened in a worker thread. Who is cancelled meanwhile leaves: the disk may hang, or the log be long.
+"""Opens a store in a worker thread that a cancelled task can leave: the disk may hang, or the log be long.
 
-The thread goes on until its disk is back, and to the end of the segment that it reads; the directory stays locked
-as long. What it has opened by then it closes itself.
+The thread goes on until the disk answers, and to the end of the segment that it reads; the directory stays locked for
+as long. If it has opened the store by then, it closes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .store import Store
 
 
 class Opening:
-    """Of one store. `in_thread`: runs it."""
+    """The opening of one store. `in_thread` runs it."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
@@ -25,7 +25,7 @@ class Opening:
         self._store: Store | None = None
 
     async def open(self, open_it: Callable[[], Store]) -> Store:
-        """What that returns, or raises."""
+        """Run `open_it` in the thread; return what it returns, or raise what it raises."""
         try:
             await self._in_thread(self._run, open_it, abandon_on_cancel=True)
         except BaseException:
@@ -35,7 +35,7 @@ class Opening:
         return self._store
 
     def check(self) -> None:
-        """In the thread, now and then. Raises StoreClosed: nobody waits any more."""
+        """Called in the thread now and then. Raises StoreClosed if no task waits any more."""
         if self._left:
             self._end()
 

@@ -1,6 +1,6 @@
-"""Reading the log by position, while it is being written. Every record read is verified.
+"""Reads the log by log position while it is being written. Every record read is verified.
 
-Blocking, and safe in any thread. What is not durable yet is not there for a reader.
+Calls block, and are safe in any thread. Records that are not durable yet do not exist for a reader.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from .scan import Damaged, Decrypt, Found, scan
 from .segments import Segment, Segments
 
 READ_BYTES = 1 << 20
-"""In one trip to a worker thread, of whoever reads on and on."""
+"""How much a caller that reads on and on should read per call in a worker thread."""
 WINDOW_BYTES = 256 * 1024
-"""Read at a time where no mark says how far to go, and else at least as far: most batches are smaller."""
+"""Bytes read at a time where no mark says how far to read, and at least so far otherwise: most batches are smaller."""
 AT_ONCE_BYTES = 16 << 20
-"""What is further is read window by window: there is damage, or a record that is read as a whole anyway."""
+"""If the next mark is farther, reading is window by window: there is damage, or a record that is read as a whole
+anyway."""
 
 
 class Reader:
-    """Of one store; `end` is always the log position before which all is durable."""
+    """The reader of one store. Its `end` arguments are always log positions before which everything is durable."""
 
     def __init__(
         self, segments: Segments, seed: int, file: Callable[[int], File], decrypt: Decrypt
@@ -33,10 +34,10 @@ class Reader:
         self._marking = Lock()
 
     def record(self, position: int, end: int) -> Record:
-        """The record at this log position.
+        """Return the record at this log position.
 
         Raises:
-            NotInLog: it has been freed, never was there, or is not durable yet.
+            NotInLog: it was freed, was never there, or is not durable yet.
             RecordDamaged: there is something in its place, but not what was written.
         """
         damaged = False
@@ -52,11 +53,11 @@ class Reader:
         raise NotInLog(position, self._segments.start, end)
 
     def records(self, position: int, end: int) -> Iterator[Record]:
-        """Records from this log position up to `end`, in order; damaged ones are left out."""
+        """Yield records from this log position up to `end`, in order; damaged ones are left out."""
         return _intact(self._walk(position, end))
 
     def _walk(self, position: int, end: int) -> Iterator[Found | Damaged]:
-        """As `records`, with the damage seen on the way."""
+        """As `records`, but also yield the damage on the way."""
         segments = self._segments
         segment = segments.find(position) or next(iter(segments), None)
         while segment is not None and position < end:
@@ -69,8 +70,8 @@ class Reader:
     def _scan(
         self, segment: Segment, position: int, end: int, until: int | None = None
     ) -> Iterator[Found | Damaged]:
-        """What there is in this segment from this log position on; `until`: before this byte. Nothing, where it
-        has been freed meanwhile."""
+        """Yield what is in this segment from this log position on, up to byte `until` if given. Yields nothing if the
+        segment was freed in the meantime."""
         try:
             file = self._file(segment.number)
         except FileNotFoundError:
@@ -79,7 +80,7 @@ class Reader:
         if until is None:
             until = segment.end_at
         elif until - at <= AT_ONCE_BYTES:
-            window_bytes = until - at  # Of a record that a read cuts off, all would be read again.
+            window_bytes = until - at  # A record cut off by a window's end would be read twice.
         for found in scan(
             file.pread, at, until, seed=self._seed, floor=segment.first, ceiling=end,
             window_bytes=window_bytes, decrypt=self._decrypt,
@@ -96,20 +97,20 @@ class Reader:
                 yield found
 
     def _mark(self, segment: Segment, position: int, at: int) -> None:
-        """Recovery did not read this one; the next reader need not begin so far in front."""
-        if segment.sealed:  # Else whoever writes it does that.
+        """Add a mark for a segment that recovery did not read, so that the next reader can begin closer."""
+        if segment.sealed:  # Otherwise its writer makes the marks.
             with self._marking:
                 segment.marks.add(position, at)
 
     def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
-        """As `records`, some of those that come to `limit_bytes` of bodies; at least one if there is one."""
+        """Return some of what `records` yields: `limit_bytes` of bodies at most, but one record if there is any."""
         segment = self._segments.find(position)
         size_bytes = max(limit_bytes, WINDOW_BYTES)
         if segment is not None and (mark := segment.marks.stop(position, size_bytes)) is not None:
             there = self._scan(segment, position, end, mark.at)
             if taken := _within(_intact(there), limit_bytes):
                 return taken
-            position = mark.position  # All before that is damaged, or freed.
+            position = mark.position  # Everything before the mark is damaged, or was freed.
         return _within(self.records(position, end), limit_bytes)
 
 
@@ -118,7 +119,7 @@ def _intact(walk: Iterator[Found | Damaged]) -> Iterator[Record]:
 
 
 def _within(records: Iterator[Record], limit_bytes: int) -> list[Record]:
-    """Some, until they come to so many bytes of bodies; the first one whatever it takes."""
+    """Return records until their bodies exceed `limit_bytes`; the first one in any case."""
     taken: list[Record] = []
     size = 0
     for record in records:

@@ -1,4 +1,4 @@
-"""When the process is out of descriptors, or memory: that says nothing of the disk, so it is waited for."""
+"""Waiting while the process is out of descriptors or memory: that is no failure of the disk, and it may pass."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ logger = logging.getLogger("durable.log")
 T = TypeVar("T")
 
 SCARCE_S_MAX = 60.0
-"""After so long nobody is going to give any back, and only a restart does."""
+"""Seconds to wait. After so long nobody will give any back, and only a restart helps."""
 
 
 class Scarcity:
-    """Of one log: whatever waits says so once, not each by itself."""
+    """The scarcity of one log: however many calls wait, it is logged once."""
 
     def __init__(self, what: str, retry_s: float) -> None:
         """
         Args:
-            what: is doing it, for people to read.
-            retry_s: from one attempt to the next.
+            what: who waits, for the log line.
+            retry_s: time from one attempt to the next.
         """
         self._what, self._retry_s = what, retry_s
         self._waiting = 0
 
     async def outlast(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What `call` returns, which is made again as long as it finds too little, up to SCARCE_S_MAX.
+        """Return what `call` returns; while it finds too little it is called again, for up to SCARCE_S_MAX.
 
         Raises:
-            OSError: what it found for so long, or another one at once.
+            OSError: the call still found too little after that time; any other error is raised at once.
         """
         try:
             return await call()

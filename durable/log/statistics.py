@@ -10,22 +10,22 @@ from .committing import Committer
 @dataclass(frozen=True, slots=True)
 class LogStatistics:
     end: int
-    """The log position that the next record gets."""
+    """The log position of the next record."""
     durable_end: int
     """All records before this one survive a power cut."""
     pending_bytes: int
-    """Appended and not durable yet."""
+    """Bytes appended and not durable yet."""
     commits: int
     committed_bytes: int
     segments: int
     live_bytes: int
-    """Of records that something needs, as compaction counts them."""
+    """Bytes of records that are needed, as compaction counts them."""
     full: bool
-    """There is no space for a further segment: publishes are refused, or will be soon."""
+    """There is no space for a further segment: publishes are refused, or soon will be."""
     overdue_s: float
-    """By how much the commit under way is over its limit: more than 0 means that the disk hangs."""
+    """By how much the commit under way exceeds its time limit; more than 0 means that the disk hangs."""
     failure: str | None
-    """Why the store has stopped."""
+    """Why the store has stopped; None if it has not."""
 
     @classmethod
     def of(cls, committer: Committer, now_s: float) -> LogStatistics:

@@ -1,4 +1,4 @@
-"""One open directory: everything about it that blocks. The shell calls it from worker threads, but for `write_at_once`."""
+"""One open directory: all work on it that blocks. The log calls it in worker threads, except for `write_at_once`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .spares import CARRIER, NEW, Spare, was_small
 
 
 class Store:
-    """The files of a log. One commit at a time; any thread may read."""
+    """The files of a log. It carries out one commit at a time; any thread may read."""
 
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
@@ -30,22 +30,22 @@ class Store:
         self.in_place = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
-        """Segments that are free, until it is certain that their files are gone."""
+        """Segments that are free, but whose files are not gone for certain."""
         self.trouble: OSError | None = None
         """Why the first of them could not be removed."""
         self._again: list[Spare] = []
-        """What some of them have become, until `remove` returns and tells."""
+        """Spares that some of them have become, until `remove` returns and reports them."""
         self._nameless: set[int] = set()
-        """Those that would have become one, had there been space for its name: next time they are removed."""
+        """Segments that should become spares, but there was no space for the name: the next attempt removes them."""
         self._given_back: list[int] = []
-        """Sizes of those that were: a new spare is as large as that, where it is enough."""
+        """Sizes of those that were removed: a new spare is made in that size, if it is large enough."""
         self._opening = Lock()
-        """Held to open a file and to remove one: what is removed must not stay open, and take space."""
+        """Held to open a file and to remove one: a removed file must not stay open, because it would take space."""
         self.path = disk.path
         self._spares = self._open_spares()
         self._spare_numbers = count(next_spare(disk.names()))
         self._unmade: int | None = None
-        """One of those, for which there was no space: what is left of an attempt that could not be undone has it."""
+        """Number of a spare for which there was no space: a file left by an attempt that could not be undone has it."""
         self.report = report = recovered.report
         self.segments = recovered.segments
         self.committer = Committer(
@@ -62,12 +62,12 @@ class Store:
         )
 
     def syncer(self) -> Syncer | None:
-        """A new one for commits. None: they are synced by whoever carries them out."""
+        """Return a new syncer for commits; None if they must be synced by the thread that carries them out."""
         return self._disk.syncer()
 
     def _open_spares(self) -> dict[int, File]:
-        """By number. They stay open: what needs one must not find that there is no descriptor left. A
-        carrier of another size than segments have now is none, and takes its space from one."""
+        """Open all spares, by number. They stay open, because there may be no descriptor left when one is needed. A
+        carrier of another size than segments have now cannot be used, and is removed to free its space."""
         found: dict[int, File] = {}
         for name in self._disk.names():
             number = spare_number(name)
@@ -77,7 +77,7 @@ class Store:
                 except FileNotFoundError:
                     pass
                 except IsADirectoryError:
-                    # Of others. A spare can have another number, the carrier has this one.
+                    # A directory that is not ours. Another spare can use another number; the carrier needs this one.
                     if number == CARRIER:
                         set_aside(self._disk, name, f"damaged.{name}")
         carrier = found.get(CARRIER)
@@ -87,8 +87,9 @@ class Store:
         return found
 
     def _keep_carrier(self) -> None:
-        """Make the segment ahead the carrier if that is missing: a kill may have come when it was about to be
-        written, or before another one was made. Where there is no space to write its name it stays what it is."""
+        """Make the segment ahead the carrier if there should be one and is none: a kill may have come when the carrier
+        was about to be written as a segment, or before another one was made. Without space for its name it stays the
+        segment ahead."""
         placer = self.committer.placer
         if placer.carrier_missing:
             with suppress(StoreFull):
@@ -99,11 +100,11 @@ class Store:
                 placer.segment_kept(Spare(CARRIER, file.size_bytes))
 
     def carry_out(self, commit: Commit) -> None:
-        """Take the steps of a commit.
+        """Carry out the steps of a commit.
 
         Raises:
-            StoreFull: no space to write; nothing is lost, the same commit can be carried out later.
-            OSError: the disk failed. Whatever it was, this store must not sync again.
+            StoreFull: no space to write; nothing is lost, and the same commit can be carried out later.
+            OSError: the disk failed. Whatever the reason, this store must not sync again.
         """
         for step in commit.steps:
             if isinstance(step, Sync):
@@ -118,8 +119,8 @@ class Store:
             file.pwritev(step.pieces, step.at)
 
     def write_at_once(self, commit: Commit) -> File | None:
-        """Write a commit that is all in one file, for who must not wait; the file is to be synced. None: it is not, or
-        the file is not open. Raises as `carry_out`."""
+        """Write a commit that is all in one open file, for a caller that must not wait. Return the file, which has to
+        be synced; None if the commit needs more than one file, or that is not open. Raises as `carry_out`."""
         match commit.steps:
             case [Write(number) as step, Sync()] if number in self._files:
                 file = self._files[number]
@@ -128,8 +129,9 @@ class Store:
         return None
 
     def _take(self, step: Take, needed_bytes: int) -> None:
-        """Zeros first: what stood there when it was a segment before would be read as records of this one. Done
-        already, as when a commit is carried out once more, there is only the name to sync."""
+        """Make a spare a segment. It is filled with zeros first: records from when it last was a segment would be read
+        as records of this one. If that was done before, by a commit that is carried out again, only the name is
+        synced."""
         with self._space_for(needed_bytes):
             if step.number not in self._files:
                 file = self._spares[step.spare]
@@ -140,8 +142,8 @@ class Store:
         self._disk.sync_directory()
 
     def open_written(self) -> None:
-        """The files that will be written next: later there may be no descriptor left for them, and a
-        commit that fails has failed for good."""
+        """Open the files that will be written next: later there may be no descriptor left for them, and a commit that
+        fails stops the store for good."""
         placer = self.committer.placer
         if not placer.cursor.sealed:
             self._file(placer.cursor.number)
@@ -149,22 +151,23 @@ class Store:
             self._file(placer.cursor.number + 1)
 
     def carrier_ahead(self, number: int) -> None:
-        """The carrier is segment `number` from now on.
+        """Make the carrier segment `number`.
 
         Raises:
             StoreFull: there is no space to write its name; it still is the carrier.
-            OSError: the disk failed, or has no space to sync that name: it is neither for certain.
+            OSError: the disk failed, or has no space to sync the name: it is uncertain which of the two it is.
         """
         self._take(Take(number, CARRIER), self._config.segment_bytes)
 
     def make_segment(self, number: int, carrier_missing: bool) -> None:
-        """A file for segment `number`: allocated, zeros, and there after a power cut.
+        """Make a file for segment `number`: allocated, filled with zeros, and durable.
 
-        In place of one that was removed it leaves others what they had before: were it refused, the
-        snapshot that freed that one would have used up what is kept for it, and no other would fit.
+        In place of a removed segment it may be made even if less than `free_bytes_min` is left, as others lose nothing
+        by that. If it were refused, the snapshot that freed the old segment would have used up what is kept for
+        snapshots, and no other snapshot would fit.
 
         Args:
-            carrier_missing: room is left for it.
+            carrier_missing: leave room for a carrier, too.
         Raises:
             StoreFull: not enough space; nothing is left of the attempt.
             OSError: the disk failed.
@@ -181,8 +184,8 @@ class Store:
 
     @contextmanager
     def _taking_place(self) -> Iterator[bool]:
-        """Whether there is that of one that was removed. At once, as others are removed meanwhile, in another thread:
-        that is another place."""
+        """Yield whether the place of a removed segment can be taken. It is claimed at once, because another thread may
+        remove a further segment during the block, whose place is another one; given back if the block raises."""
         there = self.in_place
         if there:
             self.in_place = False
@@ -196,7 +199,7 @@ class Store:
     def _allocated(self, name: str, size_bytes: int) -> File:
         try:
             file = self._disk.create(name)
-        except FileExistsError:  # Of an attempt that could not be undone.
+        except FileExistsError:  # Left by an attempt that could not be undone.
             self._disk.unlink(name)
             file = self._disk.create(name)
         try:
@@ -211,12 +214,12 @@ class Store:
         return file
 
     def make_spare(self, wanted: Spare) -> Spare:
-        """A new one, or the one of this number as large as that; there after a power cut. In place of one that could
-        not be renamed it is as large as that was, if that is enough. The place of a segment that was removed is for
-        the carrier, or the next segment.
+        """Make a new spare, or let the one with this number grow to that size; durable on return. A spare that replaces
+        one which could not be renamed is made in the size of that one, if that is enough. The place of a removed
+        segment is left to the carrier, or to the next segment.
 
         Raises:
-            StoreFull: not enough space. One that was there is as it was, or larger.
+            StoreFull: not enough space. An existing spare is as it was, or larger.
             OSError: the disk failed.
         """
         if not wanted.is_carrier:
@@ -235,7 +238,7 @@ class Store:
         if least is not None and self._given_back and least <= self._given_back[-1] <= free - left:
             size = min(size, self._given_back[-1])
         if free < size + left or (carrier and CARRIER in self._spares):
-            raise self._full(size)  # Or the last one has been given away, but is not a segment yet.
+            raise self._full(size)  # Or the last carrier is in use, but is no segment yet.
         if number == NEW:
             if self._unmade is None:
                 self._unmade = next(self._spare_numbers)
@@ -253,12 +256,12 @@ class Store:
         return Spare(number, size)
 
     def remove(self, spares_max: int = 0) -> list[Spare]:
-        """Free the segments that are `unremoved`. Whoever is reading one goes on doing so.
+        """Remove the files of the segments that are `unremoved`. Readers that have one open can go on reading.
 
         Returns:
-            What has become a spare again: so many at most, of segments that were one.
+            Those that became spares again: at most `spares_max`, of segments that had been spares.
         Raises:
-            OSError: it is not certain that any are gone; all are `unremoved` still.
+            OSError: it is not certain that any are gone; all stay `unremoved`.
         """
         left: list[int] = []
         self.trouble = None
@@ -275,23 +278,23 @@ class Store:
         return again
 
     def _remove(self, number: int, *, reuse: bool) -> None:
-        """By who holds `_opening`. Raises OSError, as `remove`."""
+        """Remove a segment, or make it a spare. The caller holds `_opening`. Raises OSError, as `remove`."""
         file: File | None = None
-        with suppress(OSError):  # Without descriptors it is not kept: to remove it takes none.
+        with suppress(OSError):  # Without a descriptor it is removed, which takes none.
             file = self._open(number) if reuse else None
         kept = file is not None and self._spare(number, file)
-        self._files.pop(number, None)  # Whatever comes: while it is open it takes its space.
+        self._files.pop(number, None)  # In any case: while it is open, it takes its space.
         if not kept:
-            with suppress(FileNotFoundError):  # An attempt before this one got so far, or others.
+            with suppress(FileNotFoundError):  # Removed by an earlier attempt, or by others.
                 self._disk.unlink(segment_name(number))
             self.in_place = True
 
     def _spare(self, number: int, file: File) -> bool:
-        """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: it was none, is
-        gone, or there is no space to write its name, and was none the time before.
+        """Rename a segment to a spare, so that at no moment others can take its space. Its contents stay until it is
+        used. Return False if it was none, is gone, or there is no space for its new name for the second time.
 
         Raises:
-            OSError: there is no space to write its name now. It stays: others could take what it gives back.
+            OSError: there is no space for its new name. It stays, as others could take the space of a removed file.
         """
         if not was_small(self._config, file.size_bytes):
             return False
@@ -311,7 +314,7 @@ class Store:
         return True
 
     def close(self) -> None:
-        """Let others in. Nobody may be reading or writing."""
+        """Close all files and release the lock. No thread may be reading or writing."""
         for file in (*self._files.values(), *self._spares.values()):
             file.close()
         self._files.clear()
@@ -326,7 +329,7 @@ class Store:
         return file
 
     def _open(self, number: int) -> File:
-        """By who holds `_opening`."""
+        """Return the file of a segment, opened if necessary. The caller holds `_opening`."""
         file = self._files.get(number)
         if file is None:
             file = self._files[number] = self._disk.open(segment_name(number))
@@ -334,7 +337,7 @@ class Store:
 
     @contextmanager
     def _space_for(self, needed_bytes: int) -> Iterator[None]:
-        """Raises StoreFull: so much does not find any, or no name does."""
+        """Turn an error of the block for lack of space into StoreFull."""
         try:
             yield
         except OSError as error:
@@ -347,7 +350,7 @@ class Store:
 
 
 def nobody_leaves() -> None:
-    """A Check that always goes on."""
+    """A Check that never raises."""
 
 
 def open_store(
@@ -355,12 +358,12 @@ def open_store(
     start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
     check: Check = nobody_leaves,
 ) -> Store:  # fmt: skip
-    """Lock the directory, recover what is there, and make it ready to be written.
+    """Lock the directory, recover what is in it, and prepare it for writing.
 
     Raises:
-        StoreInUse, ForeignStore, NewerFormat: this directory is not to be opened.
-        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
-        StoreFailed: the disk failed while it was being opened.
+        StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and the keys given do not fit.
+        StoreFailed: the disk failed while the store was being opened.
     """
     disk.lock()
     try:

@@ -1,12 +1,12 @@
-"""A thread that is kept for commits, because the way there and back is most of a short one.
+"""A thread that is kept for commits, because handing work to a thread and back takes most of a short commit.
 
     thread = writer_of(None, disk.syncer())
-    thread.start(partial(store.carry_out, commit))  # in place of trio.to_thread.run_sync: at once,
-    await thread.finish()                           # and who waits for it may come later
-    thread.close()                                  # it ends when its call has come back
+    thread.start(partial(store.carry_out, commit))  # in place of trio.to_thread.run_sync: begins at once,
+    await thread.finish()                           # and may be awaited later, by another task
+    thread.close()                                  # it ends when its call has returned
 
-`trio.to_thread.run_sync` costs a limiter, a copy of the context and two turns of the scheduler each
-time; here a call goes out by a queue and comes back by an eventfd that trio polls anyway.
+Each `trio.to_thread.run_sync` costs a limiter, a copy of the context and two turns of the scheduler. Here a
+call goes out through a queue, and its end comes back through an eventfd, which trio polls anyway.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from .disk import Syncer
 
 
 class Writer(Protocol):
-    """Where commits are carried out."""
+    """Runs commits, one at a time."""
 
     def start(self, call: Callable[[], object]) -> None:
-        """Begin it; the one before is finished."""
+        """Begin a call. The one before must be finished."""
 
     async def finish(self) -> None:
-        """Return when a call has ended, or raise what it raised; may be waited for before it begins.
+        """Return when a call has ended, or raise what it raised. May be awaited before the call begins.
 
-        Cancelled, the call goes on, and no other one may follow.
+        If this is cancelled, the call goes on, and no other one may follow.
         """
 
     def close(self) -> None:
-        """Returns at once; to be called once, when nobody waits any more."""
+        """Close; returns at once. To be called once, when no task awaits `finish` any more."""
 
 
 class BorrowedThreads:
-    """A Writer that runs each call as `trio.to_thread.run_sync` would, or what a test has instead."""
+    """A Writer that runs each call by `trio.to_thread.run_sync`, or by a test's replacement for it."""
 
     def __init__(self, in_thread: Callable[..., Awaitable[object]]) -> None:
         self._in_thread = in_thread
@@ -67,12 +67,12 @@ class BorrowedThreads:
 
 
 class WriterThread:
-    """A Writer; from one trio thread, whose yielder and spinner are given."""
+    """A Writer with its own thread. It is used from one trio thread, whose yielder and spinner are passed to it."""
 
     def __init__(self, yielder: Yielder, spinner: Spinner, syncer: Syncer | None = None) -> None:
         """
         Args:
-            syncer: ends what `finish` waits for, too. It is closed here.
+            syncer: `finish` also returns when its sync has ended. Closed by this object.
         """
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         if syncer is None:
@@ -83,11 +83,11 @@ class WriterThread:
         self._error: BaseException | None = None
         self._busy = False
         self._yielder, self._spinner = yielder, spinner
-        # A daemon: a disk that hangs must not keep the process from ending.
+        # A daemon thread, because a disk that hangs must not keep the process from ending.
         thread = threading.Thread(target=self._run, name="durable.log writer", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # There are no more of them.
+        except RuntimeError:  # The system has no threads left.
             self._let_go()
             raise
         spinner.watch(self._done)
@@ -117,12 +117,16 @@ class WriterThread:
             except BaseException as error:
                 self._error = error
             os.eventfd_write(self._done, 1)
-        # Here and not in `close`: a call that hung would write to what has this number by then.
+        # Here and not in `close`: a call that hung would write to whatever has this descriptor's number by then.
         self._let_go()
 
 
 def writer_of(in_thread: Callable[..., Awaitable[object]] | None, syncer: Syncer | None) -> Writer:
-    """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own, which has `syncer`."""
+    """Return a writer for a log of this trio run.
+
+    Args:
+        in_thread: runs the calls; None: a thread of the writer's own, which also has `syncer`.
+    """
     if in_thread is not None:
         return BorrowedThreads(in_thread)
     return WriterThread(of_this_run(), spinner_of_this_run(), syncer)
