@@ -1,14 +1,14 @@
 """The durable tier: brokers in the mesh that lose nothing they confirmed.
 
-Names are loaded when first used, so that whoever wants only the log's reader loads neither trio
-nor zmq.
+Names are loaded when first used, so a program that only reads a log loads neither trio nor zmq.
 """
 
 from __future__ import annotations
 
 from mesh.lazy import lazy_names
 
-TYPE_CHECKING = False  # As who checks types knows it; `typing` takes longer to load than the rest.
+# Type checkers know this name; importing `typing` for it takes longer than the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .broker.broker import Broker as Broker
     from .broker.broker import serve as serve
@@ -97,5 +97,5 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-if not TYPE_CHECKING:  # Who checks types would take any name for one that `__getattr__` has.
+if not TYPE_CHECKING:  # With a `__getattr__`, type checkers would accept any name.
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

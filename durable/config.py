@@ -10,51 +10,54 @@ from .log.config import LogConfig
 
 MIB = 1 << 20
 WINDOW_BYTES_MAX = 1 << 40
-"""Of what may wait for a subscription or in a tunnel: the mesh takes no larger window."""
+"""Largest `capture_bytes` and `tunnel_window_bytes`: the mesh accepts no larger window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker. Raises OutOfRange."""
+    """Settings of one broker. Raises OutOfRange if one is out of its range."""
 
     log: LogConfig = field(default_factory=LogConfig)
-    """Of each vhost."""
+    """Settings of the log of each vhost."""
 
     recent_bytes: int = 24 * MIB
-    """Memory for bodies kept per vhost, so that consumers who keep up read no disk."""
+    """Memory for recent bodies, per vhost, so that consumers that keep up need no reads from the disk."""
 
     memory_bytes: int = 1024 * MIB
-    """Memory for messages in queues that are in memory only, per vhost; each batch counts as 250 bytes besides.
-    More are refused with MemoryFull."""
+    """Memory for messages of memory queues, per vhost; each batch counts as its bytes and 250 more. Messages
+    beyond the limit are refused with MemoryFull."""
 
     publishers_max: int = 100_000
-    """Publishers whose last sequences are remembered per vhost; 1.1 KB each. Over that the cluster
-    that has most forgets the one that connected longest ago, which may store again what it sends again:
-    an equal share is each cluster's for certain. Those that have not connected since the broker started
-    count as one cluster: the log does not say whose they are."""
+    """Publishers whose last sequences are remembered, per vhost; each takes 1.1 KB. Above the limit, the
+    cluster with the most publishers forgets the one that connected longest ago, whose messages may be
+    stored twice if they are sent again. So each cluster is certain of an equal share. Publishers that have
+    not connected since the broker started count as one cluster, because the log does not say which cluster
+    they belong to."""
 
     queues_max: int = 100_000
-    """Queues and streams per vhost."""
+    """Most queues and streams per vhost."""
 
     checkpoint_bytes: int = 16 * MIB
-    """Of settlements in the log after which the queues' indexes are written down."""
+    """Bytes of settlements in the log after which checkpoints of the queues' indexes are written."""
 
     checkpoint_records: int = 250_000
-    """Of anything, after which they are written down as well: a start takes seconds for a million, however
-    little is in each. But for the first one after a start, later where checkpoints are large: see docs/durable.md."""
+    """Records of any kind after which checkpoints are written as well: a start takes seconds for a million
+    records, however small they are. Except for the first checkpoint after a start, later if checkpoints
+    are large: see docs/durable.md."""
 
     capture_bytes: int = 64 * MIB
-    """Of one pattern's captured messages that may wait to be stored; what comes on top is a gap."""
+    """Bytes of the captured messages of one pattern that may wait to be stored; what exceeds it becomes a
+    gap."""
 
     tunnel_window_bytes: int = 4 * MIB
-    """What one publisher may have on its way, and so the largest message."""
+    """Bytes that one publisher may have on their way; also the limit for a single message."""
 
     encrypt: bool = False
-    """Whether what is written from now on is encrypted at rest, under the keys that the broker joins
-    with. What is encrypted already is read either way, as long as those keys are held."""
+    """Whether new records are encrypted at rest, under the keys that the broker joins with. Records that are
+    already encrypted are read either way, as long as their keys are held."""
 
     idle_s: float = 1.0
-    """How often time does its work: expiry, retention, compaction."""
+    """Seconds between rounds of periodic work: expiry, retention, compaction."""
 
     def __post_init__(self) -> None:
         for name in (

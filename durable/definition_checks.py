@@ -1,8 +1,8 @@
-"""What a field of a definition may hold. Each check raises InvalidDefinition, or returns.
+"""Valid values of the fields of definitions. Each check raises InvalidDefinition, or returns.
 
-name        1 to 255 bytes of UTF-8, no control characters; `mesh.` and `amq.` begin names of ours
-reference   a name, or the empty one of the default exchange
-key         0 to 255 bytes of UTF-8: what messages and bindings are routed by
+name        1 to 255 bytes of UTF-8, no control characters; the prefixes `mesh.` and `amq.` are reserved
+reference   a name, or the empty name of the default exchange
+key         0 to 255 bytes of UTF-8: messages and bindings are routed by it
 argument    None, or a bool, int, float or str that JSON and msgpack hold without change
 """
 
@@ -23,14 +23,14 @@ RESERVED = ("amq.", "mesh.")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 COUNT_MAX = 2**63 - 1
 SECONDS_MAX = 10_000_000_000
-"""Three centuries; in microseconds, after the present, still a u64."""
+"""Three centuries. Added to the present, in microseconds, it still fits a u64."""
 INTEGERS = range(-(2**63), 2**64)
-"""What msgpack can hold."""
+"""The integers that msgpack can hold."""
 
 NAME = f"1 to {NAME_BYTES_MAX} bytes of UTF-8 without control characters"
 NONE = "None (null in JSON, and so in a shell)"
 EXPRESSION_MAX = 65_536
-"""Characters; two thousand names. It takes 0.05 s to compile. What a log holds may be longer."""
+"""Characters: about two thousand names, compiled in 0.05 s. Expressions already in a log may be longer."""
 EXPRESSION = (
     f"a regular expression of at most {EXPRESSION_MAX} characters, with parentheses nested at most "
     f"{NESTING_MAX} deep"
@@ -49,7 +49,7 @@ def check_name(kind: str, field: str, value: Any) -> None:
 
 
 def check_own_name(kind: str, value: Any, built_in: Collection[str] = ()) -> None:
-    """A name for something that users declare."""
+    """Check the name of something that users declare: like `check_name`, and not reserved."""
     check_name(kind, "name", value)
     if value.startswith(RESERVED) and value not in built_in:
         begin = " or ".join(RESERVED)
@@ -57,7 +57,7 @@ def check_own_name(kind: str, value: Any, built_in: Collection[str] = ()) -> Non
 
 
 def check_reference(kind: str, field: str, value: Any) -> None:
-    """The name of an exchange, "" for the default one."""
+    """Check the name of an exchange; "" is the default exchange."""
     if value != "":
         check_name(kind, field, value)
 
@@ -74,7 +74,7 @@ def check_choice(kind: str, field: str, value: Any, choices: Collection[str]) ->
 
 
 def check_counts(kind: str, **counts: Any) -> None:
-    """Each None, or an integer over 0."""
+    """Each value is None, or an integer over 0."""
     for field, value in counts.items():
         if value is not None and not (type(value) is int and 0 < value <= COUNT_MAX):
             raise InvalidDefinition(
@@ -83,7 +83,7 @@ def check_counts(kind: str, **counts: Any) -> None:
 
 
 def check_seconds(kind: str, **times: Any) -> None:
-    """Each None, or a number over 0; not NaN, which is over nothing."""
+    """Each value is None, or a number over 0. NaN is refused, because no comparison with it is true."""
     for field, value in times.items():
         if value is not None and not (type(value) in (int, float) and 0 < value <= SECONDS_MAX):
             allowed = f"a number of seconds over 0, at most {SECONDS_MAX}, or {NONE}"
@@ -91,10 +91,11 @@ def check_seconds(kind: str, **times: Any) -> None:
 
 
 def wait_s(kind: str, field: str, value: Any) -> float:
-    """How long to wait, none and for ever included: what trio takes, whatever was given."""
-    if not isinstance(value, int | float) or not value >= 0:  # Nor is NaN.
+    """Return how long to wait, in seconds, as a number that trio accepts; 0 and infinity are allowed."""
+    if not isinstance(value, int | float) or not value >= 0:  # `not >=` also refuses NaN.
         raise InvalidDefinition(kind, field, value, "a number of seconds, 0 or more")
-    return min(value, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
+    # Python's integers may be larger than any time that trio accepts.
+    return min(value, SECONDS_MAX)
 
 
 def check_level(kind: str, field: str, value: Any, top: int) -> None:
@@ -110,7 +111,7 @@ def check_cluster_name(kind: str, field: str, value: Any) -> None:
 
 
 def check_patterns(kind: str, field: str, value: Any) -> None:
-    """Mesh patterns, each once."""
+    """Each is a valid mesh pattern, and none is given twice."""
     if not isinstance(value, tuple):
         raise InvalidDefinition(kind, field, value, "a list of mesh patterns")
     seen: set[str] = set()
@@ -130,12 +131,13 @@ def check_regex(kind: str, field: str, value: Any) -> None:
             raise ValueError(f"it has {len(value)}")
         compiled(value)
         value.encode()
-    except ValueError as error:  # Of UTF-8, too.
+    except ValueError as error:  # UnicodeEncodeError, too.
         raise InvalidDefinition(kind, field, value, f"{EXPRESSION} ({error})") from error
 
 
 def check_arguments(kind: str, field: str, value: Any, matches: Collection[str]) -> None:
-    """Pairs sorted by name, names once; `x-match`, if any, one of `matches`."""
+    """The value is a tuple of pairs, sorted by name, each name once; `x-match`, if there, is one of
+    `matches`."""
     if not isinstance(value, tuple) or not all(
         isinstance(pair, tuple) and len(pair) == 2 for pair in value
     ):
@@ -168,5 +170,5 @@ def _is_plain(value: Any) -> bool:
     if type(value) is int:
         return value in INTEGERS
     if type(value) is float:
-        return value - value == 0  # Neither infinite nor NaN.
+        return value - value == 0  # False for infinity and NaN.
     return value is None or type(value) is bool

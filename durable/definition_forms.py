@@ -1,11 +1,11 @@
-"""Definitions as plain values, for the log (msgpack) and for JSON; a whole vhost out and in.
+"""Definitions as plain values, for the log (msgpack) and for JSON; export and import of a whole vhost.
 
     {"version": 1, "vhost": "/", "exchanges": [...], "queues": [...], "streams": [...],
      "bindings": [...], "permissions": [...]}
 
-Each entry has its definition's fields under their names: patterns as a list, arguments as a dict.
-Everything is written, so a default can change without changing what was declared. When reading,
-what has a default may be absent; a name nobody knows is an error, for it was meant to do something.
+Each entry has the fields of its definition under their names, patterns as a list, arguments as a dict.
+Every field is written, so changing a default does not change what was declared. When reading, a field
+with a default may be absent; an unknown field is an error, because ignoring it would ignore a setting.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ REQUIRED = {
     for kind, made in CLASSES.items()
 }
 GROUPS = {f"{kind}s": kind for kind in CLASSES}
-"""Fields of Definitions, in the order in which they can be applied."""
+"""Names of the fields of Definitions, and their kinds, in the order in which they can be applied."""
 
 
 def to_plain(definition: Definition) -> dict[str, Any]:
-    """The definition as a dict of what JSON and msgpack know."""
+    """Return the definition as a dict of values that JSON and msgpack can hold."""
     kind = definition.kind
     plain = dict(zip(FIELDS[kind], _VALUES[kind](definition), strict=True))
     if isinstance(definition, StreamDefinition):
@@ -72,19 +72,19 @@ D = TypeVar("D", bound=Definition)
 
 
 def read(made: type[D], plain: Any) -> D:
-    """As `from_plain`, of the kind that `made` is."""
+    """Like `from_plain`, for the kind of definition that `made` is."""
     value = from_plain(made.kind, plain)
     assert isinstance(value, made), f"a {made.kind} is made of one"
     return value
 
 
 def from_plain(kind: str, plain: Any) -> Definition:
-    """The definition that `to_plain` gave. Its values are not checked: call `check()` for that.
+    """Return the definition that `to_plain` was given. Its values are not checked: call `check()` for that.
 
-    One text is one pattern: as letters it would be others, and nobody would be told.
+    Patterns given as one text are one pattern: `tuple()` would silently split it into its letters.
 
     Raises:
-        InvalidDefinition: no such kind, not a dict, a field that is unknown or missing.
+        InvalidDefinition: no such kind, not a dict, or a field that is unknown or missing.
     """
     made = CLASSES.get(kind)
     if made is None:
@@ -103,16 +103,16 @@ def from_plain(kind: str, plain: Any) -> Definition:
 
 
 def export_definitions(definitions: Definitions, vhost: str) -> dict[str, Any]:
-    """One vhost as a dict that JSON can hold."""
+    """Return the definitions of one vhost as a dict that JSON can hold."""
     groups = {group: [to_plain(one) for one in getattr(definitions, group)] for group in GROUPS}
     return {"version": VERSION, "vhost": vhost, **groups}
 
 
 def read_definitions(plain: Any) -> tuple[str, Definitions]:
-    """The vhost and what is to be declared in it, each entry checked by itself.
+    """Return the vhost and its definitions; each entry is checked by itself, not against the others.
 
     Raises:
-        InvalidDefinition: it is not what `export_definitions` gives; which entry, and why.
+        InvalidDefinition: not what `export_definitions` returns; says which entry, and why.
     """
     _check_fields("definitions", plain, ["version", "vhost", *GROUPS])
     for name, allowed in (("version", str(VERSION)), ("vhost", NAME)):
@@ -132,14 +132,14 @@ def read_definitions(plain: Any) -> tuple[str, Definitions]:
 
 
 def check_together(definitions: Definitions, existing: Definitions | None = None) -> Iterator[None]:
-    """Whether all of it, checked one by one, can be declared in a vhost that has `existing`. Yields
-    wherever others may have their turn.
+    """Check whether all definitions, already checked one by one, can be declared in a vhost that has
+    `existing`. Yields where other tasks may run.
 
     Raises:
         InvalidDefinition: something is there twice.
         DefinitionConflict: something exists with other settings.
-        UnknownQueue, UnknownExchange: a binding leads from or to nothing.
-        BuiltIn: a binding of the default exchange, or a built-in one with other settings.
+        UnknownQueue, UnknownExchange: an end of a binding does not exist.
+        BuiltIn: a binding of the default exchange, or a built-in exchange with other settings.
     """
     there = existing or Definitions()
     for exchanges in some_at_once(definitions.exchanges):
@@ -210,7 +210,7 @@ def _check_once(
 
 
 def _check_apart(definitions: Definitions, there: Definitions) -> Iterator[None]:
-    """A name is a queue's or a stream's."""
+    """No name is both a queue's and a stream's."""
     streams = {one.name for one in (*there.streams, *definitions.streams)}
     yield
     for queues in some_at_once((*there.queues, *definitions.queues)):
@@ -222,7 +222,7 @@ def _check_apart(definitions: Definitions, there: Definitions) -> Iterator[None]
 
 
 def _check_ends(binding: BindingDefinition, exchanges: set[str], queues: set[str]) -> None:
-    """Whether both ends exist and can be bound."""
+    """Raises an error unless both ends exist and can be bound."""
     check_bindable(binding)
     if binding.exchange not in exchanges:
         raise UnknownExchange(binding.exchange, exchanges)

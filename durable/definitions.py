@@ -1,8 +1,9 @@
-"""What people declare: queues, exchanges, bindings, streams, permissions. Values, compared as a whole.
+"""Everything that users declare: queues, exchanges, bindings, streams, permissions. Values, compared as a
+whole.
 
-Times are in seconds, sizes in bytes, None is no limit. The same names stand in the API, in the log
-and in exported JSON. Making a value checks nothing, so that what an older release logged can always be
-read; `check()` is for what users ask. Queues and streams share their names: bindings lead to both.
+Times are in seconds, sizes in bytes; None means no limit. The API, the log and exported JSON use the same
+field names. Constructing a value checks nothing, so whatever an older release logged can always be read;
+`check()` is for what users ask. Queues and streams share one namespace, because bindings lead to both.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MATCH_ALL_WITH_X, MATCH_ANY_WITH_X = "all-with-x", "any-with-x"
 MATCHES = (MATCH_ALL, MATCH_ANY, MATCH_ALL_WITH_X, MATCH_ANY_WITH_X)
 
 DEFAULT_EXCHANGE = ""
-"""It leads to the queue that the routing key names; nothing can be bound to it."""
+"""Leads to the queue whose name is the routing key; nothing can be bound to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,30 +49,31 @@ class QueueDefinition:
 
     name: str
     durability: str = DISK
-    """`disk`: a confirm means it is on stable storage. `memory`: never synced, gone with the broker."""
+    """`disk`: a confirm means that the message is on stable storage. `memory`: never synced, lost when the
+    broker ends."""
     exclusive: bool = False
-    """Only the connection that declared it may use it, and it goes with that connection."""
+    """Only the connection that declared the queue may use it; it is deleted with that connection."""
     auto_delete: bool = False
-    """It goes when its last consumer does."""
+    """The queue is deleted when its last consumer leaves."""
     max_length: int | None = None
     max_length_bytes: int | None = None
     overflow: str = DROP_HEAD
     ttl_s: float | None = None
     """Messages older than this are dead-lettered or dropped."""
     expires_s: float | None = None
-    """A queue that nobody has used for so long is deleted: no consumer, no get, no new declaration."""
+    """The queue is deleted when it has been unused for this long: no consumer, no get, no new declaration."""
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
-    """None: the key the message came with."""
+    """None keeps the key that the message came with."""
     delivery_limit: int | None = None
-    """A message that came back more often is dead-lettered or dropped."""
+    """A message that was returned more often than this is dead-lettered or dropped."""
     max_priority: int = 0
-    """0: no priorities; else messages have a priority of 0 to this, 9 at most."""
+    """0: no priorities; else messages have a priority from 0 to this number, which is at most 9."""
     single_active_consumer: bool = False
 
     @property
     def transient(self) -> bool:
-        """Whether it ends with the broker, and stands in no log."""
+        """Whether the queue ends with the broker and is in no log."""
         return self.exclusive or self.durability == MEMORY
 
     def check(self) -> None:
@@ -110,11 +112,11 @@ class ExchangeDefinition:
     name: str
     type: str = DIRECT
     alternate: str | None = None
-    """Exchange for what this one routes nowhere."""
+    """Exchange that gets the messages that this one routes nowhere."""
     auto_delete: bool = False
-    """It goes when the last binding from it does."""
+    """The exchange is deleted when the last binding from it is."""
     internal: bool = False
-    """Clients may not publish to it, only exchanges may."""
+    """Clients may not publish to it; only exchanges may."""
 
     def check(self) -> None:
         """Raises InvalidDefinition."""
@@ -129,7 +131,7 @@ BUILT_IN: Mapping[str, ExchangeDefinition] = {
     f"amq.{one}": ExchangeDefinition(name=f"amq.{one}", type=one)
     for one in (DIRECT, FANOUT, TOPIC, HEADERS)
 }
-"""Exchanges that every vhost has, besides the default one."""
+"""Exchanges that every vhost has besides the default one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +144,13 @@ class BindingDefinition:
     """Whether `destination` is an exchange rather than a queue or stream."""
     key: str = ""
     arguments: tuple[tuple[str, Any], ...] = ()
-    """For headers exchanges, sorted by name; `x-match` is `all` (if absent), `any`, `all-with-x` or
-    `any-with-x`: without `-with-x`, other names that begin with `x-` are not looked at."""
+    """For headers exchanges, sorted by name; `x-match` is `all` (the default), `any`, `all-with-x` or
+    `any-with-x`. Without `-with-x`, other names that begin with `x-` are ignored."""
 
     @property
     def identity(self) -> Hashable:
-        """Equal for one and the same binding: in Python 1, 1.0 and True are equal, as headers not."""
+        """A key that is equal for equal bindings only. It includes the types of arguments: in Python 1, 1.0
+        and True are equal, as header values they are not."""
         typed = tuple((name, type(value), value) for name, value in self.arguments)
         return self.exchange, self.destination, self.to_exchange, self.key, typed
 
@@ -169,7 +172,7 @@ class StreamDefinition:
 
     name: str
     patterns: tuple[str, ...] = ()
-    """Mesh topics to capture."""
+    """Patterns of the mesh topics to capture."""
     max_age_s: float | None = None
     max_length: int | None = None
     max_length_bytes: int | None = None
@@ -184,7 +187,7 @@ class StreamDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionDefinition:
-    """What one cluster may do in this vhost: regular expressions that the whole name must match."""
+    """Permissions of one cluster in one vhost: regular expressions that must match the whole name."""
 
     kind: ClassVar[str] = "permission"
 
@@ -222,7 +225,7 @@ class Definitions:
 
 
 def differences(there: Definition, asked: Definition) -> list[str]:
-    """Where they differ, as `max_length: 10 there, 20 asked`; both of the same kind."""
+    """Return how two definitions of the same kind differ, each as `max_length: 10 there, 20 asked`."""
     pairs = [
         (one.name, getattr(there, one.name), getattr(asked, one.name)) for one in fields(there)
     ]
@@ -232,18 +235,18 @@ def differences(there: Definition, asked: Definition) -> list[str]:
 def check_same(
     there: QueueDefinition | StreamDefinition, asked: QueueDefinition | StreamDefinition
 ) -> None:
-    """Raises DefinitionConflict when they differ."""
+    """Raises DefinitionConflict if they differ."""
     if there != asked:
         raise DefinitionConflict(there.kind, there.name, differences(there, asked))
 
 
 def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """As a BindingDefinition wants them."""
+    """Return arguments in the form that BindingDefinition has them."""
     return tuple((name, arguments[name]) for name in sorted(arguments))
 
 
 def check_built_in(asked: ExchangeDefinition) -> None:
-    """Raises BuiltIn when a built-in exchange is asked for with other settings."""
+    """Raises BuiltIn if a built-in exchange is asked for with other settings."""
     if asked.name == DEFAULT_EXCHANGE:
         raise BuiltIn(asked.name, "it cannot be declared")
     there = BUILT_IN.get(asked.name)
@@ -252,7 +255,7 @@ def check_built_in(asked: ExchangeDefinition) -> None:
 
 
 def check_bindable(binding: BindingDefinition) -> None:
-    """Raises BuiltIn when one end is the default exchange."""
+    """Raises BuiltIn if one end is the default exchange."""
     if binding.exchange == DEFAULT_EXCHANGE:
         raise BuiltIn(DEFAULT_EXCHANGE, "it has each queue bound by its name, and nothing else")
     if binding.to_exchange and binding.destination == DEFAULT_EXCHANGE:

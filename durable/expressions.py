@@ -1,8 +1,8 @@
-"""Regular expressions of permissions: here they are compiled, and nowhere else.
+"""Compiles the regular expressions of permissions; no other module does.
 
-Python's compiler calls itself for each parenthesis within another. How deep it gets depends on how deep
-its caller stands: what it takes from one it may not take from another. So how deep they may be nested
-has a limit of ours, which holds wherever a broker stands.
+Python's compiler recurses for each nested parenthesis, so how deeply nested an expression it accepts
+depends on how deep its caller is in the stack. A fixed limit on nesting makes the answer the same wherever
+it is called from.
 """
 
 from __future__ import annotations
@@ -13,35 +13,38 @@ import warnings
 from typing import Any
 
 NESTING_MAX = 100
-"""Takes 200 of the 1,000 calls within each other that Python allows; a broker stands less than 100 deep."""
+"""The compiler takes 200 of Python's 1,000 stack frames for this; a broker's own stack is less than 100 deep."""
 PROBLEM_MAX = 100
-"""Characters: the compiler's own words may hold all of the expression."""
+"""Characters of the compiler's message that are kept: it may contain the whole expression."""
 NOTHING = re.compile("(?!)", re.DOTALL)
-"""Matches no text, not even an empty one. With a flag, as `compiled("(?!)")` is another one."""
+"""Matches no text, not even an empty one. Its flag makes it another object than `compiled("(?!)")`, which
+`re` would otherwise return from its cache."""
 
 _QUIET = threading.Lock()
-"""Warnings are turned off for all threads: one after the other, else they may stay so."""
+"""Guards turning warnings off, which affects all threads: overlapping threads could leave them off."""
 _TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?|[()]", re.DOTALL)
 _COMMENTS = re.compile(r"\(\?(?:#|[A-Za-z-]*x)")
 
 
 def compiled(expression: Any) -> re.Pattern[str]:
-    """Raises ValueError, which says in a few words why not."""
+    """Return the compiled expression. Raises ValueError, with a short reason, if it cannot be compiled."""
     if not isinstance(expression, str):
         raise ValueError("it is no text")
     if nesting(expression) > NESTING_MAX:
         raise ValueError(f"parentheses are nested more than {NESTING_MAX} deep")
     try:
-        # It warns of what later Pythons may read otherwise, with a line of ours; who wrote it is elsewhere.
+        # The compiler warns of syntax that later versions of Python may read differently. The warning would
+        # show a line of ours, which does not help the author of the expression.
         with _QUIET, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return re.compile(expression)
-    except Exception as error:  # Not re.error alone, which is all that it documents.
+    except Exception as error:  # Documented is only re.error, but others occur.
         raise ValueError(str(error)[:PROBLEM_MAX] or type(error).__name__) from error
 
 
 def compiled_or_nothing(expression: Any) -> re.Pattern[str]:
-    """For what stands in a log already, whoever wrote it: NOTHING if it cannot be compiled."""
+    """Return the compiled expression, or NOTHING if it cannot be compiled; for expressions already in a log,
+    which may be written by any release."""
     try:
         return compiled(expression)
     except ValueError:
@@ -49,7 +52,7 @@ def compiled_or_nothing(expression: Any) -> re.Pattern[str]:
 
 
 def problem_of(expression: Any) -> str:
-    """Why it cannot be compiled; empty if it can."""
+    """Return why the expression cannot be compiled; empty if it can."""
     try:
         compiled(expression)
     except ValueError as error:
@@ -58,8 +61,9 @@ def problem_of(expression: Any) -> str:
 
 
 def nesting(expression: str) -> int:
-    """How deep parentheses are nested, or more. Where there may be comments, and so brackets and
-    parentheses that are none, each that opens counts."""
+    """Return an upper bound of how deep parentheses are nested. In an expression that may have comments,
+    brackets and parentheses may be text of a comment, so every opening parenthesis is counted as one
+    level."""
     if _COMMENTS.search(expression):
         return expression.count("(")
     depth = deepest = 0

@@ -1,4 +1,4 @@
-"""Several tasks over one tunnel: when it breaks, the one that reads says so, the others just end."""
+"""Several tasks share one tunnel. When it breaks, the reading task reports it, the others just return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ P = ParamSpec("P")
 
 
 def ends_with_tunnel(task: Callable[P, Awaitable[None]]) -> Callable[P, Awaitable[None]]:
-    """`task`, returning where TunnelBroken would leave it."""
+    """Return `task` such that it returns, instead of raising, when the tunnel breaks."""
 
     async def run(*arguments: P.args, **keywords: P.kwargs) -> None:
         try:
@@ -25,10 +25,10 @@ def ends_with_tunnel(task: Callable[P, Awaitable[None]]) -> Callable[P, Awaitabl
 
 
 def one_of(group: BaseExceptionGroup) -> DurableError:
-    """Of several tasks that met the end of their session at once: what one of them says of it.
+    """Return one error that stands for a group of errors, from several tasks whose session ended at once.
 
     Raises:
-        BaseExceptionGroup: there is something else among it.
+        BaseExceptionGroup: the group has other errors than DurableError and TunnelBroken, or no DurableError.
     """
     ends, others = group.split((DurableError, TunnelBroken))
     reason = None if ends is None or others is not None else _first(ends)

@@ -1,7 +1,7 @@
-"""What is done of very many entries: some of them, then others have their turn.
+"""Work on very many entries, split so that other tasks can run in between.
 
-Whoever does it is a generator, and yields between two turns. It does not know of any loop: see
-broker/listing.py for what does.
+The work is written as a generator that yields between two parts, and so depends on no event loop;
+broker/listing.py runs such generators.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 ENTRIES_AT_ONCE = 200
-"""A few milliseconds, until others have their turn."""
+"""A few milliseconds of work before other tasks run."""
 
 
 def some_at_once(entries: Iterable[T]) -> Iterator[Sequence[T]]:
-    """All of them, in order. What does not stay as it is between turns has to be copied before."""
+    """Yield all entries in order, up to `ENTRIES_AT_ONCE` at a time.
+
+    The caller must pass a copy of a collection that may change between two parts.
+    """
     left = iter(entries)
     while some := list(islice(left, ENTRIES_AT_ONCE)):
         yield some

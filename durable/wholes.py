@@ -1,4 +1,4 @@
-"""What is said in a control tunnel: calls at one end, answers at the other, however long."""
+"""Sends the messages of a control tunnel (calls at one end, answers at the other), whatever their length."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from .protocol.pieces import in_pieces, is_long
 
 
 class Wholes:
-    """Sent from one end of a tunnel."""
+    """The sending side of one end of a control tunnel."""
 
     def __init__(self, tunnel: Tunnel) -> None:
         self._tunnel, self._turn = tunnel, trio.Lock()
 
     async def send(self, number: int, whole: bytes) -> None:
-        """Call `number`, or its answer: in one part, or in pieces with none of another one between.
+        """Send call `number`, or its answer: as one part, or as pieces that are not interleaved with pieces
+        of others.
 
-        Cancelled: nothing was sent, or pieces to which no end comes. Raises TooLarge, TunnelBroken:
-        as the tunnel does.
+        When cancelled, nothing was sent, or pieces without the last one. Raises TooLarge or TunnelBroken
+        as `Tunnel.send` does.
         """
         limit = self._tunnel.part_bytes_max
         if not is_long(whole, limit):

@@ -2,47 +2,47 @@
 
 DurableError (MeshError)
 ├── InvalidDefinition         (ValueError) a field of what was to be declared or published is wrong
-├── DefinitionConflict        it exists, and is not what was asked; says what differs
-├── Unknown                   abstract: nothing of this name; `nearest` is one that exists
+├── DefinitionConflict        the name exists with other settings; says which differ
+├── Unknown                   abstract: nothing has this name; `nearest` is a similar name that exists
 │   ├── UnknownExchange
 │   ├── UnknownQueue
 │   ├── UnknownStream
 │   └── UnknownVhost
-├── VhostUnavailable          it is there, and could not be opened when the broker started
+├── VhostUnavailable          the vhost exists, but could not be opened when the broker started
 ├── BuiltIn                   built-in exchanges cannot be deleted or changed
 ├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
-├── ExclusiveQueue            it belongs to another connection
-├── TooManyQueues             the vhost has as many queues and streams as it may have
-├── TooManyCursors            the stream keeps as many cursors as it may
-├── TooManyPatterns           streams have as many patterns as the broker's node may subscribe to
-├── InUse                     it is used and was to be deleted only if unused or empty
+├── ExclusiveQueue            the queue belongs to another connection
+├── TooManyQueues             the vhost has reached its limit of queues and streams
+├── TooManyCursors            the stream has reached its limit of cursors
+├── TooManyPatterns           streams would have more patterns than the broker's node may subscribe to
+├── InUse                     deletion was asked only if unused or empty, and it is used or not empty
 ├── InternalExchange          only exchanges may publish to it
 ├── AccessRefused             the caller's cluster lacks a permission
-├── NoAdministrator           nobody could say any more who may do what
-├── Malformed                 the other end sent what is no part of the protocol; its tunnel ends
+├── NoAdministrator           the change would leave no cluster that can change permissions
+├── Malformed                 the other end violated the protocol; its tunnel ends
 ├── PublishError              abstract: why a message was not stored
-│   ├── Unroutable            mandatory, and no queue wants it
-│   ├── QueueFull             a queue that refuses when full has no room
-│   ├── MemoryFull            queues that are in memory only take all that they may
-│   ├── RecordTooLarge        more than a segment of the log takes
+│   ├── Unroutable            the message is mandatory, and no queue receives it
+│   ├── QueueFull             a queue that refuses messages when full has no room
+│   ├── MemoryFull            the queues in memory have reached their limit
+│   ├── RecordTooLarge        more than a segment of the log can hold
 │   ├── PublisherFenced       a later epoch of the same publisher has taken over
-│   ├── SequenceLost          sent again so late that nobody knows if it was stored
+│   ├── SequenceLost          sent again so late that the broker no longer knows whether it was stored
 │   └── Unconfirmed           unknown: the connection ended, or the deadline passed, before the answer
 ├── BrokerLost                the connection to the broker is gone, and with it what belonged to it
-├── ConsumerCancelled         the broker ended this consumer: its queue is gone, or somebody took over
+├── ConsumerCancelled         the broker ended this consumer: its queue is gone, or another took over
 ├── BrokerError               an error that only a later release knows
-└── StoreError                abstract: of one store, a directory
+└── StoreError                abstract: about one store, a directory
     ├── StoreInUse            another broker has the directory open
-    ├── ForeignStore          the directory holds something else than one store of ours
+    ├── ForeignStore          the directory holds something other than one store of ours
     ├── NewerFormat           written by a later version; this one must not touch it
-    ├── StoreKeyMissing       it is encrypted, and the key that opens it is not there
-    ├── StoreKeyWrong         it is encrypted, for none of the keys that are held
-    ├── StoreFull             no space for more; resumes by itself when there is
-    ├── StoreBusy             not now: wait for room, then again
+    ├── StoreKeyMissing       the store is encrypted, and the key that opens it is not there
+    ├── StoreKeyWrong         the store is encrypted for none of the keys that are held
+    ├── StoreFull             the disk has no more space; resumes by itself when there is some
+    ├── StoreBusy             no room at the moment: wait for room, then append again
     ├── StoreFailed           the disk failed; nothing more is confirmed until a restart
     ├── StoreClosed           this store has been closed
     ├── NotInLog              no such log position: freed, in a gap, or not yet durable
-    └── RecordDamaged         bytes that ought to be a record are none
+    └── RecordDamaged         the bytes at a log position are not a valid record
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why something cannot be declared, bound, deleted or used by its name."""
+"""Errors of declaring, binding, deleting or using something by its name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .root import DurableError, nearest, shown
 
 
 class InvalidDefinition(DurableError, ValueError):
-    """`field` of a `kind` (queue, exchange, ...) is `value`; the text says what is `allowed`.
+    """`field` of a `kind` (queue, exchange, ...) has the invalid `value`; the text says what is `allowed`.
 
-    `where` is the entry of an import, as `queues[3]`.
+    `where` is the entry of an import, as `queues[3]`; empty outside an import.
     """
 
     def __init__(self, kind: str, field: str, value: object, allowed: str, where: str = "") -> None:
@@ -23,7 +23,7 @@ class InvalidDefinition(DurableError, ValueError):
 
 
 class DefinitionConflict(DurableError):
-    """The `kind` called `name` exists; `differences` tell what was asked otherwise."""
+    """The `kind` called `name` exists with other settings; `differences` lists them."""
 
     def __init__(self, kind: str, name: str, differences: Sequence[str]) -> None:
         super().__init__(
@@ -34,11 +34,12 @@ class DefinitionConflict(DurableError):
 
 
 class Unknown(DurableError):
-    """Abstract: there is no `kind` called `name`; `nearest` exists, or is empty.
+    """Abstract: there is no `kind` called `name`; `nearest` is a similar name that exists, or empty.
 
     Args:
-        hint: what to do, where nothing of a like name is known.
-        beside: what to do otherwise, whatever is known.
+        known: names that exist, among which `nearest` is sought.
+        hint: advice for the error text if no known name is similar.
+        beside: advice for the error text in any case.
     """
 
     kind = ""
@@ -80,7 +81,7 @@ class UnknownVhost(Unknown):
 
 
 class VhostUnavailable(DurableError):
-    """The vhost `name` is there and could not be opened when the broker started."""
+    """The vhost `name` exists, but could not be opened when the broker started."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -100,7 +101,7 @@ class BuiltIn(DurableError):
 
 
 class ExclusiveQueue(DurableError):
-    """`queue` belongs to another connection, and ends with that."""
+    """`queue` belongs to another connection, and ends with that connection."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"queue {queue!r} is exclusive to another connection: use another name")
@@ -118,7 +119,7 @@ class TooManyQueues(DurableError):
 
 
 class TooManyCursors(DurableError):
-    """`stream` keeps `limit` cursors, which is as many as it may."""
+    """`stream` has `limit` cursors, the most it may have."""
 
     def __init__(self, stream: str, limit: int) -> None:
         super().__init__(
@@ -129,7 +130,7 @@ class TooManyCursors(DurableError):
 
 
 class TooManyPatterns(DurableError):
-    """All streams together would have `patterns` different ones, and this broker captures `limit`."""
+    """All streams together would have `patterns` different patterns; this broker captures at most `limit`."""
 
     def __init__(self, patterns: int, limit: int) -> None:
         super().__init__(
@@ -141,7 +142,7 @@ class TooManyPatterns(DurableError):
 
 
 class InUse(DurableError):
-    """The `kind` called `name` was to be deleted, and is used: `how`, and what to do about it."""
+    """The `kind` called `name` was to be deleted, but is in use; `how` says by what, and what to do about it."""
 
     def __init__(self, kind: str, name: str, how: str) -> None:
         super().__init__(f"{kind} {name!r} is in use: {how}")
@@ -159,7 +160,7 @@ class InternalExchange(DurableError):
 
 
 class NoAdministrator(DurableError):
-    """What was to be said of `cluster` would let nobody say any more who may do what; it was not."""
+    """The permission asked for `cluster` was refused: no cluster could change permissions afterwards."""
 
     def __init__(self, cluster: str) -> None:
         super().__init__(
@@ -170,8 +171,8 @@ class NoAdministrator(DurableError):
 
 
 class AccessRefused(DurableError):
-    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`;
-    without a name, for anything."""
+    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`; with an
+    empty `name`, for every one of that kind."""
 
     def __init__(self, cluster: str, what: str, kind: str, name: str) -> None:
         of, matches = (f" {shown(name)}", " that matches this name") if name else ("", "")

@@ -1,4 +1,4 @@
-"""The root of the tree, and how errors show what they are given."""
+"""The root of the error tree, and how errors show values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.errors import MeshError
 SHOWN_MAX = 100
 """Characters of a wrong value that an error shows."""
 COMPARED_MAX = 10_000
-"""Characters an error compares for its hint: a client that misspells must not cost the broker much."""
+"""Characters that an error compares to find `nearest`: a client's misspelling must not cost the broker much."""
 
 
 class DurableError(MeshError):
@@ -23,8 +23,8 @@ Error = TypeVar("Error", bound=DurableError)
 
 
 def afresh(error: Error) -> Error:
-    """One that says the same, for what is kept to be raised more than once: an error gathers the frames
-    of each time it is raised, with all that they hold, and the notes of everybody who met it."""
+    """Return a copy of `error`, for errors that are kept and raised more than once. Each raise adds its
+    traceback frames, with all objects they hold, to an exception, and each handler may add notes."""
     kind = type(error)
     found = kind.__new__(kind, *error.args)
     vars(found).update(vars(error))
@@ -34,18 +34,18 @@ def afresh(error: Error) -> Error:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: short enough for a line of a log."""
+    """Return a value as an error shows it: short enough for a line of a log."""
     try:
         text = repr(value)
-    except RecursionError:  # A peer may send whatever msgpack takes.
+    except RecursionError:  # A peer may send any nesting that msgpack accepts.
         return f"a {type(value).__name__} nested too deep to be shown"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The one of `known` that was probably meant; empty when none is near."""
+    """Return the name in `known` that was probably meant; empty if none is similar."""
     alike = (one for one in known if abs(len(one) - len(name)) <= 3)
     compared = [*islice(alike, COMPARED_MAX // (len(name) + 1))]
-    if not compared:  # To prepare a name of a megabyte for being compared takes 0.2 s.
+    if not compared:  # get_close_matches takes 0.2 s to prepare a name of a megabyte.
         return ""
     return next(iter(get_close_matches(name, compared, n=1)), "")

@@ -1,4 +1,4 @@
-"""Why a message was not stored, and why a publisher, a consumer or a connection ended."""
+"""Errors of publishing, and of publishers, consumers and connections that ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .root import DurableError, nearest, shown
 
 
 class Malformed(DurableError):
-    """What came from the other end cannot be: `what`."""
+    """The other end sent something that violates the protocol: `what`."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the other end does not speak our protocol: {what}")
@@ -16,15 +16,15 @@ class Malformed(DurableError):
 
 
 class PublishError(DurableError):
-    """Abstract: a message was not stored, or nobody can say whether it was."""
+    """Abstract: a message was not stored, or it is unknown whether it was."""
 
 
 class Unroutable(PublishError):
-    """Mandatory, and no queue is bound to `exchange` for `key`. Not stored.
+    """The message is mandatory, and `exchange` routes `key` to no queue. Not stored.
 
     Args:
-        known: names of queues, or keys by which the exchange routes, where somebody has asked; a broker
-            does not compare for each message.
+        known: names of queues, or keys by which the exchange routes, for a hint in the text. Empty at the broker:
+            it does not compare names for each message.
     """
 
     def __init__(self, exchange: str, key: str, known: Iterable[str] = ()) -> None:
@@ -40,9 +40,10 @@ class Unroutable(PublishError):
 
 
 class QueueFull(PublishError):
-    """`queue` refuses publishes when full, and is. Not stored anywhere; try again later.
+    """`queue` has reached its limits and refuses messages when full. Stored in no queue; try again later.
 
-    Whoever may do nothing with that queue is told neither its name, which is empty then, nor its limits.
+    If the publisher's cluster has no permission for that queue, its name is empty and the text does not
+    tell its limits.
     """
 
     def __init__(self, queue: str, max_length: int | None, max_length_bytes: int | None) -> None:
@@ -60,8 +61,8 @@ class QueueFull(PublishError):
 
 
 class MemoryFull(PublishError):
-    """Messages of queues in memory take `held_bytes` of the broker's, `limit_bytes` may be taken. Not stored anywhere;
-    try again later."""
+    """Messages in memory queues take `held_bytes` of the broker's memory; the limit is `limit_bytes`. Stored
+    in no queue; try again later."""
 
     def __init__(self, held_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -71,7 +72,7 @@ class MemoryFull(PublishError):
 
 
 class RecordTooLarge(PublishError):
-    """`size_bytes` were to be stored at once, a segment takes `limit_bytes`. Not stored."""
+    """`size_bytes` were to be stored as one record, but a segment holds at most `limit_bytes`. Not stored."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -82,7 +83,8 @@ class RecordTooLarge(PublishError):
 
 
 class PublisherFenced(PublishError):
-    """Publisher `publisher`, a name or an id, has been seen with epoch `latest`: this one, `epoch`, was replaced."""
+    """Publisher `publisher` (a name or an id) of epoch `epoch` was replaced; the latest epoch seen is
+    `latest`."""
 
     def __init__(self, publisher: str, epoch: int, latest: int) -> None:
         later = f"by epoch {latest}" if latest > epoch else "by another connection of it"
@@ -93,7 +95,7 @@ class PublisherFenced(PublishError):
 
 
 class SequenceLost(PublishError):
-    """Sequence `sequence` came again, but nothing before `floor` is remembered: maybe stored."""
+    """Sequence `sequence` was sent again, but the broker remembers nothing before `floor`: it may be stored."""
 
     def __init__(self, sequence: int, floor: int) -> None:
         super().__init__(
@@ -104,8 +106,9 @@ class SequenceLost(PublishError):
 
 
 class Unconfirmed(PublishError):
-    """Unknown: `count` messages were sent and not answered: `reason`. Sending again may double them.
-    `unsent` more are not stored: they never left, as what may be unconfirmed was all under way."""
+    """`count` messages were sent and got no answer, because of `reason`: they may be stored, and sending them
+    again may duplicate them. `unsent` more were not sent, because the most that may be unconfirmed was
+    under way."""
 
     def __init__(self, count: int, reason: str, unsent: int = 0) -> None:
         some = [f"unknown whether {count} messages were stored"] if count else []
@@ -115,7 +118,7 @@ class Unconfirmed(PublishError):
 
 
 class QueueInUse(DurableError):
-    """`consumer` may not have `queue`, of `consumers` consumers: one of the two is exclusive."""
+    """`consumer` cannot consume `queue`, which has `consumers` consumers: it or one of them is exclusive."""
 
     def __init__(self, queue: str, consumer: str, consumers: int, exclusive: bool) -> None:
         why = "an exclusive consumer has it" if exclusive else "it would have to be the only one"
@@ -126,7 +129,7 @@ class QueueInUse(DurableError):
 
 
 class ConsumerCancelled(DurableError):
-    """The broker ended the consumer of `queue`: `reason`. What was not settled is delivered again."""
+    """The broker ended the consumer of `queue`, because of `reason`. Unsettled messages are delivered again."""
 
     def __init__(self, queue: str, reason: str) -> None:
         super().__init__(f"the consumer of {queue!r} was ended: {reason}")
@@ -134,8 +137,9 @@ class ConsumerCancelled(DurableError):
 
 
 class BrokerLost(DurableError):
-    """No connection to cluster `cluster`: `reason`. It is tried again; what waits may be called again.
-    Up to `unsettled` messages were settled in vain, as far as is known: they may come again."""
+    """There is no connection to cluster `cluster`, because of `reason`. The client reconnects by itself;
+    calls that were waiting may be repeated. Up to `unsettled` settled messages may be delivered again:
+    their settlements are not known to have arrived."""
 
     def __init__(self, cluster: str, reason: str, unsettled: int = 0) -> None:
         again = f": up to {unsettled} messages may come again" if unsettled else ""
@@ -144,7 +148,7 @@ class BrokerLost(DurableError):
 
 
 class BrokerError(DurableError):
-    """The broker refused with `code`, which this release does not know. `details`: its numbers."""
+    """The broker refused with `code`, which this release does not know. `details` has the error's fields."""
 
     def __init__(self, code: str, details: dict[str, object]) -> None:
         super().__init__(f"the broker refused: {code} {details}")

@@ -1,4 +1,4 @@
-"""What is wrong with one store, a directory."""
+"""Errors about one store, which is one directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .root import DurableError
 
 
 class StoreError(DurableError):
-    """Abstract: something about one store."""
+    """Abstract: something is wrong with one store."""
 
 
 class StoreInUse(StoreError):
@@ -30,7 +30,8 @@ class ForeignStore(StoreError):
 
 
 class NewerFormat(StoreError):
-    """`what` has format `version`, we know up to `known`. Nothing was touched; use a later release."""
+    """`what` has format `version`; this release knows up to `known`. Nothing was touched; use a later
+    release."""
 
     def __init__(self, what: str, version: int, known: int) -> None:
         super().__init__(
@@ -41,7 +42,7 @@ class NewerFormat(StoreError):
 
 
 class StoreKeyMissing(StoreError):
-    """`what` says why a key is needed, and which. Nothing was touched."""
+    """The store needs a key that is not held; `what` says which, and why. Nothing was touched."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"no key: {what}")
@@ -49,10 +50,10 @@ class StoreKeyMissing(StoreError):
 
 
 class StoreKeyWrong(StoreError):
-    """The data key of the store in `path` is kept for the key ids `wanted`; `held` are others.
+    """The data key of the store in `path` is wrapped for the key ids `wanted`; the keys held are `held`.
 
-    Nothing was touched. The ids are those of `mesh keys show`: use the keys of that cluster, or the
-    generation that has been dropped.
+    Nothing was touched. The ids are those that `mesh keys show` prints: use the keys of that cluster, or
+    the generation that has been dropped.
     """
 
     def __init__(self, path: str, cluster: str, wanted: Iterable[str], held: Iterable[str]) -> None:
@@ -65,16 +66,16 @@ class StoreKeyWrong(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room for `needed_bytes`: the next segment of `segment_bytes` cannot be made.
+    """There is no room for `needed_bytes`: the next segment of `segment_bytes` cannot be allocated.
 
-    Nothing was stored. `free_bytes` is what the file system had left, of which `kept_bytes` are for
-    others. Acks are still taken; publishes work again by themselves when there is space.
+    Nothing was stored. `free_bytes` were free in the file system, of which `kept_bytes` are reserved for
+    others. Acks are still accepted; publishing resumes by itself when there is space.
     """
 
     def __init__(
         self, needed_bytes: int, segment_bytes: int, free_bytes: int, kept_bytes: int = 0
     ) -> None:
-        # By setting, for Python programs, and by option.
+        # Named as the setting (for Python programs) and as the command's option.
         kept = (
             f" and leaves {kept_bytes} to others (free_bytes_min, --free-min)" if kept_bytes else ""
         )
@@ -95,10 +96,10 @@ class StoreBusy(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The disk failed: `reason`. What was not confirmed before is unknown, and stays so.
+    """The disk failed: `reason`. Whatever was not confirmed before may be stored or not, and stays unknown.
 
-    A failed fdatasync is not tried again: the kernel may have dropped what it could not write, and
-    say yes the second time. Check the disk, then restart the broker; it recovers what is there.
+    A failed fdatasync is not retried: the kernel may have dropped the pages that it could not write, and
+    report success the second time. Check the disk, then restart the broker; it recovers what is there.
     """
 
     def __init__(self, reason: str) -> None:
@@ -109,11 +110,11 @@ class StoreFailed(StoreError):
 
 
 class StoreClosed(StoreError):
-    """The store has been closed; what was not durable by then is unknown."""
+    """The store has been closed; whether the records that were not durable by then are stored is unknown."""
 
 
 class NotInLog(StoreError):
-    """No record at log position `position`; those there are lie in [`start`, `end`)."""
+    """There is no record at log position `position`; the log holds positions in [`start`, `end`)."""
 
     def __init__(self, position: int, start: int, end: int) -> None:
         super().__init__(
