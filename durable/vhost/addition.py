@@ -1,7 +1,7 @@
-"""Very much that is declared at once: made beside a registry a little at a time, then taken in one turn.
+"""A large import: built beside a registry a little at a time, then added to it at once.
 
-Nobody sees half of it. Until it is taken, nothing of what is declared may change: what is made here
-counts on it.
+So nobody sees half of an import. Between the first step and `make_so`, nothing may be declared or deleted,
+because the addition was built on the state of the registry at its beginning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .stream import Stream
 
 
 class Addition:
-    """Of one registry: see `adding`."""
+    """Definitions to be added to one registry. Made by `adding`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -42,18 +42,18 @@ class Addition:
         self.routes = registry.router.extension()
         self.permissions = Permissions()
         self.captures: Interest[Stream] | None = None
-        """And all there are; None: it captures nothing."""
+        """The new trie, with the streams that are there as well; None if the addition captures nothing."""
         self.patterns: Counter[str] = Counter()
         self._expiring: list[Queue] = []
         self._packed = bytearray()
         self._lasting = 0
 
     def encode(self) -> bytes:
-        """The body of one record: what of it belongs in the log. Empty if nothing does."""
+        """Return the body of one record with all changes that belong in the log; empty if there are none."""
         return join_definitions([memoryview(self._packed)], self._lasting) if self._lasting else b""
 
     def make_so(self, now_us: int) -> None:
-        """All of it is declared from now on."""
+        """Add everything to the registry; from now on it is declared."""
         registry = self._registry
         registry.lanes.update(self.lanes)
         registry.owners.update(self.owners)
@@ -64,7 +64,7 @@ class Addition:
         if self.captures is not None:
             registry.captures = self.captures
             registry.patterns.update(self.patterns)
-        for queue in self._expiring:  # The time in which nobody uses it begins.
+        for queue in self._expiring:  # The time until an unused queue expires begins.
             queue.touch(now_us)
 
     def _members(self, some: Iterable[QueueDefinition | StreamDefinition]) -> None:
@@ -99,7 +99,7 @@ class Addition:
                 self._write([changes.BIND, to_plain(binding)])
 
     def _is_transient(self, binding: BindingDefinition) -> bool:
-        """Whether it ends with the broker: as `Registry.lasting` has it."""
+        """Whether the binding ends with the broker: the same rule as in `Registry.lasting`."""
         if binding.to_exchange or self.routes.exchanges[binding.exchange].definition.auto_delete:
             return False
         name = binding.destination
@@ -107,7 +107,8 @@ class Addition:
         return queue is not None and queue.definition.transient
 
     def _capture(self) -> Iterator[None]:
-        """By a trie of its own: in the one there is, streams would capture that are not there yet."""
+        """Build a new trie: added to the existing one, streams that are not declared yet would capture
+        messages."""
         self.captures = Interest()
         for streams in (self._registry.streams, self.streams):
             for some in some_at_once(list(streams.values())):
@@ -122,9 +123,10 @@ class Addition:
 
 
 def adding(registry: Registry, new: Definitions) -> Generator[None, None, Addition]:
-    """
+    """Build the addition; yields where other tasks may run.
+
     Args:
-        new: checked together with what is there, of which nothing is in it.
+        new: checked together with what is declared already, and none of it is there yet.
     """
     addition = Addition(registry)
     for exchanges in some_at_once(new.exchanges):

@@ -1,5 +1,5 @@
-"""Bodies of records by log position: recent ones, so that who keeps up reads no disk; and those that
-exist in memory only."""
+"""Bodies of records by log position: recent ones, so that consumers that keep up need no reads from the disk,
+and those that are in memory only."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from ..errors import MemoryFull
 from ..log.record import Buffer
 
 MEMORY = 1 << 62
-"""Positions from here on are no log positions: their bodies are held here and nowhere else. An index
-holds positions as signed numbers."""
+"""Positions from here on are not log positions: their bodies are held here and nowhere else. Below 2^63,
+because an index stores positions as signed numbers."""
 COPIED_BYTES = 1024
-"""Up to here a recent body is copied: a view of it takes as much again, and holds all it was received with."""
+"""Recent bodies up to this size are copied: a view takes as much memory besides, and keeps the whole buffer
+alive in which the body was received."""
 ENTRY_BYTES = 250
-"""What a body takes besides its bytes."""
+"""Memory that a body takes besides its bytes."""
 READ_PART = 6
-"""A body takes up to three times what its record takes in the log: two reads of this part are kept at a time."""
+"""The part of `recent_bytes_max` that one read may take, as a divisor. A body takes up to three times the
+memory of its record in the log, and two reads should fit."""
 
 
 class Bodies:
-    """Of one vhost. A body is a whole batch, or a group."""
+    """The bodies of one vhost. A body is a whole batch, or a group."""
 
     def __init__(self, recent_bytes_max: int, held_bytes_max: int) -> None:
         """
         Args:
-            recent_bytes_max: of those that are in the log as well.
-            held_bytes_max: of those that are not: then `is_full`.
+            recent_bytes_max: for bodies that are in the log as well; the oldest are dropped above it.
+            held_bytes_max: for bodies that are in memory only; at this size `is_full` becomes true.
         """
         self.recent_bytes_max, self.held_bytes_max = recent_bytes_max, held_bytes_max
         self._recent: OrderedDict[int, Buffer] = OrderedDict()
         self.recent_bytes = 0
         self._ahead: set[int] = set()
-        """Of those, which were read with another one, and nobody has asked for."""
+        """Positions of recent bodies that were read ahead and have not been asked for yet."""
         self._asked = self._vain_bytes = 0
         self._held: dict[int, tuple[bytes, int]] = {}
         self._next = MEMORY
@@ -40,23 +42,25 @@ class Bodies:
 
     @property
     def is_full(self) -> bool:
-        """No more is to be held."""
+        """Whether no further body should be held."""
         return self.held_bytes >= self.held_bytes_max
 
     def full(self) -> MemoryFull:
-        """What is told of that."""
+        """Return the error for a publish that is refused because of `is_full`."""
         return MemoryFull(self.held_bytes, self.held_bytes_max)
 
     @property
     def read_bytes_max(self) -> int:
-        """To be read of the log at once. More would push out what comes first before anybody has seen it."""
+        """Bytes of the log to read at once. A larger read would push out its first bodies before they are
+        used."""
         return self.recent_bytes_max // READ_PART
 
     def keep(self, position: int, body: Buffer, *, ahead: bool = False) -> None:
-        """A record on its way to the log, or just read from it: probably wanted soon.
+        """Keep the body of a record that is on its way to the log or was just read from it: it is probably
+        wanted soon.
 
         Args:
-            ahead: it was read because another one was wanted.
+            ahead: it was read only because a neighbour was wanted.
         """
         recent = self._recent
         if position in recent:
@@ -73,15 +77,18 @@ class Bodies:
                 self._vain_bytes += len(gone)
 
     def ahead_told(self) -> tuple[int, int]:
-        """Of what was read ahead, since this was last called: how many were asked for, and how many bytes
-        were pushed out before anybody did."""
+        """Return, of the bodies read ahead since the last call, how many were asked for, and how many bytes
+        were pushed out before they were asked for."""
         told = self._asked, self._vain_bytes
         self._asked = self._vain_bytes = 0
         return told
 
     def hold(self, body: Buffer, references: int) -> int:
-        """A body that is nowhere else, for so many lanes; its position. Copied: a view would hold all that it
-        was received with, and be counted as what it shows."""
+        """Hold a body that is stored nowhere else, for `references` lanes, and return its position.
+
+        It is copied: a view would keep the whole received buffer alive, but be counted only as the part
+        that it shows.
+        """
         position = self._next
         self._next += 1
         self._held[position] = (bytes(body), references)
@@ -89,7 +96,7 @@ class Bodies:
         return position
 
     def release(self, position: int) -> None:
-        """One lane does not need this held body any more."""
+        """One lane no longer needs this held body; it is freed with the last one."""
         body, references = self._held.pop(position)
         if references > 1:
             self._held[position] = (body, references - 1)
@@ -97,7 +104,7 @@ class Bodies:
             self.held_bytes -= len(body) + ENTRY_BYTES
 
     def get(self, position: int) -> Buffer | None:
-        """None: it has to be read from the log, or was in memory only and is gone."""
+        """Return the body, or None: it has to be read from the log, or was in memory only and has been freed."""
         if position >= MEMORY:
             held = self._held.get(position)
             return None if held is None else held[0]

@@ -1,5 +1,5 @@
-"""Changes to what is declared in a vhost: values that stand in the log and are applied, live and at
-recovery, by the same code.
+"""Changes to what is declared in a vhost: values that are logged, and applied by the same code live and
+at recovery.
 
 Each is a msgpack list, a word and its fields:
 
@@ -8,9 +8,10 @@ Each is a msgpack list, a word and its fields:
     ["permission", {...}]            ["permission gone", cluster]
     ["cursor", stream, name, offset or None, told]             ["snapshot", ...]   and so on, see snapshot.py
 
-The maps are definitions, with the names of durable/definitions.py. `told`, how many missing messages readers
-with that cursor know of, comes in a change of its own behind one without it: software that does not know it
-passes over the second one, and has the cursor where it is. It is left out where it is 0.
+The maps are definitions, with the field names of durable/definitions.py. `told` is how many missing
+messages the readers with that cursor know of; it is left out if it is 0. A cursor with `told` is logged as
+a second change behind one without it: a release that does not know `told` skips the second one, and still
+has the right offset.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ PERMISSION, PERMISSION_GONE = "permission", "permission gone"
 CURSOR = "cursor"
 SNAPSHOT, SNAPSHOT_END = "snapshot", "snapshot end"
 PUBLISHERS, LANES, RETURNS, GAPS = "publishers", "lanes", "returns", "gaps"
-"""Of snapshots only."""
+"""These occur in snapshots only."""
 
 Change = list[Any]
 
 
 def cursor(stream: str, name: str, offset: int, told: int) -> list[Change]:
-    """The changes that put it there."""
+    """Return the changes that set a cursor."""
     plain = [CURSOR, stream, name, offset]
     return [plain, [*plain, told]] if told else [plain]
 
 
 def opposite(change: Change) -> Change:
-    """What takes it back, if it is something that is declared."""
+    """Return the change that undoes `change`, which declares something."""
     word, *fields = change
     if word == CURSOR:
         return [CURSOR, fields[0], fields[1], None]

@@ -1,13 +1,13 @@
-"""What is written beside the log so that the next start need not read all of it.
+"""Checkpoints: files beside the log, so that the next start need not read all of it.
 
     enq   [[lane, index, expiries and marks], ...]     of one queue or stream, all of the same moment
     ack   [log position up to which returns are counted, [[lane, settled and returns], ...]]; in `enq` as well
-          if something was settled out of order or came back
+          if something was settled out of order or was returned
     root  [[name, lane, log position], ...]
 
-Files of queues that have not changed since the last time stay; the root says which ones hold. One that
-is newer than the root says holds as well: a crash came between the two, and records applied twice
-are as if once.
+Files of queues that have not changed since the last round are kept; the root says which files are valid.
+One that is newer than the root is valid, too: a crash came between writing the two, and applying records
+twice has the same effect as once.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from .recovering import settle_known
 from .registry import Registry
 
 Look = tuple[int, ...]
-"""How often each lane of a queue has changed: two different states look different."""
+"""How often each lane of a queue has changed; differs for any two states of a queue."""
 
 AT_ONCE, BYTES_AT_ONCE = 50, 1 << 20
-"""Queues encoded in one go, and bytes after which a go ends: about a millisecond."""
+"""Limits of one call of `take`, queues encoded and bytes: about a millisecond."""
 
 
 class Named(NamedTuple):
-    """Files of a queue, as the root has them."""
+    """The files of a queue, as the root lists them."""
 
     name: str
     lane: int
-    """The first of its lanes."""
+    """The first lane of the queue."""
     position: int
-    """The log position that they are of, or an earlier one."""
+    """The log position that the files are of, or an earlier one."""
 
 
 class Encoded(NamedTuple):
-    """A queue as of one moment, in pieces that are put together only where they are written: in another
-    thread, since that takes its time when very many messages wait."""
+    """A queue as of one moment, in pieces. They are joined only where they are written, in another thread,
+    because joining takes long when very many messages wait."""
 
     name: str
     position: int
@@ -53,8 +53,9 @@ class Encoded(NamedTuple):
 
     @property
     def twice(self) -> bool:
-        """Whether `enq` has a copy of `ack`. Any snapshot says what is in order; of the rest it may leave out
-        what is much by then, however little it is now."""
+        """Whether `enq` has a copy of `ack`. It needs one if messages were settled out of order or returned.
+        What is settled in order is in every snapshot; of the rest a later snapshot may leave out what has
+        grown too large by then, however little it is now."""
         return any(len(settled) > IN_ORDER_BYTES for _, _, settled in self.lanes)
 
     @property
@@ -71,23 +72,23 @@ class Encoded(NamedTuple):
 
 
 class Checkpointing:
-    """Which queues of a vhost have changed since they were written down."""
+    """Knows which queues of a vhost have changed since their last checkpoint."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._written: dict[int, tuple[Look, int]] = {}
-        """By first lane: how it looked, and at which log position."""
+        """By first lane: the look at the last checkpoint, and the log position of that."""
 
     def begin(self) -> Taking:
-        """What has to be written, from this moment on: see Taking."""
+        """Begin a round of checkpoints, see Taking."""
         return Taking(self._written, self._with_messages())
 
     def written(self, taking: Taking) -> None:
-        """All of it is on disk."""
+        """All files of the round are on disk."""
         self._written = taking.looks
 
     def _with_messages(self) -> list[tuple[str, tuple[Lane, ...]]]:
-        """Others are empty, and the snapshot says all there is to say of them."""
+        """Queues and streams with messages. For the others, the snapshot says all that there is to say."""
         registry = self._registry
         queues = [
             (queue.name, queue.lanes)
@@ -102,10 +103,11 @@ class Checkpointing:
 
 
 class Taking:
-    """One round of checkpoints, encoded some at a time, so that nothing waits for all of them.
+    """One round of checkpoints, encoded a few queues at a time, so that other tasks need not wait for all of
+    them.
 
-    Each is of the moment in which it is encoded, and says so. That is later than the root says,
-    which does no harm: records that are applied twice are as if once.
+    Each checkpoint is of the moment in which it is encoded, and holds the log position of that moment. The
+    root may hold an earlier one, which does no harm: applying records twice has the same effect as once.
     """
 
     def __init__(
@@ -123,17 +125,17 @@ class Taking:
 
     @property
     def extra(self) -> bytes:
-        """The root's, to be written after the files."""
+        """The contents of the root, which is written after the files."""
         packed: bytes = msgpack.packb(self._files)
         return packed
 
     def take(self, position: int, returns: int) -> None:
-        """Some of them. They may be written once everything is durable that has been appended.
+        """Encode a few queues. Their files may be written once everything appended so far is durable.
 
         Args:
-            position: records before it have been applied, and nothing else.
-            returns: log position of the last record of returns. All that came back so far is in
-                records up to there, and nothing that comes back later.
+            position: all records before it have been applied, and no others.
+            returns: log position of the last record of returns. All returns so far are in records up to
+                there, and no later ones are.
         """
         size, count = 0, 0
         while self._left and count < AT_ONCE and size < BYTES_AT_ONCE:
@@ -153,7 +155,7 @@ class Taking:
 
 
 def decode_extra(extra: Buffer) -> list[Named]:
-    """Raises ValueError, TypeError: no `take` has written this."""
+    """Decode the contents of the root. Raises ValueError, TypeError if no `Taking` has written them."""
     return [
         Named(str(name), int(lane), int(position))
         for name, lane, position in msgpack.unpackb(extra)
@@ -161,7 +163,7 @@ def decode_extra(extra: Buffer) -> list[Named]:
 
 
 def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
-    """Fill the lanes of a queue.
+    """Fill the lanes of a queue from its checkpoint.
 
     Returns:
         By lane, the log position up to which returns are counted.
@@ -177,12 +179,13 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
 
 
 def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
-    """What an `ack` file knows of lanes of which nothing else has been loaded or read yet.
+    """Fill lanes of which nothing else has been loaded or read yet with what an `ack` file knows of them.
 
     Returns:
         By lane, the log position up to which returns are counted.
     Raises:
-        ValueError, TypeError, KeyError: no `take` has written this; lanes before that one are recalled.
+        ValueError, TypeError, KeyError: no `take` has written this; lanes before the invalid one are
+            filled.
     """
     returns, entries = msgpack.unpackb(ack)
     recalled: dict[int, int] = {}
@@ -193,10 +196,10 @@ def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
 
 
 def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int, int]]]:
-    """Settle what an `ack` file says is settled: so it is, whatever else is known of the queue.
+    """Settle what an `ack` file says is settled; it stays so, whatever else is known of the queue.
 
     Returns:
-        By lane, ranges of what was not known to be settled.
+        By lane, the ranges that were not known to be settled.
     Raises:
         ValueError, TypeError, KeyError: no `take` has written this.
     """

@@ -1,11 +1,11 @@
-"""What records that are read together say, in columns: a start applies thousands of them at once.
+"""Contents of records that are read together, in columns: a start applies thousands of them at once.
 
     Series ──┬──> messages ──┬──> publishers: ranges of sequences
              │               └──> lanes: arrivals
              └──> acks ─────────> lanes: ranges that are settled
 
-What is not as simple as most is None, and read one by one. Topics are not looked at, as those of groups are
-not: who published them was told if they were none.
+Series that are not as simple as most yield None, and the caller reads their records one by one. Topics are
+not checked, as those in groups are not: a publisher of invalid ones was refused.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from ..queues.expiries import expiries_us
 from .groups import merged
 
 _FRONT, _TOTAL, _COUNT, _EPOCH, _SEQUENCE, _, *_ID = range(batch.HEADER_BYTES // WORD_BYTES)
-"""Words of a batch. The high half of _COUNT is the length of the shared headers."""
+"""Numbers of the words of a batch. The high half of _COUNT is the length of the shared headers."""
 _TOPIC_BITS = 48
-"""The rest of _FRONT is the length of the topic."""
+"""Low bits of _FRONT; the bits above them are the length of the topic."""
 _PLAIN = batch.MAGIC | batch.VERSION << 16 | batch.MESSAGES << 24
-"""Those bits of a batch of messages without headers of their own."""
+"""The low bits of _FRONT in a batch of messages without headers of their own."""
 _ONE_SETTLED = 1 | What.SETTLED << 32
-"""What an acks block with one range says behind its lane."""
+"""The word behind the lane in an acks block with one range, which is settled."""
 _NO_SENSE = (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError)
 
 Settled = dict[int, list[tuple[int, int]]]
-"""By lane, ranges of sequences."""
+"""Ranges of sequences by lane."""
 
 
 class Published(NamedTuple):
@@ -53,17 +53,17 @@ class Published(NamedTuple):
 
 
 class Messages:
-    """Of records with a batch each. Made by `read_messages`."""
+    """The messages of records with one batch each. Made by `read_messages`."""
 
     def __init__(
         self, series: Series, at: int, counts: list[int], sizes_bytes: list[int], *, alike: bool
     ) -> None:  # fmt: skip
         """
         Args:
-            at: the word that batches begin at.
-            alike: counts and sizes are all the same.
+            at: the word at which batches begin.
+            alike: whether all counts and sizes are the same.
         Raises:
-            RemoteProtocolError, ValueError: shared headers make no sense.
+            RemoteProtocolError, ValueError: shared headers are invalid.
         """
         self._series, self._at = series, at
         self._counts, self._sizes_bytes, self._alike = counts, sizes_bytes, alike
@@ -72,12 +72,12 @@ class Messages:
         self._expires_us = self._expiries()
 
     def _word(self, index: int) -> array[int]:
-        """This word of each batch."""
+        """Return this word of each batch."""
         return self._series.column(self._at + index)
 
     def _expiries(self) -> list[int] | None:
         lengths = self._series.highs(self._at + _COUNT)
-        # In a capture there is what the mesh gave it: no properties of ours.
+        # The headers of a captured batch come from the mesh and are not properties of ours.
         if self._captured or lengths == array("I", bytes(lengths.itemsize * len(lengths))):
             return None
         begin = WORD_BYTES * self._at + batch.HEADER_BYTES
@@ -94,7 +94,7 @@ class Messages:
         return expires_us
 
     def published(self) -> Iterator[Published]:
-        """What each publisher has here, its sequences in order; nothing of what was captured."""
+        """Yield the sequences of each publisher, ascending; nothing for captured messages."""
         if self._captured:
             return
         epochs, firsts, *ids = map(self._word, (_EPOCH, _SEQUENCE, *_ID))
@@ -115,7 +115,7 @@ class Messages:
                 span[-1] += count
             else:
                 span += first, first + count
-        # As one by one, the last one is the one that was used last.
+        # As when read one by one, the publisher of the last record has to count as most recently used.
         for publisher in reversed(dict.fromkeys(reversed(publishers))):
             begin, rest, epoch = publisher
             span = spans[publisher]
@@ -123,7 +123,7 @@ class Messages:
                 yield _published(begin, rest, epoch, first, end)
 
     def arrivals(self) -> Iterator[tuple[int, Arrivals]]:
-        """By lane, of each in order."""
+        """Yield arrivals by lane; those of one lane in order."""
         positions = self._series.column(POSITION)
         for target in range(self._series.header.target_count):
             at = HEADER_WORDS + 2 * target
@@ -148,7 +148,7 @@ class Messages:
 
 
 def read_messages(series: Series) -> Messages | None:
-    """None: they are to be read one by one."""
+    """Read a series of message records. None: they have to be read one by one."""
     targets, bodies = series.lows(TARGETS), series.highs(LENGTHS)
     shortest = bodies[0] if series.one_size else min(bodies)
     if not _is_constant(targets) or shortest < batch.HEADER_BYTES:
@@ -158,7 +158,7 @@ def read_messages(series: Series) -> Messages | None:
         return None
     numbers = [POSITION, TIME, *range(HEADER_WORDS + 1, at, 2)]
     if not all(series.column(word).tobytes()[7::8].isascii() for word in numbers):
-        return None  # 2^63 or more: no broker gives such times or numbers.
+        return None  # A number of 2^63 or more: no broker writes such times or numbers.
     columns = [
         bodies, series.column(at + _FRONT), series.lows(at + _TOTAL), series.lows(at + _COUNT),
         series.highs(at + _COUNT),
@@ -180,18 +180,20 @@ def read_messages(series: Series) -> Messages | None:
     alike = _is_same(counts) and _is_same(sizes_bytes)
     try:
         return Messages(series, at, counts * times, sizes_bytes * times, alike=alike)
-    except _NO_SENSE:  # Of which record, is told when they are read one by one.
+    except _NO_SENSE:  # Reading them one by one will report which record is invalid.
         return None
 
 
 def _is_shared(series: Series, targets: int) -> bool:
-    """Whether a lane is a target at several places: by places, what it gets would not be in order."""
+    """Whether a lane is a target at several places. Arrivals are made place by place, so those of such a lane
+    would be out of order."""
     lanes = [set(series.column(HEADER_WORDS + 2 * target)) for target in range(targets)]
     return sum(map(len, lanes)) > len(set().union(*lanes))
 
 
 def read_acks(series: Series) -> Settled | None:
-    """None: they are to be read one by one, because they say more than what is settled, or make no sense."""
+    """Read a series of acks. None: they have to be read one by one, because they say more than what is
+    settled, or are invalid."""
     alike = _is_constant(series.column(LENGTHS)) and not any(series.lows(TARGETS))
     one_range = alike and series.header.body_bytes == acks_bytes(1)
     settled = _one_range_each(series) if one_range else _decoded(series)
@@ -226,7 +228,7 @@ def _decoded(series: Series) -> Settled | None:
 
 
 def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
-    """As they are, if they are without gaps; else each for itself."""
+    """Yield the arrivals together if their sequences have no gaps; else one by one."""
     if _follow(arrivals.firsts, arrivals.counts, alike=arrivals.alike):
         yield lane, arrivals
     else:
@@ -253,7 +255,7 @@ def _is_constant(column: array[int]) -> bool:
 
 
 def _follow(firsts: array[int], counts: list[int], *, alike: bool) -> bool:
-    """Whether ranges of so many numbers leave nothing out between them."""
+    """Whether ranges that begin at `firsts`, with so many numbers each, leave nothing out between them."""
     if alike:
         return leading_rising(firsts, counts[0]) == len(firsts)
     return firsts[1:].tolist() == [*map(add, firsts, counts)][:-1]

@@ -1,11 +1,11 @@
-"""What compaction carries forward of a batch of which little is left.
+"""What compaction carries forward of a batch or group of which little is left.
 
     batch              | 0 1 2 3 4 5 6 7 8 9 |      all but 4 are settled
     becomes a group    | lost 4 | 4 | lost 5 |
 
-To a lane that is as many messages as before, and as large on average. A batch of the kind `lost`
-(mesh/protocol/batch.py), without a topic, stands for those that were cut out: they are settled, whatever
-became of the record that had said so.
+A lane sees as many messages as before, of the same average size. A batch of the kind `lost`
+(mesh/protocol/batch.py), without a topic, takes the place of those that were cut out. That also says that
+they are settled, whatever became of the record that had said so.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from .groups import (
 )
 
 WORTH = 0.75
-"""What is left is to be no more than this part of it."""
+"""The group is not worth it if it has more than this part of the bytes of the original."""
 ENTRY_BYTES = FIELD_BYTES * ENTRY_FIELDS[SPREAD_KIND]
 LOST_BYTES = HEADER_BYTES + ENTRY_BYTES
 
 
 def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
-    """A group of the same messages in which little is left of those that are settled; None: it is not worth it.
+    """Return a group of the same messages, with settled ones cut out where that saves space; None if it is
+    not worth it.
 
     Args:
-        settled: of messages counted from 0; ascending, apart from each other.
-        captured: whether it was published on the mesh: then nothing in it says how long messages live.
+        settled: ranges of messages, counted from 0; ascending and disjoint.
+        captured: whether the batch was published on the mesh; its headers then hold no time to live.
     Raises:
-        RemoteProtocolError, Malformed: the body makes no sense.
+        RemoteProtocolError, Malformed: the body is invalid.
     """
     front = read_front(body) if is_group(body) else _front(Batch(body), captured)
     pieces: list[Batch] = []
@@ -60,13 +61,13 @@ def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes |
         pieces += _pieces(batch, own)
     pieces = _joined(pieces)
     if front.spread and pieces[-1].base_sequence - front.first >= DISTANCE_END:
-        return None  # No group can say that.
+        return None  # A group cannot express that distance.
     made = pack_group(front._replace(batches=len(pieces)), pieces)
     return made if len(made) <= WORTH * len(body) else None
 
 
 def cut_out(body: Buffer) -> list[Span]:
-    """Those messages of a group that were cut out. Raises RemoteProtocolError."""
+    """Return the messages of a group that were cut out. Raises RemoteProtocolError."""
     batches = batches_in(body, 0, 0, read_front(body).messages)
     return [(first, first + batch.count) for batch, first in batches if batch.kind == LOST]
 
@@ -79,7 +80,7 @@ def _front(batch: Batch, captured: bool) -> Front:
 
 
 def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
-    """What is left of it, and what stands for the rest, in order."""
+    """Yield what is left of the batch, and `lost` batches for the rest, in order."""
     if batch.kind == LOST or not settled:
         yield batch
         return
@@ -107,7 +108,7 @@ def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
 
 
 def pairs(edges: Sequence[int]) -> Iterator[Span]:
-    """The first with the second, the third with the fourth, and so on."""
+    """Pair the first with the second, the third with the fourth, and so on."""
     return zip(edges[::2], edges[1::2], strict=True)
 
 
@@ -116,7 +117,7 @@ def _lost(batch: Batch, first: int, count: int) -> Batch:
 
 
 def _joined(pieces: Iterable[Batch]) -> list[Batch]:
-    """One for all that was cut out in a row."""
+    """Merge `lost` batches that follow each other."""
     joined: list[Batch] = []
     for piece in pieces:
         if joined and joined[-1].kind == piece.kind == LOST:

@@ -1,8 +1,8 @@
-"""Messages that leave a queue for another address: what they carry then, and where they end.
+"""Dead letters: messages that leave a queue for another address, with what they carry and where they stop.
 
-A message goes round in a cycle only when somebody rejected it on the way. If nothing but time and
-limits moved it, a queue that it has been in already does not get it again (RabbitMQ's rule); nor any
-other, once it has gone through as many as it remembers.
+A message goes round in a cycle only if a consumer rejected it on the way. If only time and limits moved
+it, a queue that it has already been in does not get it again (RabbitMQ's rule). When it has as many deaths
+as it can remember, no queue gets it at all.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ..queues.journal import REJECTED, Dead
 from .routes import readdressed
 
 DEATHS_MAX = 32
-"""Ways a message has died that it remembers."""
+"""Different deaths (queue and reason) that a message remembers."""
 STORY_BYTES_MAX = DEATHS_BYTES // 2
-"""From there on it forgets keys. Consumers have room for DEATHS_BYTES: what is over that is delivered to
-nobody, and whatever is behind it in its queue neither."""
+"""Bytes of deaths above which a message forgets the keys of its earlier deaths. Consumers have room for
+DEATHS_BYTES of them: a message with more could not be delivered, and would block its queue."""
 
 
 def dead_letter(
     batch: Batch, dead: Dead, definition: QueueDefinition, now_us: int, *, brief: bool = False
 ) -> tuple[Batch, Properties]:
-    """`batch` under its new address, with its story.
+    """Return `batch` under its new address, with its history of deaths, and the new properties.
 
     Args:
-        brief: earlier deaths without their keys, which are most of what a story takes; so they are
-            in any case when it is more than STORY_BYTES_MAX. The deaths stay: without them it might
-            go round in a cycle.
+        brief: leave out the keys of earlier deaths, which are most of the history's size; they are left
+            out in any case if the history takes more than STORY_BYTES_MAX. The deaths themselves stay:
+            without them the message might go round in a cycle.
     Raises:
-        Malformed: its shared headers are no properties.
+        Malformed: the shared headers are not properties.
     """
     properties = decode_properties(batch.shared_headers)
     key = definition.dead_letter_routing_key
@@ -56,7 +56,8 @@ def dead_letter(
     deaths = _shortened((death, *others)[:DEATHS_MAX], brief=brief)
     changed = Properties(
         exchange=definition.dead_letter_exchange or "", priority=properties.priority,
-        # Its time to live is over or has no meaning here: or it would die again at once.
+        # Its time to live is left out: it has passed or has no meaning here, and the message would die again
+        # at once.
         deaths=deaths,
         cc=() if definition.dead_letter_routing_key is not None else properties.cc,
     )  # fmt: skip
@@ -64,7 +65,8 @@ def dead_letter(
 
 
 def is_cycle(queue: str, deaths: tuple[Death, ...]) -> bool:
-    """Whether a message with these deaths, the latest first, comes back to `queue` by itself."""
+    """Whether a message with these deaths, the latest first, comes back to `queue` without having been
+    rejected."""
     for death in deaths:
         if death.reason == REJECTED:
             return False
@@ -77,7 +79,8 @@ def _shortened(deaths: tuple[Death, ...], *, brief: bool) -> tuple[Death, ...]:
     latest, *earlier = deaths
     if brief or deaths_bytes(deaths) > STORY_BYTES_MAX:
         deaths = (latest, *(one._replace(keys=()) for one in earlier))
-        if deaths_bytes(deaths) > STORY_BYTES_MAX:  # Published when a key might have any length.
+        # Published by a release in which a key could have any length.
+        if deaths_bytes(deaths) > STORY_BYTES_MAX:
             deaths = (latest._replace(keys=latest.keys[:1]), *deaths[1:])
     return deaths
 

@@ -1,36 +1,38 @@
-"""Several batches of one publisher in the body of one record.
+"""Groups: several batches of one publisher in the body of one record.
 
-Messages that came together, each with a key of its own, are a batch each, and go to one queue. A record
-each would be most of what they take on the disk and in memory, and nearly all the time that a start takes.
+Messages that came together, each with a key of its own, are one batch each, and often all go to one queue.
+A record for each would be most of what they take on the disk and in memory, and nearly all the time that a
+start takes.
 
-Layout, little endian, version 1 (pinned by tests/golden/group-v1.hex and spread-v1.hex). The front has the
-fields that a batch has where a batch has them (mesh/protocol/batch.py), so who only counts need not know
-which it is:
+Layout, little endian, version 1 (pinned by tests/golden/group-v1.hex and spread-v1.hex). The front has its
+common fields at the same places as a batch (mesh/protocol/batch.py), so code that only counts need not
+distinguish the two:
 
     at  size  field
      0     2  magic 0x424D ("MB")
      2     1  version, 1
-     3     1  kind: 2; 3 when it is spread
-     4     4  0; of a spread one the messages of its stretch, 0 if that has holes
+     3     1  kind: 2; 3 if the group is spread
+     4     4  0; if spread, the messages of its stretch, or 0 if the stretch has holes
      8     4  total length in bytes, this front included
     12     4  count of batches
     16     4  count of messages
     20     4  bytes of all payloads together
     24     8  publisher's epoch
-    32     8  sequence of the first message, or where the stretch begins
-    40     8  time to live of each message in us; -1: none has one
+    32     8  sequence of the first message; if spread, of the first message of the stretch
+    40     8  time to live of each message in us; -1: they have none
     48    16  publisher
     64        per batch: u32 length in bytes, u32 count of messages; then the batches, back to back
 
-Sequences of messages that go to queues in turn have holes in each of their groups, and these are spread:
+If a publisher's messages go to several queues in turn, the sequences in each group have holes. Such a group
+is spread:
 
-    64     4  which record of its stretch it is, from 0 on
-    68     4  how many records that has, which follow each other: all that was planned with it. 0: it
-              has no stretch
+    64     4  number of this record in its stretch, from 0
+    68     4  count of records of the stretch. They follow each other in the log, and are all that one
+              plan stored. 0: it belongs to no stretch
     72        per batch: u32 length in bytes, u32 count of messages, u32 distance of its first sequence
               from that of the front; then the batches, back to back
 
-A start that finds all records of a stretch without a hole need not look at the sequences of each.
+A start that finds all records of a stretch without holes need not read the sequences of each group.
 """
 
 from __future__ import annotations
@@ -47,49 +49,50 @@ from mesh.protocol.batch import MAGIC, VERSION, Batch
 from ..log.record import Buffer
 
 KIND, SPREAD_KIND = 2, 3
-"""Where batches have theirs."""
+"""At the place where batches have their kind."""
 KINDS = (KIND, SPREAD_KIND)
 KIND_AT = 3
 FRONT = struct.Struct("<HBBIIIIIQQq16s")
 NUMBER = struct.Struct("<II")
 ENTRY_FIELDS, FIELD_BYTES = {KIND: 2, SPREAD_KIND: 3}, 4
 DISTANCE_END = 1 << 32
-"""Of sequences in a spread one, from the front's."""
+"""Limit of the distance of a sequence in a spread group from that of its front."""
 NO_TTL = -1
 
 BYTES_MAX, BATCHES_MAX = 64 * 1024, 256
-"""Of one group, about. Each record takes a start some 20 us on a slow machine. But who wants one message reads all of
-it, what damage hits is lost with it, and retention of a stream removes it as one."""
+"""Approximate limits of one group. Larger groups save time at a start, which spends some 20 us per record on
+a slow machine. But a consumer of one message has to read the whole group, damage to it loses all of it,
+and retention of a stream removes it as one."""
 UNLIKE_BYTES = 64
-"""So different may the average messages of two batches be, or by a half: to a lane all of a record are as
-large as their average."""
+"""Bytes by which the average message sizes of two batches may differ (or by a half) to share a record: a lane
+takes all messages of a record to be as large as their average."""
 
 
 class GroupStretch(NamedTuple):
-    """Sequences from `first` on in so many records that follow each other."""
+    """Sequences from `first` on, stored in `records` records that follow each other."""
 
     first: int
     messages: int
-    """All of them, without a hole; 0: there are holes."""
+    """All messages of the stretch, if it has no holes; else 0."""
     records: int
 
 
 class Front(NamedTuple):
-    """What a group says of all its messages."""
+    """The front of a group: what it says of all its messages."""
 
     batches: int
     messages: int
     bodies_bytes: int
     epoch: int
     first: int
-    """Sequence of the first message, or where the stretch begins."""
+    """Sequence of the first message; if spread, of the first message of the stretch."""
     ttl_us: int | None
     publisher: bytes
     spread: bool = False
-    """Whether there are holes between its messages: then `sequences_in` says which they are."""
+    """Whether there are holes between its sequences; `sequences_in` returns which there are."""
     stretch: GroupStretch | None = None
     number: int = 0
-    """Which record of the stretch it is."""
+    """The number of this record in its stretch."""
 
     @property
     def kind(self) -> int:
@@ -97,7 +100,8 @@ class Front(NamedTuple):
 
 
 def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> bool:
-    """Whether messages may share a record: so many, with these bytes of payloads, and those of a batch."""
+    """Whether messages are similar enough to share a record: `count` with `bodies_bytes` of payloads, and
+    `other`."""
     difference: int = abs(bodies_bytes * other.count - other_bytes * count)
     allowed: int = other.count * max(UNLIKE_BYTES * count, bodies_bytes // 2)
     return difference <= allowed
@@ -109,8 +113,8 @@ def encode_group(
     stretch: GroupStretch | None = None,
     number: int = 0,
 ) -> bytes:
-    """Batches of one publisher and epoch whose sequences rise, as one body: spread, where they have holes or
-    are record `number` of a stretch."""
+    """Encode batches of one publisher and epoch, with rising sequences, as one body. The group is spread if
+    the sequences have holes, or if it is record `number` of a stretch."""
     first = batches[0].base_sequence
     messages = sum([batch.count for batch in batches])
     spread = stretch is not None or batches[-1].next_sequence - first != messages
@@ -122,7 +126,7 @@ def encode_group(
 
 
 def pack_group(front: Front, batches: Sequence[Batch]) -> bytes:
-    """These batches behind that front."""
+    """Encode a front and the batches behind it."""
     stretch, ttl_us = front.stretch, front.ttl_us
     entries: list[int] = []
     for batch in batches:
@@ -144,7 +148,7 @@ def pack_group(front: Front, batches: Sequence[Batch]) -> bytes:
 
 
 def is_group(body: Buffer) -> bool:
-    """Else it is a batch, if anything."""
+    """Whether the body is a group; otherwise it is a batch, or damaged."""
     return len(body) > KIND_AT and body[KIND_AT] in KINDS
 
 
@@ -153,7 +157,7 @@ def is_spread(group: Buffer) -> bool:
 
 
 def read_front(body: Buffer) -> Front:
-    """Raises RemoteProtocolError: this is no group."""
+    """Decode the front of a group. Raises RemoteProtocolError if the body is not a group."""
     if len(body) < FRONT.size:
         raise RemoteProtocolError(f"group of {len(body)} bytes is shorter than its front")
     (
@@ -178,7 +182,7 @@ def read_front(body: Buffer) -> Front:
 
 
 def _batches_at(kind: int, batches: int) -> int:
-    """Where the first of so many begins."""
+    """Return the byte at which the first of `batches` batches begins."""
     number_bytes = NUMBER.size if kind == SPREAD_KIND else 0
     return FRONT.size + number_bytes + FIELD_BYTES * ENTRY_FIELDS[kind] * batches
 
@@ -189,7 +193,7 @@ def _table(body: Buffer, front: Front) -> tuple[int, ...]:
 
 
 def sequences_in(body: Buffer, front: Front) -> list[tuple[int, int]]:
-    """Ranges [first, end) of its publisher's sequences, ascending, neighbours merged."""
+    """Return ranges [first, end) of the publisher's sequences, ascending, adjacent ones merged."""
     if not front.spread:
         return [(front.first, front.first + front.messages)]
     entries, fields = _table(body, front), ENTRY_FIELDS[SPREAD_KIND]
@@ -200,7 +204,7 @@ def sequences_in(body: Buffer, front: Front) -> list[tuple[int, int]]:
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending ranges, those that touch as one."""
+    """Return ascending ranges with those that touch merged."""
     found: list[tuple[int, int]] = []
     for first, end in ranges:
         if found and found[-1][1] == first:
@@ -210,20 +214,20 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Batch, int]]:
-    """Those batches of a body that have any of the messages [`start`, `end`) of a lane, each with the
-    sequence of its first one there; of a body that is one batch, that one.
+    """Return the batches of a body that have any of the messages [`start`, `end`) of a lane, each with the
+    lane's sequence of its first message. If the body is a batch, return that batch.
 
     Args:
-        first: the sequence in that lane of the body's first message.
+        first: the lane's sequence of the body's first message.
     Raises:
-        RemoteProtocolError: it is neither a batch nor a group, or its table is wrong.
+        RemoteProtocolError: the body is neither a batch nor a group, or its table is wrong.
     """
     if not is_group(body):
         return [(Batch(body), first)]
     front = read_front(body)
     batches = front.batches
     entries, fields = _table(body, front), ENTRY_FIELDS[front.kind]
-    # Where each begins, and where the last one ends.
+    # Where each batch begins, and where the last one ends.
     at = list(accumulate(entries[::fields], initial=_batches_at(front.kind, batches)))
     firsts = list(accumulate(entries[1::fields], initial=first))
     if (at[-1], firsts[-1] - first) != (len(body), front.messages):
@@ -241,6 +245,7 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
 
 
 def part_of(batch: Batch, first: int, start: int, end: int) -> Batch:
-    """Those of its messages that have sequences [`start`, `end`) in a lane where it begins at `first`."""
+    """Return the part of a batch that has the sequences [`start`, `end`) in a lane, where its first message
+    has sequence `first`."""
     low, high = max(start - first, 0), min(end - first, batch.count)
     return batch if high - low == batch.count else batch.cut(low, high - low)

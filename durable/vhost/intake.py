@@ -4,7 +4,7 @@
                   │           │         │
               duplicate    nowhere    the log refuses: the plan is dropped, nothing has changed
 
-All records of one call are appended together or not at all.
+All records of one call are appended together, or none is.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .routes import cut, routed
 from .store import Store, record_bytes
 
 GROUPS_MIN = 16
-"""So many of the largest groups fit into an empty segment."""
+"""An empty segment has room for this many of the largest groups."""
 
 Allowed = Callable[[str], None]
-"""Raises AccessRefused when the caller may not write to this exchange."""
+"""Raises AccessRefused if the caller may not write to this exchange."""
 
 
 class Stored(NamedTuple):
@@ -49,19 +49,19 @@ class Stored(NamedTuple):
     arrivals: Sequence[Arrival]
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
     size_bytes: int
-    """Of bodies."""
+    """Bytes of all bodies."""
     time_us: int
     expires_us: int
     """0: never."""
     received_bytes: int
-    """The batches."""
+    """Bytes of the batches as received."""
     share_bytes: int
-    """Of the record, for each arrival."""
+    """Bytes of the record, divided by the number of arrivals."""
 
 
 @dataclass(slots=True)
 class IntakeCounts:
-    """In messages, unless they say bytes."""
+    """Numbers of messages, unless the name says bytes."""
 
     received: int = 0
     received_bytes: int = 0
@@ -74,7 +74,7 @@ class IntakeCounts:
 
 
 class Intake:
-    """Of one vhost."""
+    """The intake of one vhost."""
 
     def __init__(
         self, router: Router, member: Callable[[str], Member], bodies: Bodies, store: Store
@@ -85,15 +85,17 @@ class Intake:
         self._arrived: dict[Queue, None] = {}
         self.counts = IntakeCounts()
         self.confirms: dict[int, int] = {}
-        """Of records of messages, from the append to the pump's turn after their commit: see latencies.py."""
+        """Number of message records by latency bucket (see latencies.py); the latency is from the append to
+        the pump's turn after the commit."""
 
     def publish(
         self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
     ) -> list[Refusal]:
-        """Take what a publisher sent: stored, once it is `confirmed`, but for what is returned.
+        """Take the batches that a publisher sent, and return the refusals. Everything else is stored, or
+        dropped because no queue wants it, once `publisher.confirmed` has passed it.
 
         Raises:
-            Malformed: the batches are not this publisher's, or have a message twice.
+            Malformed: a batch is not this publisher's, or two batches have the same sequence.
             SequenceLost, TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
         """
         _check(publisher, batches)
@@ -108,7 +110,8 @@ class Intake:
     def _decide(
         self, publisher: Publisher, batches: Sequence[Batch], plan: Plan, position: int | None
     ) -> list[Refusal]:
-        """Note what became of them; decided once log position `position` is durable."""
+        """Note the outcomes in the publisher's table; they are decided once log position `position` is
+        durable."""
         counts, new = self.counts, 0
         for one in plan.outcomes():
             first, end = one.first, one.end
@@ -117,13 +120,14 @@ class Intake:
                 publisher.stored(first, end)
             else:
                 publisher.refused(end)
-        # Counted here: what is not decided, because the log has no room, comes again.
+        # Counted only here: a part that is not decided, because the log has no room, comes again.
         for batch in batches:
             counts.received += batch.count
             counts.received_bytes += batch.size_bytes
             counts.duplicates += batch.count
         counts.duplicates -= new
-        if plan.refusal is not None:  # Without what its frames hold: it stays for a while.
+        # Without its traceback, whose frames hold objects: the refusal is kept for a while.
+        if plan.refusal is not None:
             publisher.refusal = plan.refusal.with_traceback(None)
         publisher.decided(position, batches[-1].next_sequence if batches else 0)
         if publisher.waiting:
@@ -133,7 +137,7 @@ class Intake:
     def refuse(
         self, publisher: Publisher, batches: Sequence[Batch], error: DurableError
     ) -> list[Refusal]:
-        """Nothing of what has not been stored before is: tried again when it comes again.
+        """Refuse everything that has not been stored before; it may be sent again, and is then tried again.
 
         Raises:
             Malformed, SequenceLost: as `publish` does.
@@ -152,9 +156,10 @@ class Intake:
         """Publish dead letters and settle the originals in one append.
 
         Args:
-            settle: makes the records that do so, told how many records of letters are before them.
+            settle: called with the number of records of letters before them; returns the records that
+                settle the originals.
         Returns:
-            The last log position of it; None: nothing of it is in the log.
+            The last log position of the append; None if nothing was appended.
         Raises:
             TooLarge, Malformed, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
@@ -162,14 +167,14 @@ class Intake:
         for batch, properties in letters:
             try:
                 self._route(plan, batch, properties)
-            except UnknownExchange:  # As in RabbitMQ: then it is gone.
+            except UnknownExchange:  # Dropped, as in RabbitMQ.
                 plan.drop(batch)
         return self._carry_out(plan, now_us, behind=settle)
 
     def capture(
         self, batch: Batch, members: Sequence[Member], gaps: Sequence[Draft], now_us: int
     ) -> None:
-        """Store what was published on the mesh, behind a record of what is missing before it.
+        """Store messages published on the mesh, behind the records of what is missing before them.
 
         Raises:
             TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
@@ -181,7 +186,8 @@ class Intake:
         self.counts.captured_bytes += batch.size_bytes
 
     def decided(self, end: int) -> list[Publisher]:
-        """All log positions before `end` are durable: the publishers of whom more is decided now."""
+        """All log positions before `end` are durable. Return the publishers for which that decided more
+        sequences."""
         decided = self._decided
         touched: dict[bytes, Publisher] = {}
         while decided and decided[0][0] < end:
@@ -191,7 +197,7 @@ class Intake:
         return list(touched.values())
 
     def committed(self, end: int, now_us: int) -> None:
-        """All log positions before `end` are durable: what was stored there has arrived."""
+        """All log positions before `end` are durable. Put the messages stored there into their lanes."""
         pending = self._pending
         while pending and pending[0].position < end:
             stored = _wanted(pending.popleft())
@@ -206,11 +212,12 @@ class Intake:
 
     @property
     def _group_bytes(self) -> int:
-        """Of batches in one record: little of a segment, where what does not fit at its end is left empty."""
+        """Bytes of batches that may share a record: a small part of a segment, because a record that does not
+        fit at the end of a segment leaves that space empty."""
         return min(BYTES_MAX, self._store.append_bytes_max // GROUPS_MIN)
 
     def _new(self, publisher: Publisher, batch: Batch) -> Sequence[Batch]:
-        """What of it has not been stored before. Raises SequenceLost."""
+        """Return the parts of a batch that have not been stored before. Raises SequenceLost."""
         if batch.base_sequence >= publisher.next:
             return (batch,)
         known = publisher.known(batch.base_sequence, batch.next_sequence)
@@ -247,7 +254,7 @@ class Intake:
         self, plan: Plan, now_us: int, before: Sequence[Draft] = (),
         behind: Callable[[int], list[Draft]] = lambda _: [],
     ) -> int | None:  # fmt: skip
-        """Append, then account for it; the last log position, if there is one."""
+        """Append the plan's records, then account for them. Return the last log position, if there is one."""
         planned = plan.drafts()
         drafts = [*before, *planned, *behind(len(planned))]
         positions = self._store.append_nowait(drafts) if drafts else range(0)
@@ -272,11 +279,11 @@ class Intake:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether `arrived` names any."""
+        """Whether `arrived` would return any queue."""
         return bool(self._arrived)
 
     def arrived(self) -> dict[Queue, None]:
-        """Queues that have got messages since this was asked last, in order."""
+        """Return the queues that got messages since the last call, in order."""
         arrived, self._arrived = self._arrived, {}
         return arrived
 
@@ -291,7 +298,7 @@ class Intake:
 
 
 def _wanted(stored: Stored) -> Stored:
-    """Without those members that were deleted while it was on its way to the disk."""
+    """Without arrivals in members that were deleted while the record was on its way to the disk."""
     if any(one.lane.retired for one in stored.arrivals):
         arrivals = tuple(one for one in stored.arrivals if not one.lane.retired)
         return stored._replace(arrivals=arrivals)
@@ -299,14 +306,14 @@ def _wanted(stored: Stored) -> Stored:
 
 
 def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
-    """Raises Malformed."""
+    """Raises Malformed if a batch is not this publisher's, or if two batches have the same sequence."""
     for batch in batches:
         if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
             raise Malformed("a batch of another publisher")
     if len(batches) == 1:
         return
-    # What is new is decided before anything is noted, so a message twice would be stored twice. The
-    # order is the publisher's affair.
+    # New messages are selected before any is noted as stored, so a sequence in two batches would be stored
+    # twice. Batches in any order are fine.
     spans = sorted((batch.base_sequence, batch.next_sequence) for batch in batches)
     for (_, end), (first, _) in pairwise(spans):
         if first < end:

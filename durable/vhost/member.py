@@ -1,4 +1,4 @@
-"""What queues and streams have in common: messages can be routed to them."""
+"""The interface that queues and streams share: messages can be routed to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..queues.lane import Lane
 
 
 class Member(Protocol):
-    """A destination of this vhost."""
+    """A queue or stream of this vhost, as a destination of messages."""
 
     counts: Counts
 
@@ -18,20 +18,20 @@ class Member(Protocol):
     def name(self) -> str: ...
     @property
     def logged(self) -> bool:
-        """Whether its messages go to the log; else they are held in memory."""
+        """Whether its messages go to the log; otherwise they are held in memory."""
 
     def lane_for(self, priority: int) -> Lane: ...
     def accepts(self, count: int, size_bytes: int) -> bool:
-        """Whether so much more may come."""
+        """Return whether `count` more messages of `size_bytes` altogether are accepted."""
 
     def full(self) -> DurableError:
-        """Why not."""
+        """Return the error to raise when `accepts` is False."""
 
     def expect(self, lane: Lane, count: int, size_bytes: int) -> int:
-        """So many messages have been appended; the sequence of the first."""
+        """Note that `count` messages have been appended; return the sequence of the first."""
 
     def enqueue(
         self, lane: Lane, first: int, count: int, position: int, size_bytes: int, time_us: int,
         expires_us: int = 0, *, now_us: int,
     ) -> None:  # fmt: skip
-        """They are durable now; `expires_us` 0: they never expire."""
+        """Add messages that are durable now; with `expires_us` 0 they never expire."""

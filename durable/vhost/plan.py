@@ -1,4 +1,4 @@
-"""What one call is going to store where, before anything is done: a plan is dropped without a trace."""
+"""What one call will store, and where, before anything is done: a plan can be dropped without a trace."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from .publishers import HOLES_MAX
 from .routes import cut
 
 SPREAD_MAX = HOLES_MAX // 2
-"""Batches from the first one in a record to the last, those that are not in it included: what a power cut
-leaves of an append has no more holes than that, and what its publisher sends again is known."""
+"""Most batches from the first to the last one in a record, counting those between that are in other records.
+So what a power cut leaves of an append has at most so many holes, few enough for the publishers' table to
+remember, and what the publisher sends again is recognised."""
 
 
 class Arrival(NamedTuple):
-    """Messages of one record in one lane, from sequence `first` on."""
+    """The messages of one record in one lane, from sequence `first` on."""
 
     member: Member
     lane: Lane
@@ -32,7 +33,7 @@ class Arrival(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What becomes of a publisher's messages with sequences [`first`, `end`)."""
+    """Whether a publisher's messages with sequences [`first`, `end`) are stored."""
 
     first: int
     end: int
@@ -40,11 +41,13 @@ class Outcome(NamedTuple):
 
 
 class Item:
-    """Messages of one publisher whose sequences rise, and what becomes of them.
+    """Messages of one publisher, with rising sequences, that share one outcome.
 
     Args:
         bodies_bytes: of all payloads; 0 where nothing is stored.
-        held: in members that keep nothing on the disk.
+        logged: arrivals in members whose messages go to the log.
+        held: arrivals in members that keep nothing on the disk.
+        error: why the messages are refused.
     """
 
     __slots__ = (
@@ -58,14 +61,14 @@ class Item:
         error: DurableError | None = None,
     ) -> None:  # fmt: skip
         self.batches = [batch]
-        """More than one only where all of them go to the log and nowhere else: in one record."""
+        """More than one only if all go to the log, and nowhere else: they share one record."""
         self.count, self.bodies_bytes = batch.count, bodies_bytes
         self.received_bytes = batch.size_bytes
         self.logged, self.held, self.ttl_us, self.error = logged, held, ttl_us, error
         self.begun = 0
-        """Which batch of the plan its first one is."""
+        """The number of its first batch among those that the plan stores."""
         self.spread = False
-        """Whether some between its messages are not in it."""
+        """Whether sequences between its messages are not in it."""
 
     @property
     def stored(self) -> bool:
@@ -73,16 +76,16 @@ class Item:
 
     @property
     def first(self) -> int:
-        """Sequence of its first message."""
+        """The sequence of its first message."""
         return int(self.batches[0].base_sequence)
 
     @property
     def end(self) -> int:
-        """The sequence after its last one."""
+        """The sequence after its last message."""
         return self.batches[-1].next_sequence
 
     def add(self, batch: Batch, bodies_bytes: int) -> None:
-        """One that goes where the others do, and is behind them."""
+        """Add a batch that goes where the others go and comes behind them."""
         self.spread = self.spread or batch.base_sequence != self.end
         self.batches.append(batch)
         self.count += batch.count
@@ -90,7 +93,7 @@ class Item:
         self.received_bytes += batch.size_bytes
 
     def draft(self, kind: int, now_us: int, stretch: GroupStretch | None, number: int) -> Draft:
-        """The record of what is logged of it; that of this number in a stretch, if there is one."""
+        """Return the record of its logged messages; it is record `number` of `stretch`, if there is one."""
         targets = [Target(lane.id, first) for _, lane, first in self.logged]
         if len(self.batches) == 1 and stretch is None:
             return Draft(kind, self.batches[0].view(), targets, now_us)
@@ -99,7 +102,7 @@ class Item:
 
 
 class Way(NamedTuple):
-    """Where an item went."""
+    """An item, and where it goes."""
 
     item: Item
     members: Sequence[Member]
@@ -110,10 +113,10 @@ class Plan:
     """Items in the order of their first messages.
 
     Args:
-        group_bytes: so many bytes of batches share a record, at most, if they go to the same lanes and none
-            of these got something else in between. 0: none do.
-        stops: after one refusal all that follows is refused.
-        refusal: there has been one.
+        group_bytes: bytes of batches that may share a record, if they go to the same lanes and none of
+            these lanes got anything else in between. 0: each batch has a record of its own.
+        stops: after one refusal, everything that follows is refused.
+        refusal: the refusal, if there has been one already.
     """
 
     def __init__(
@@ -122,25 +125,25 @@ class Plan:
     ) -> None:  # fmt: skip
         self.items: list[Item] = []
         self.refusal = refusal
-        """What goes for everything from now on."""
+        """The error with which everything is refused from now on, if any."""
         self._now_us, self._kind, self._stops = now_us, kind, stops
         self._group_bytes = group_bytes
         self._open: Way | None = None
-        """Of what was stored last, or went on last."""
+        """The way of the item that was stored or extended last."""
         self._last: dict[Lane, Way] = {}
-        """By lane, of what was stored in it last; `_open` is noted when something goes another way, so
-        where all go the same nothing is."""
+        """By lane, the way of the item that was stored in it last. `_open` is entered only when something
+        goes another way, so nothing is entered while everything goes the same way."""
         self._spread = False
-        """Whether an item is."""
+        """Whether any item is spread."""
         self._stored = 0
-        """Batches."""
+        """Batches stored so far."""
         self._following: dict[Lane, int] = {}
-        """The sequence of the next message planned."""
+        """By lane, the sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
-        """Messages and bytes so far, which a member does not know of yet."""
+        """Messages and bytes planned for each member so far, which the member does not know of yet."""
 
     def drafts(self) -> list[Draft]:
-        """The records of those items that go to the log."""
+        """Return the records of the items that go to the log."""
         logged = [one for one in self.items if one.logged]
         stretch = _stretch(logged) if self._spread else None
         return [
@@ -149,7 +152,8 @@ class Plan:
         ]
 
     def outcomes(self) -> Sequence[Item | Outcome]:
-        """Of all messages, each a range without a hole: the items, where none is spread, as mostly."""
+        """Return the outcomes of all messages, as ranges without holes. If no item is spread, which is usual,
+        the items themselves."""
         if not self._spread:
             return self.items
         found: list[Outcome] = []
@@ -170,7 +174,7 @@ class Plan:
             self.refusal = error
 
     def drop(self, batch: Batch) -> None:
-        """Nobody wants it; behind a refusal that makes no difference."""
+        """Note a batch that no queue wants; behind a refusal it is refused like everything else."""
         if self.refusal is not None:
             self.refuse(batch, self.refusal)
             return
@@ -179,7 +183,8 @@ class Plan:
     def store(
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
     ) -> None:
-        """In all of these, or, where one is full and refuses, in none."""
+        """Store the batch in all of these members. If one is full and refuses, store as many messages as all
+        accept, and refuse the rest."""
         if self.refusal is not None:
             self.refuse(batch, self.refusal)
             return
@@ -188,7 +193,7 @@ class Plan:
         if refusing is None:
             self._store(batch, size, members, priority, ttl_us)
             return
-        # As much of it as all of them take, and the rest is refused.
+        # The largest count that all members accept.
         fitting = bisect_left(
             range(1, batch.count + 1), True,
             key=lambda count: self._refusing(members, count, size * count // batch.count) is not None,
@@ -200,7 +205,7 @@ class Plan:
         self.refuse(cut(batch, middle, batch.next_sequence), refusing.full())
 
     def _refusing(self, members: Sequence[Member], count: int, size_bytes: int) -> Member | None:
-        """The first of them that does not accept so much more."""
+        """Return the first member that does not accept so much more; None if all do."""
         for member in members:
             planned_count, planned_bytes = self._planned.get(member, (0, 0))
             if not member.accepts(planned_count + count, planned_bytes + size_bytes):
@@ -236,7 +241,7 @@ class Plan:
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> Item | None:  # fmt: skip
-        """The item whose record it may share."""
+        """Return the item whose record the batch may share, if there is one."""
         if self._open is None or not self._go(members, priority):
             return None
         item = self._open.item
@@ -254,8 +259,8 @@ class Plan:
         return item if joins else None
 
     def _go(self, members: Sequence[Member], priority: int) -> bool:
-        """Make what all these lanes got last the open one, if it is one item that went there and nowhere
-        else; whether it is."""
+        """Return whether the last item of all these lanes is one and the same, which went to them and nowhere
+        else; if so, make its way the open one."""
         way = self._open
         assert way is not None, "something was stored"
         if (way.members, way.priority) == (members, priority):
@@ -274,8 +279,8 @@ class Plan:
 
 
 def _stretch(items: Sequence[Item]) -> GroupStretch | None:
-    """What all of them are together. None: they are of several publishers, as dead letters may be, or too
-    far apart."""
+    """Return the stretch that all items form together. None if they are of several publishers, as dead
+    letters may be, or too far apart."""
     batches = [batch for item in items for batch in item.batches]
     batches.sort(key=attrgetter("base_sequence"))
     first, last = batches[0], batches[-1]

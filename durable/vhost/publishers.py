@@ -1,10 +1,12 @@
-"""Who has published what already: so that nothing is stored twice, and nothing refused is confirmed.
+"""Which sequences each publisher has stored, so that nothing is stored twice and nothing refused is
+confirmed.
 
-Per publisher the latest epoch, the next sequence, and the holes before it: sequences that were
-refused or went nowhere. What comes again from a hole is tried again; anything else before `next` is
-a duplicate. Both can be rebuilt from the log alone, because a hole is where stored sequences jump.
+For each publisher: the latest epoch, the next sequence, and the holes before it, which are sequences that
+were refused or routed nowhere. A message from a hole that is sent again is tried again; any other before
+`next` is a duplicate. Both can be rebuilt from the log alone, because a hole is where the stored sequences
+jump.
 
-A publisher that stops at a refusal makes one hole of all that it is refused, however much that is.
+If a publisher stops at a refusal, everything refused after it forms one hole, however much it is.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from mesh.protocol.batch import NUMBERS_END
 from ..errors import DurableError, PublisherFenced, SequenceLost
 
 HOLES_MAX = 1000
-"""Holes remembered per publisher. Those before are too old to be asked for: a publisher that sends
-them again is told so, and never that they were stored."""
+"""Holes remembered per publisher. Sequences before the oldest of them raise SequenceLost when they are sent
+again: they are never reported as stored."""
 
 
 class Known(NamedTuple):
-    """What is known of sequences [`first`, `end`): all of them alike."""
+    """Sequences [`first`, `end`), all of them stored or all of them not."""
 
     first: int
     end: int
@@ -40,28 +42,28 @@ class Publisher:
     next: int = 0
     """All sequences from here on are new."""
     floor: int = 0
-    """Before this one nothing is known any more."""
+    """Nothing is known of the sequences before this one."""
     holes: list[tuple[int, int]] = field(default_factory=list)
     stops: bool = False
-    """At the first refusal of a connection: all that comes behind it is refused, too."""
+    """Whether, after the first refusal on a connection, everything behind it is refused, too."""
     refusal: DurableError | None = None
-    """That one."""
+    """The first refusal of the connection, if `stops`."""
     confirmed: int = 0
-    """Everything before it is decided: stored durably, or refused."""
+    """Every sequence before this one is decided: stored durably, or refused."""
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
-    """(log position, sequence): everything before the sequence is decided once that is durable."""
+    """(log position, sequence): every sequence before it is decided once that position is durable."""
     cluster: str = ""
-    """Whose it is. Empty: it has not connected since the start, and the log does not say."""
+    """The cluster it belongs to. Empty if it has not connected since the start: the log does not say."""
 
     def known(self, first: int, end: int) -> Iterator[Known]:
-        """[`first`, `end`) in pieces: new ones and holes are not stored.
+        """Yield [`first`, `end`) in pieces; new sequences and holes are not stored.
 
         Raises:
-            SequenceLost: it is too old for us to know.
+            SequenceLost: `first` is so old that it is not known any more.
         """
         if first < self.floor:
             raise SequenceLost(first, self.floor)
-        # What is new comes behind a thousand holes, and each of its batches comes here.
+        # A new batch lies behind up to a thousand holes, and every batch comes here: search, do not scan.
         near = max(0, bisect_right(self.holes, (first, first)) - 1)
         for at in range(near, len(self.holes)):
             start, stop = self.holes[at]
@@ -80,19 +82,20 @@ class Publisher:
             yield Known(first, end, stored=False)
 
     def stored(self, first: int, end: int) -> None:
-        """They have been appended."""
+        """Note that these sequences have been appended."""
         if first > self.next:
             self._add_hole(self.next, first)
         elif first < self.next:
             self._fill(first, end)
-            # What waits for an earlier commit counted on these as refused.
+            # Entries that wait for an earlier commit counted these sequences as refused, which is not true
+            # any more.
             self.waiting = deque((position, min(one, first)) for position, one in self.waiting)
         self.next = max(self.next, end)
-        # Refused before, and decided so: now it waits for the disk like any other.
+        # They were refused, and decided as such; now they wait for the disk like any others.
         self.confirmed = min(self.confirmed, first)
 
     def refused(self, end: int) -> None:
-        """What is new before `end` was not, and will not be unless it comes again."""
+        """Note that new sequences before `end` were refused; they form a hole, in case they are sent again."""
         if end > self.next:
             self._add_hole(self.next, end)
             self.next = end
@@ -121,12 +124,13 @@ class Publisher:
             del self.holes[:over]
 
     def forget_before(self, sequence: int) -> None:
-        """The publisher knows what became of everything before: it will not ask again."""
+        """Forget everything before `sequence`: the publisher knows its outcome and will not send it again."""
         self.floor = max(self.floor, min(sequence, self.next))
         self._fill(0, self.floor)
 
     def decided(self, position: int | None, sequence: int) -> None:
-        """Everything before `sequence` is, once log position `position` is durable (None: now)."""
+        """Note that every sequence before `sequence` is decided once log position `position` is durable
+        (None: now)."""
         if self.waiting:
             last_position, last_sequence = self.waiting[-1]
             position = max(position or 0, last_position)
@@ -137,7 +141,7 @@ class Publisher:
             self.waiting.append((position, sequence))
 
     def committed(self, end: int) -> bool:
-        """All log positions before `end` are durable; whether that decided anything."""
+        """All log positions before `end` are durable. Return whether that decided more sequences."""
         waiting, before = self.waiting, self.confirmed
         while waiting and waiting[0][0] < end:
             self.confirmed = max(self.confirmed, waiting.popleft()[1])
@@ -145,14 +149,15 @@ class Publisher:
 
 
 class Publishers:
-    """Of one vhost. Over `publishers_max` the cluster that has most forgets its least recently used:
-    whoever comes with ever new ones crowds out its own, and those that are not known to be anybody's."""
+    """The publishers of one vhost. Above `publishers_max`, the cluster that has the most forgets its least
+    recently used one. So a cluster that opens ever new publishers crowds out its own, and those whose
+    cluster is not known."""
 
     def __init__(self, publishers_max: int) -> None:
         self._max = publishers_max
         self._all: OrderedDict[bytes, Publisher] = OrderedDict()
         self._of: dict[str, OrderedDict[bytes, Publisher]] = {}
-        """The same by cluster; none is empty."""
+        """The same publishers by cluster; no entry is empty."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -164,11 +169,11 @@ class Publishers:
         self, publisher_id: bytes, epoch: int, oldest: int, *, stops: bool = False,
         cluster: str = "",
     ) -> Publisher:  # fmt: skip
-        """A publisher of this cluster that has connected; `oldest`: its first sequence that is not
-        confirmed.
+        """Return the entry of a publisher of this cluster that has connected; `oldest` is its first
+        unconfirmed sequence.
 
         Raises:
-            PublisherFenced: a later epoch has been seen: this one has been replaced.
+            PublisherFenced: a later epoch has been seen, so this publisher has been replaced.
         """
         publisher = self.seen(publisher_id, epoch, cluster)
         if epoch < publisher.epoch:
@@ -180,14 +185,15 @@ class Publishers:
         return publisher
 
     def next_epoch(self, publisher_id: bytes, now_us: int, step: int) -> int:
-        """For one that begins: later than any that is known of it.
+        """Return an epoch for a publisher that begins, later than any that is known of it.
 
         Args:
-            now_us: of those that have been forgotten, the later one has the later epoch, too.
-            step: random. An epoch under which nothing is stored yet does not stand in the log, and must
-                not be given again after a restart: what the one sends would pass for the other's.
+            now_us: the clock, so that epochs rise also for publishers that have been forgotten.
+            step: random. An epoch under which nothing is stored yet is not in the log, but must not be
+                given again after a restart: the messages of one publisher would pass for those of the
+                other.
         Raises:
-            PublisherFenced: its latest one was given by somebody, and is the last that there is.
+            PublisherFenced: its latest epoch, which some client chose, is the largest possible one.
         """
         known = self._all.get(publisher_id)
         latest = known.epoch if known else -1
@@ -197,15 +203,16 @@ class Publishers:
         return epoch
 
     def check_current(self, publisher: Publisher) -> None:
-        """Raises PublisherFenced: another connection of it has taken over from the one with this."""
+        """Raises PublisherFenced if another connection of the publisher has taken over from the one with this
+        entry."""
         latest = self._all.get(publisher.id)
-        if latest is None:  # It has been forgotten.
+        if latest is None:  # It was forgotten; remember it again.
             self._place(publisher, publisher.cluster)
         elif latest is not publisher:
             raise PublisherFenced(publisher.id.hex(), publisher.epoch, latest.epoch)
 
     def seen(self, publisher_id: bytes, epoch: int, cluster: str = "") -> Publisher:
-        """The entry of a publisher; begun anew when `epoch` is later than what is known."""
+        """Return the entry of a publisher; a new one if `epoch` is later than the known one."""
         publisher = self._all.get(publisher_id)
         if publisher is None or publisher.epoch < epoch:
             publisher = Publisher(publisher_id, epoch)
@@ -214,7 +221,7 @@ class Publishers:
         return publisher
 
     def _place(self, publisher: Publisher, cluster: str) -> None:
-        """As the one of this cluster that was used last, instead of any other of its id."""
+        """Make it the most recently used entry of this cluster, in place of any other entry with its id."""
         before = self._all.get(publisher.id)
         if before is publisher and before.cluster == cluster:
             self._all.move_to_end(publisher.id)
@@ -234,13 +241,13 @@ class Publishers:
             del self._of[publisher.cluster]
 
     def recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
-        """A durable record has these sequences.
+        """Note that a durable record has these sequences.
 
-        A publisher of which no snapshot tells has all its records here: what is before the first
-        one is a hole, too. Logs of earlier releases may have sequences that nobody accepts now; the
-        one after the last of all could not be packed.
+        All records of a publisher that no snapshot mentions come here, so sequences before its first
+        record are a hole, too. Sequences are clipped to NUMBERS_END: logs of earlier releases may have
+        ones that are refused now, and the sequence behind the very last one could not be packed.
         """
-        # Most often the one of the last time.
+        # Consecutive records mostly belong to one publisher: look at the last one first.
         publisher = next(reversed(self._all.values()), None)
         if publisher is None or publisher.id != publisher_id or publisher.epoch != epoch:
             publisher = self.seen(publisher_id, epoch)
@@ -252,7 +259,7 @@ class Publishers:
         publisher.confirmed = publisher.next
 
     def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:
-        """From a snapshot, before any record after it is applied."""
+        """Take an entry of a snapshot. To be called before later records are applied."""
         publisher_id, epoch, following, floor, holes = entry
         publisher = self.seen(publisher_id, epoch)
         if publisher.epoch != epoch:
@@ -264,11 +271,11 @@ class Publishers:
         ]
 
     def entries(self) -> list[tuple[bytes, int, int, int, list[tuple[int, int]]]]:
-        """For a snapshot."""
+        """The entries that a snapshot has."""
         return [(one.id, one.epoch, one.next, one.floor, one.holes) for one in self]
 
     def _trim(self, kept: Publisher) -> None:
-        """Forget those that are too many, but for `kept` and those that wait for the disk."""
+        """Forget the surplus, but neither `kept` nor publishers with sequences that wait for the disk."""
         over = len(self._all) - self._max
         for _ in range(over):
             most = max(self._of.values(), key=len)

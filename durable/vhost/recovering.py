@@ -1,11 +1,12 @@
-"""Filling a lane from a log that may have holes and moved records: in order, whatever order they come in.
+"""Fills a lane in the order of its messages, from a log that may have holes and moved records.
 
-Runs that follow each other go straight into the lane. From the first hole on they wait: what is
-missing may have been moved behind, and a lane takes no run before its end. `finish` puts what waits
-in order; a hole that is left then is one for good.
+A lane takes no run that begins before its end. So runs that follow each other go straight into the lane;
+from the first hole on they wait, because compaction may have moved the missing run to a later place in the
+log. `finish` puts the waiting runs in order; a hole that is left then is final.
 
-What waits is nearly in order: what was published is, and so is what one compaction moved. So it is kept
-in a few rows, each in order, and these are merged: 48 bytes a run, and hardly more when they are.
+Waiting runs are nearly in order, because both the published ones and those that one compaction moved are
+in order. They are kept in a few rows, each in order, which are merged at the end: 48 bytes a run, and
+little more while merging.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..queues.block import LIMIT
 from ..queues.lane import Lane
 
 FIELDS = 6
-"""Numbers per run: first, count, position, size, time, when it expires (0: never)."""
+"""Numbers per run: first, count, position, size, time, time of expiry (0: never)."""
 
 
 class Recovering:
@@ -30,33 +31,34 @@ class Recovering:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self._waiting: list[array[int]] = []
-        """Rows of runs, each in order; where they end falls from row to row."""
+        """Rows of runs, each in order; the last sequences of the rows fall from row to row."""
         self.missing = 0
-        """Messages in holes, not known to be settled."""
+        """Messages in holes that are not known to be settled."""
         self.strange = False
-        """A record does not go with the others: what was loaded is of another log, as after half a backup."""
+        """Whether a record contradicts the others: a loaded checkpoint is of another log, as after half a
+        backup."""
 
     def run(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int, expires_us: int
     ) -> None:
-        """A record has these messages. Seen twice, the later log position counts.
+        """A record has these messages. If the run is read twice, the later log position counts.
 
         Raises:
-            ValueError: numbers that no broker gives.
+            ValueError: numbers that no broker writes.
         """
         if first >= LIMIT or time_us >= LIMIT or expires_us >= LIMIT:
             raise ValueError(f"message {first} of {time_us} us, to expire at {expires_us}")
         if self._goes_on(first):
             self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         elif first < self.lane.index.end:
-            # Moved, if it is there; else settled, and forgotten: nothing that is needed is missing
-            # below the end, or what came after it would be waiting.
+            # The record was moved, if the lane has the run; otherwise the run is settled and forgotten. It
+            # cannot be an unsettled run that is missing: the runs behind that one would be waiting.
             self._move(first, position)
         else:
             self._row(first).extend((first, count, position, size_bytes, time_us, expires_us))
 
     def all(self, arrivals: Arrivals) -> None:
-        """As `run` of each of these, whose numbers are in their limits."""
+        """Do what `run` does for each of these runs, whose numbers have been checked."""
         if self._goes_on(arrivals.firsts[0]):
             self.lane.enqueue_all(arrivals)
         else:
@@ -64,7 +66,7 @@ class Recovering:
                 self.run(*run)
 
     def _goes_on(self, first: int) -> bool:
-        """Whether nothing is missing before this sequence that is not settled."""
+        """Whether every message before `first` is there or settled."""
         end = self.lane.index.end
         return not self._waiting and end <= first <= max(end, self.lane.settled.low)
 
@@ -75,7 +77,8 @@ class Recovering:
             self.strange = True
 
     def _row(self, first: int) -> array[int]:
-        """The one that this run goes behind: as in patience, so that they are as few as can be."""
+        """Return the row to append the run to. The choice is that of patience sorting, which needs the fewest
+        rows."""
         at = bisect_left(self._waiting, -first, key=lambda one: -one[-FIELDS])
         if at == len(self._waiting):
             self._waiting.append(array("Q"))
@@ -85,7 +88,8 @@ class Recovering:
         lane = self.lane
         for run in merge(*map(_runs, self._waiting), key=itemgetter(0, 2)):
             first, _, position, *_ = run
-            if first < lane.index.end:  # Moved: the same run, standing elsewhere by now.
+            # Moved: the lane has the run already, at another log position.
+            if first < lane.index.end:
                 self._move(first, position)
                 continue
             self.missing += lane.settled.count_unsettled(lane.index.end, first)
@@ -98,6 +102,6 @@ def _runs(row: array[int]) -> Iterator[tuple[int, ...]]:
 
 
 def settle_known(lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
-    """So the log says, or a checkpoint."""
+    """Settle ranges that the log or a checkpoint says are settled."""
     for start, end in ranges:
         lane.settle(start, end, known=True)

@@ -1,7 +1,7 @@
-"""What is declared in a vhost, by name and by lane; every change goes through `apply`.
+"""Everything that is declared in a vhost, by name and by lane; every change goes through `apply`.
 
-Queues that are exclusive or in memory are not in the log: they end with the broker. Their lanes have
-ids from another range, so neither kind can be taken for the other.
+Exclusive queues and memory queues are not in the log: they end with the broker. Their lanes have ids from
+a range of their own, so a transient lane is never taken for a logged one.
 """
 
 from __future__ import annotations
@@ -44,43 +44,44 @@ from .member import Member
 from .stream import Stream
 
 TRANSIENT = 1 << 63
-"""Lanes from here on are in no log."""
+"""Lanes with ids from here on are in no log."""
 GAPS_MAX = 1000
 NOBODY = bytes(16)
 QUEUES_MAX = 100_000
 
 
 class StreamGap(NamedTuple):
-    """Something is missing in a stream right before `offset`."""
+    """Messages are missing in a stream right before `offset`."""
 
     lane: int
     offset: int
     missed: Missed
     total: int = 0
-    """Messages missing before `offset` altogether."""
+    """Messages that are missing before `offset` altogether."""
 
 
 class Registry:
-    """Of one vhost."""
+    """The registry of one vhost."""
 
     def __init__(self, queues_max: int = QUEUES_MAX) -> None:
         self.queues_max = queues_max
         self.router, self.permissions = Router(), Permissions()
         self.journal, self.held_journal = Journal(), Journal()
-        """Of lanes in the log; of transient ones."""
+        """The journal of lanes in the log, and that of transient lanes."""
         self.queues: dict[str, Queue] = {}
         self.streams: dict[str, Stream] = {}
         self.lanes: dict[int, Lane] = {}
-        """At recovery also those whose declaration has not been seen yet."""
+        """During recovery also lanes whose declaration has not been read yet."""
         self.owners: dict[int, Queue | Stream] = {}
         self.captures: Interest[Stream] = Interest()
-        """Streams by the topics they capture."""
+        """Streams by the topics that they capture."""
         self.patterns: Counter[str] = Counter()
-        """How many streams capture each; none is 0."""
+        """How many streams capture each pattern; never 0."""
         self.gaps: dict[int, deque[StreamGap]] = {}
-        """Per lane of a stream, by offset, what it could not capture; see `note_gap`."""
+        """By lane of a stream, the messages that it could not capture, ordered by offset; see `note_gap`."""
         self._absent: set[str] = set()
-        """Recovery: queues in memory that exchanges were bound to which end with their bindings."""
+        """During recovery: names of memory queues, which are gone, that auto-delete exchanges had bindings
+        to. Removing these bindings decides whether such an exchange is deleted, too."""
         self.next_lane, self._next_transient = 1, TRANSIENT
         self._apply: dict[str, Callable[..., object]] = {
             changes.QUEUE: self._queue, changes.QUEUE_GONE: self._queue_gone,
@@ -92,12 +93,12 @@ class Registry:
         }  # fmt: skip
 
     def apply(self, change: Change) -> None:
-        """Make it so. Applied twice, it is as if once."""
+        """Apply one change. Applying it twice has the same effect as once."""
         word, *fields = change
         self._apply[word](*fields)
 
     def queue(self, name: str) -> Queue:
-        """Raises UnknownQueue."""
+        """Return the queue of this name. Raises UnknownQueue."""
         queue = self.queues.get(name)
         if queue is None and name in self.streams:
             raise UnknownQueue(name, hint=UnknownQueue.IS_STREAM)
@@ -106,7 +107,7 @@ class Registry:
         return queue
 
     def stream(self, name: str) -> Stream:
-        """Raises UnknownStream."""
+        """Return the stream of this name. Raises UnknownStream."""
         stream = self.streams.get(name)
         if stream is None and name in self.queues:
             raise UnknownStream(name, hint=UnknownStream.IS_QUEUE)
@@ -118,20 +119,20 @@ class Registry:
         return self.queues.get(name) or self.stream(name)
 
     def check_room(self, more: int) -> None:
-        """Whether so many more queues and streams may be declared. Raises TooManyQueues."""
+        """Raises TooManyQueues if `more` further queues and streams may not be declared."""
         if len(self.queues) + len(self.streams) + more > self.queues_max:
             raise TooManyQueues(self.queues_max)
 
     def check_free(self, name: str, kind: str) -> None:
-        """Queues and streams share their names, and their number. Raises DefinitionConflict,
-        TooManyQueues."""
+        """Raises DefinitionConflict if a queue or stream has this name, TooManyQueues if there may be no
+        more: both kinds share one namespace and one limit."""
         self.check_room(1)
         if name in self.queues or name in self.streams:
             there = "queue" if name in self.queues else "stream"
             raise DefinitionConflict(kind, name, [f"kind: {there} there, {kind} asked"])
 
     def new_lanes(self, definition: QueueDefinition | StreamDefinition) -> list[int]:
-        """Ids for a member that is being declared, never given before."""
+        """Return lane ids for a queue or stream that is being declared; no id is ever given twice."""
         count = definition.max_priority + 1 if isinstance(definition, QueueDefinition) else 1
         if isinstance(definition, QueueDefinition) and definition.transient:
             first, self._next_transient = self._next_transient, self._next_transient + count
@@ -140,7 +141,7 @@ class Registry:
         return list(range(first, first + count))
 
     def lane(self, lane_id: int) -> Lane:
-        """Made when it is not there: its records may come before its declaration."""
+        """Return the lane, made if it is not there: at recovery its records may come before its declaration."""
         lane = self.lanes.get(lane_id)
         if lane is None:
             lane = self.lanes[lane_id] = self.make_lane(lane_id)
@@ -149,12 +150,12 @@ class Registry:
         return lane
 
     def make_lane(self, lane_id: int) -> Lane:
-        """One that is not here yet."""
+        """Return a new lane for an id that has none yet."""
         logged = lane_id < TRANSIENT
         return Lane(lane_id, self.journal if logged else self.held_journal, logged=logged)
 
     def declared(self) -> Iterator[Change]:
-        """The changes that make what is declared, as far as the log has it."""
+        """Yield the changes that declare everything that belongs in the log."""
         exchanges, bindings = self.router.definitions()
         for exchange in exchanges:
             yield [changes.EXCHANGE, to_plain(exchange)]
@@ -171,14 +172,14 @@ class Registry:
             yield [changes.PERMISSION, to_plain(permission)]
 
     def cursors(self) -> Iterator[Change]:
-        """The changes that keep them. They are not declared, and move at any time."""
+        """Yield the changes that set all cursors. They are no declarations, and move at any time."""
         for stream in self.streams.values():
             for name, offset in stream.cursors.items():
                 yield from changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
 
     def lasting(self, wanted: Sequence[Change]) -> list[Change]:
-        """Those that belong in the log, each by itself: what is transient leaves no trace, nor what is bound to
-        it, but for what decides how long an exchange lives that ends with its bindings."""
+        """Return the changes that belong in the log. Transient queues and bindings to them do not, except
+        where a binding decides how long an auto-delete exchange lives."""
         return [one for one in wanted if not self._is_transient(one)]
 
     def _is_transient(self, change: Change) -> bool:
@@ -202,24 +203,25 @@ class Registry:
         return queue is not None and queue.definition.transient
 
     def _ends(self, binding: BindingDefinition) -> bool:
-        """Whether its exchange ends with its last binding."""
+        """Whether the exchange of this binding is deleted with its last binding."""
         router, name = self.router, binding.exchange
         return router.has_exchange(name) and router.exchange(name).auto_delete
 
     def keep_only(self, declared: list[Change]) -> None:
-        """What is declared by none of these changes does not exist."""
+        """Delete everything that none of these changes declares."""
         identities = set(map(_identity, declared))
         for change in [*self.declared(), *self.cursors()]:
             if _identity(change) not in identities:
                 self.apply(opposite(change))
-        for change in declared:  # Bindings of before may have taken their exchange with them.
+        for change in declared:  # Deleting bindings may have deleted their auto-delete exchange.
             if change[0] in (changes.EXCHANGE, changes.BIND):
-                with suppress(DurableError, LookupError, TypeError, ValueError):  # Said before.
+                # Already reported when first applied.
+                with suppress(DurableError, LookupError, TypeError, ValueError):
                     self.apply(change)
 
     def note_gap(self, gap: StreamGap) -> None:
-        """Gaps come by offset. Over GAPS_MAX the two oldest become one: how many messages are missing
-        stays true, whose they were is forgotten."""
+        """Add a gap; they come in the order of offsets. Above GAPS_MAX the two oldest are merged: the number
+        of missing messages stays right, their publishers are forgotten."""
         gaps = self.gaps.setdefault(gap.lane, deque())
         before = gaps[-1].total if gaps else 0
         gaps.append(gap._replace(total=before + gap.missed.messages))
@@ -228,8 +230,8 @@ class Registry:
             gaps[0] = gaps[0]._replace(missed=_of_several(gaps[0].total))
 
     def gaps_between(self, lane: int, start: int, end: int, known: int = 0) -> list[StreamGap]:
-        """Those of a stream before the offsets [start, end), for whoever knows of so many missing messages:
-        of gaps that have become one since, what is left."""
+        """Return the gaps of a stream before the offsets [start, end), for a reader that has been told of
+        `known` missing messages; of a merged gap, only what that reader has not been told of."""
         gaps = self.gaps.get(lane)
         if not gaps or gaps[-1].offset < start:
             return []
@@ -244,7 +246,8 @@ class Registry:
         return found
 
     def missing_before(self, lane: int, offset: int) -> int:
-        """How many messages of this stream, as far as it has not become one gap with some behind it."""
+        """Return how many messages of this stream are missing before `offset`; fewer if the gap before it has
+        been merged with a later one."""
         gaps = self.gaps.get(lane, ())
         at = bisect_left(gaps, offset, key=_offset)
         return gaps[at - 1].total if at else 0
@@ -254,8 +257,8 @@ class Registry:
             yield from gaps
 
     def drop_undeclared(self) -> None:
-        """After recovery: lanes of which nothing is declared belonged to what was deleted, and what
-        was in memory is gone."""
+        """At the end of recovery: remove lanes that no declaration has, which belonged to something deleted,
+        and memory queues, which are gone."""
         for name in list(self._absent):
             self._absent_gone(name)
         for lane_id in self.lanes.keys() - self.owners.keys():
@@ -263,7 +266,7 @@ class Registry:
         for lane_id in self.gaps.keys() - self.owners.keys():
             del self.gaps[lane_id]
 
-    # What each word does
+    # One method for each word of a change
 
     def _queue(self, lane_ids: list[int], plain: dict[str, Any]) -> None:
         definition = read(QueueDefinition, plain)
@@ -286,7 +289,7 @@ class Registry:
             self._forget(lane)
 
     def _make_way(self, name: str) -> None:
-        """Recovery: a record that said what had been of this name was gone has been freed."""
+        """During recovery: the record that deleted the former owner of this name may have been freed."""
         self._queue_gone(name)
         self._stream_gone(name)
 
@@ -315,7 +318,7 @@ class Registry:
                     del self.patterns[pattern]
 
     def _forget(self, lane: Lane) -> None:
-        """Its messages are gone with it, and nothing in the log needs to say so again."""
+        """Forget the lane with its messages; nothing in the log needs to settle them."""
         lane.journal.forget(lane.id)
         lane.journal.released += lane.referenced()
         lane.retire()
@@ -326,7 +329,7 @@ class Registry:
         definition = read(ExchangeDefinition, plain)
         try:
             self.router.declare_exchange(definition)
-        except DefinitionConflict:  # Recovery, see _make_way.
+        except DefinitionConflict:  # During recovery, see `_make_way`.
             self.router.delete_exchange(definition.name)
             self.router.declare_exchange(definition)
 
@@ -334,7 +337,7 @@ class Registry:
         binding = read(BindingDefinition, plain)
         try:
             self.router.bind(binding)
-        except UnknownQueue:  # Recovery: it was in memory.
+        except UnknownQueue:  # During recovery: it was a memory queue.
             if not self.router.exchange(binding.exchange).auto_delete:
                 raise
             self._absent.add(binding.destination)
@@ -352,7 +355,8 @@ class Registry:
     def _permission(self, plain: dict[str, Any]) -> None:
         try:
             definition = read(PermissionDefinition, plain)
-        except InvalidDefinition:  # Recovery, of a later release: what it allowed is not known.
+        # Recovery, written by a later release: its fields cannot be read, so it allows nothing.
+        except InvalidDefinition:
             self.permissions.declare(PermissionDefinition(cluster=plain["cluster"]))
             raise
         self.permissions.declare(definition)
@@ -380,7 +384,7 @@ def _offset(gap: StreamGap) -> int:
 
 
 def _identity(change: Change) -> Hashable:
-    """Equal for changes that declare one and the same thing, with whatever settings."""
+    """Return a key that is equal for changes that declare the same thing, whatever its settings."""
     word, *fields = change
     if word == changes.BIND:
         return word, read(BindingDefinition, fields[0]).identity

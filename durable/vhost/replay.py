@@ -1,9 +1,9 @@
-"""From records back to a vhost: what a restart knows is what the log says.
+"""From records back to a vhost: after a restart, a vhost knows exactly what the log says.
 
-Records come in log order, each once or more often, some missing: damaged, or freed because nothing
-needed them. Every kind is applied so that none of that matters: lanes are made when a record names
-them, whatever is declared later; a moved record replaces its original; a snapshot says what of all
-that came before it still holds.
+Records come in the order of the log, each once or more often, and some are missing: damaged, or freed
+because nothing needed them. Each kind is applied such that this does not matter: a lane is made when a
+record names it, even if its declaration comes later; a moved record replaces its original; a snapshot says
+what still holds of everything before it.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ logger = logging.getLogger("durable")
 
 
 class Replay:
-    """Into one vhost, at recovery. Called with each record, then `finish`."""
+    """Rebuilds one vhost at recovery. Call it with each record, then call `finish`."""
 
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
         self.registry, self.publishers = registry, publishers
         self._given: dict[int, int] = {}
-        """By lane, the log position up to which all is known that it had been given."""
+        """By lane, the log position up to which all sequences that had been assigned are known."""
         self._snapshots = Snapshots(registry, publishers, self._given)
         self._recovering: dict[int, Recovering] = {}
         self._start = self._snapshot = self._reach = 0
         self._last = self._whole_from = -1
         self.void: set[int] = set()
-        """Log positions of settlements that do not hold, because what they go with is missing."""
+        """Log positions of settlements that do not count, because the copies that they rely on are missing."""
         self.damaged: list[RecordDamaged] = []
-        """Records whose checksum is right and whose contents are not: written by something else."""
+        """Records with the right checksum and invalid contents: not written by a broker."""
         self.unknown_kinds = 0
         self._nowhere: Counter[str] = Counter()
         self._stretches = Stretches(publishers)
@@ -72,8 +72,8 @@ class Replay:
             self._record(found)
 
     def _begin_at(self, position: int) -> None:
-        """What stood right before this log position is not there."""
-        # Before the first one nothing is missing: it has been freed, or was read before.
+        """The record before this log position was not read."""
+        # Nothing is missing before the first record read: it was freed, or read earlier.
         self._whole_from = -1 if self._last < 0 else position
         self._stretches.end()
 
@@ -91,7 +91,8 @@ class Replay:
         self._stretches.end()
         arrivals = [] if messages is None else list(messages.arrivals())
         begin = {lane_id: some.firsts[0] for lane_id, some in reversed(arrivals)}
-        # First what is settled of earlier messages, which may be all that is left of them: lanes wait for it.
+        # First settle what is before the messages of this series. Those settlements may be all that is left
+        # of earlier messages, and a lane takes no message behind a hole that is not settled.
         for lane_id, ranges in settled.items():
             first = begin.get(lane_id)
             if first is not None:
@@ -123,23 +124,23 @@ class Replay:
         """Records before `start` have been applied already, and some later ones, too.
 
         Args:
-            snapshot: log position of one, without which nothing that was loaded can be trusted. 0:
-                it was no more than what holds anyway.
+            snapshot: log position of the snapshot that has to be found, or the loaded checkpoints cannot
+                be trusted. 0: only what holds in any case was loaded.
             returns: by lane, the log position up to which returns have been counted.
-            reach: where the log ended at least when all that was written. If it does not any more,
-                other records will stand there.
+            reach: the log reached at least this far when the checkpoints were written. If it does not any
+                more, other records will get these positions.
         """
         self._start, self._snapshot, self._reach = start, snapshot, reach
         self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
     @property
     def known(self) -> int:
-        """A snapshot that was read knows what all records before this log position did."""
+        """The effects of all records before this log position are in a snapshot that was read."""
         return self._snapshots.known
 
     def missing(self, report: RecoveryReport) -> list[LogGap]:
-        """Now that all has been read: what was not there, and cannot have been freed, for messages that
-        `begins` knows of are needed still."""
+        """After everything has been read, return the gaps that cannot have been freed, because messages that
+        `begins` told of still need records in them."""
         if self._snapshot not in self._snapshots.whole:
             return []
         self._settle_down()
@@ -153,11 +154,11 @@ class Replay:
         return [LogGap(first, last + 1, synced=True) for first, last in found.values()]
 
     def holds(self, report: RecoveryReport, missing: Iterable[LogGap]) -> bool:
-        """Whether what `begins` said was so. What was loaded may point to before the first log position
-        there is, when a segment is gone that should be there.
+        """Whether what `begins` was told holds. It does not, for one, if loaded checkpoints refer to log
+        positions before the first one that is left, because a segment is gone that should be there.
 
         Args:
-            missing: what `missing` found.
+            missing: the result of `missing`.
         """
         end = report.found_end
         if self._reach > end:
@@ -170,7 +171,7 @@ class Replay:
         )
 
     def _needed(self) -> Iterator[Records | Block]:
-        """Records of which something is not settled yet."""
+        """Yield the records with messages that are not settled yet."""
         for lane in self.registry.lanes.values():
             yield from lane.referenced()
 
@@ -189,8 +190,8 @@ class Replay:
                 self._nowhere[self.registry.owners[lane.id].name] += count
 
     def nowhere(self, report: RecoveryReport) -> list[str]:
-        """A line for each queue or stream that misses messages, for all that segments are gone that may
-        have been freed. What else is missing are gaps, told at the time."""
+        """Return a line for each queue or stream that lacks messages, if segments are gone that may have been
+        freed. Other missing records are gaps, which have been reported already."""
         freed = report.absent or report.start > FIRST_POSITION
         return [
             f"{count} messages of {name} are neither in the log nor known to be settled"
@@ -198,7 +199,8 @@ class Replay:
         ]
 
     def finish(self, store: Store, now_us: int, gaps: Iterable[LogGap] = ()) -> None:
-        """All has been read: put everything in its place, and tell the log what is still needed.
+        """After everything has been read, bring all queues and streams into order, and tell the log which
+        records are still needed.
 
         Args:
             gaps: log positions of records that are lost.
@@ -207,7 +209,8 @@ class Replay:
         self._settle_down()
         self._count_nowhere()
         self._pass_over(gaps)
-        registry.journal.take_released()  # The log has not been told of any of it.
+        # The log has not been told that these records were needed.
+        registry.journal.take_released()
         for queue in registry.queues.values():
             queue.recovered(now_us)
         for stream in registry.streams.values():
@@ -220,7 +223,8 @@ class Replay:
             queue.shorten(now_us)
 
     def _pass_over(self, gaps: Iterable[LogGap]) -> None:
-        """Leave out the offsets that lost records may have had: somebody may have read that far."""
+        """Skip the offsets that lost records may have had: somebody may have read them already, and must not
+        see other messages under the same offsets."""
         lost = list(gaps)
         for stream in self.registry.streams.values():
             lane = stream.lane
@@ -237,8 +241,8 @@ class Replay:
         elif kind == Kind.ACKS:
             self._settled(record)
         elif kind == Kind.DEFINITIONS:
-            # What was declared before the records we began at is not known until the snapshot,
-            # and that one says everything.
+            # Definitions before the snapshot may build on some from before the first record that we read.
+            # They can be skipped, because the snapshot says everything.
             if record.position >= self._snapshot:
                 torn = record.position - record.header.unsynced < self._whole_from
                 for change in decode_definitions(record):
@@ -257,7 +261,7 @@ class Replay:
             self._snapshots.apply(change, position, torn=torn)
         except (InvalidDefinition, LookupError, TypeError, ValueError, AttributeError) as error:
             self._senseless(position, error)
-        except DurableError as error:  # It needed something whose record has been freed since.
+        except DurableError as error:  # It refers to something whose record has been freed since.
             logger.info("%r does not hold any more: %s", change, error)
 
     def _senseless(self, position: int, error: Exception) -> None:
@@ -265,7 +269,8 @@ class Replay:
         self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record) -> None:
-        # By its fields: what a record has to say of them takes a call each, as long as all that is done here.
+        # Fields are unpacked here: a property call for each would take as long as all the rest of this
+        # method.
         header, contents = record
         kind, time_us, position = header.kind, header.time_us, header.position
         body_at = TARGET_BYTES * header.target_count
@@ -281,7 +286,7 @@ class Replay:
             batch = Batch(body)
             count, first, size_bytes = batch.count, batch.base_sequence, batch.bodies_bytes
             epoch, publisher, ttl_us = batch.epoch, batch.publisher, None
-            # In a capture there is what the mesh gave it: no properties of ours.
+            # The headers of a captured batch come from the mesh and are not properties of ours.
             if batch.shared_headers and kind != Kind.CAPTURE:
                 ttl_us = decode_properties(batch.shared_headers).ttl_us
         if header.kind == PUBLISH_KIND:
@@ -302,7 +307,7 @@ class Replay:
                 settle_known(recovering.lane, [(at + start, at + end) for start, end in gone])
 
     def _lane(self, lane_id: int) -> Recovering:
-        """To be called once for each, when something of it comes for the first time."""
+        """Return a new entry for the lane; to be called once for each lane, at its first record."""
         recovering = Recovering(self.registry.lane(lane_id))
         self._recovering[lane_id] = recovering
         return recovering
@@ -322,7 +327,8 @@ class Replay:
 
 
 def _within(records: Records | Block, part: LogGap) -> Iterator[tuple[int, int]]:
-    """The lowest and the highest log position of those that stand in it, of some of them after the other."""
+    """Yield the lowest and the highest log position within the gap, for one part of the records after the
+    other."""
     if isinstance(records, Records):
         positions = records.positions
         rising = positions if positions.step > 0 else positions[::-1]

@@ -1,4 +1,5 @@
-"""Which members a batch goes to: as a whole if it can, message by message where headers decide."""
+"""Which queues and streams a batch goes to: decided for the whole batch if possible, for each message where
+headers decide."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from ..routing.router import Router
 
 
 class Routed(NamedTuple):
-    """Consecutive messages with the same destinations."""
+    """Consecutive messages that have the same destinations."""
 
     batch: Batch
     names: tuple[str, ...]
 
 
 def routed(router: Router, batch: Batch, properties: Properties) -> Sequence[Routed]:
-    """The batch in as few pieces as have one set of destinations each; BCC taken out.
+    """Split a batch into as few pieces as have one set of destinations each; BCC is removed.
 
     Raises:
         UnknownExchange, Malformed: nothing of it can be routed.
@@ -45,14 +46,14 @@ def routed(router: Router, batch: Batch, properties: Properties) -> Sequence[Rou
 
 
 def cut(batch: Batch, first: int, end: int) -> Batch:
-    """Messages with sequences [`first`, `end`) of it, as a batch that stands alone."""
+    """Return the messages with sequences [`first`, `end`) as a batch of their own."""
     if first == batch.base_sequence and end == batch.next_sequence:
         return batch
     return batch.cut(first - batch.base_sequence, end - first)
 
 
 def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:
-    """The same messages under another key, with other properties."""
+    """Return the same messages with another key and other properties."""
     return batch.readdressed(key, encode_properties(properties))
 
 

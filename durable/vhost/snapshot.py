@@ -1,14 +1,14 @@
-"""A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
+"""A snapshot: everything a vhost knows but its messages, as changes in the log.
 
     ["snapshot", next lane, start]  declarations and cursors ...  ["publishers", [...]]  ["lanes", [...]]
     ["returns", [[lane, up to which sequence, [[start, end, how often], ...]], ...]]  ["gaps", [...]]
     ["snapshot end"]
 
-It is appended as one, in as many records as it takes, and where a segment takes it once more right behind,
-each with its begin and its end: whichever is damaged, the other one says it. Once it is durable, records
-before log position `start` that no message needs may go, for it knows what they did: what is declared in
-none of its changes does not exist, whatever they said. In older snapshots, and in copies by `salvage`,
-there is no `start`.
+It is appended at once, in as many records as it needs, and, if a segment has room for that, a second time
+right behind. Each copy has its own begin and end, so if one is damaged the other one counts. Once it is
+durable, records before log position `start` that no message needs may be freed, because the snapshot has
+their effects: whatever none of its changes declares does not exist, whatever those records said. Older
+snapshots, and those copied by `salvage`, have no `start`.
 """
 
 from __future__ import annotations
@@ -30,45 +30,46 @@ from .recovering import settle_known
 from .registry import TRANSIENT, Registry, StreamGap
 
 RECORD_BYTES = 1 << 20
-"""Of changes in one record, about."""
+"""Approximate bytes of changes in one record."""
 SETTLED_BYTES_MAX = 64 * 1024
-"""Of one lane's out-of-order settlements; longer ones stand in its checkpoint only."""
+"""Bytes of one lane's out-of-order settlements; larger ones are in the lane's checkpoint only."""
 RETURNS_MAX = 2000
-"""Ranges of one lane whose messages came back alike; further ones stand in its checkpoint only."""
+"""Ranges of one lane whose messages were returned equally often; further ones are in its checkpoint only."""
 AT_ONCE = 1000
 """Publishers in one change."""
 PAIR = b"\x92"
-"""How msgpack begins a list of two."""
+"""The byte with which msgpack begins a list of two."""
 
 
 class Snapshots:
-    """Applies changes at recovery, snapshots included."""
+    """Applies changes at recovery, those of snapshots included."""
 
     def __init__(self, registry: Registry, publishers: Publishers, given: dict[int, int]) -> None:
         """
         Args:
-            given: is told, by lane, the log position up to which all is known that it had been given.
+            given: updated here: by lane, the log position up to which all sequences that had been assigned are known.
         """
         self._registry, self._publishers, self._given = registry, publishers, given
         self._declared: list[Change] | None = None
         self._begun = self._start = self._last = 0
         self.durable = 0
-        """Log position at which a snapshot begins that is known to be durable, with all before it."""
+        """Log position at which a snapshot begins that is known to be durable, with everything before it."""
         self.returns: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
         self.known = 0
-        """Log position before which a snapshot that is whole knows what records did."""
+        """The effects of all records before this log position are in a snapshot that was read completely."""
         self.whole: set[int] = set()
-        """Log positions at which snapshots begin that have been applied to their end."""
+        """Log positions at which snapshots begin that have been applied completely."""
 
     def apply(self, change: Change, position: int, *, torn: bool = False) -> None:
         """
         Args:
-            torn: something is missing of what was not known to be durable when this was written.
+            torn: a record before this one is missing that was not yet known to be durable when this one was written.
         """
         word = change[0]
         if self._declared is not None and position > self._last + 1:
-            self._declared = None  # One of its records is missing, and what that declared.
+            # A record of the snapshot is missing, so what the snapshot declares is not known completely.
+            self._declared = None
         self._last = position
         if word == changes.SNAPSHOT:
             self._declared, self._begun = [], position
@@ -82,7 +83,8 @@ class Snapshots:
                     self.known = max(self.known, self._start)
             self._declared = None
         elif word == changes.PUBLISHERS:
-            # Torn, it may count as stored what is missing, and would be confirmed when it comes again.
+            # A torn snapshot may count sequences as stored whose records are missing: these would be
+            # confirmed as duplicates when they are sent again, although they are lost.
             if not torn or self._begun == self.durable:
                 for entry in change[1]:
                     self._publishers.restore(entry)
@@ -95,7 +97,7 @@ class Snapshots:
                 settle_known(lane, found.ranges(0, found.end))
         elif word == changes.RETURNS:
             for lane_id, end, ranges in change[1]:
-                if self.returns.get(lane_id, 0) < position:  # Else more is known already.
+                if self.returns.get(lane_id, 0) < position:  # Otherwise a checkpoint knows more.
                     self._registry.lane(lane_id).recall_returns(ranges, end)
         elif word == changes.GAPS:
             self._registry.gaps.clear()
@@ -105,22 +107,23 @@ class Snapshots:
             if self._declared is not None:
                 self._declared.append(change)
             elif word == changes.STREAM and change[1] not in self._registry.owners:
-                self._given[change[1]] = position  # Nothing yet.
+                self._given[change[1]] = position  # It is new, so no offset had been assigned.
             self._registry.apply(change)
 
 
 class Part(NamedTuple):
-    """Changes, encoded one behind the other."""
+    """Encoded changes, one behind the other."""
 
     changes: int
     packed: bytes
 
 
 class Snapshot:
-    """A new one. It is of the moment in which `drafts` is called, and is encoded before, some at a time:
-    then only what has changed is encoded once more.
+    """A new snapshot. It describes the moment in which `drafts` is called. To keep that call short, most of
+    it is encoded in `steps` before; `drafts` encodes again only what has changed since.
 
-    Until that moment nothing may be declared or deleted. Messages come and go, and cursors move.
+    From `steps` to `drafts` nothing may be declared or deleted. Messages may come and go, and cursors may
+    move.
     """
 
     def __init__(
@@ -128,8 +131,8 @@ class Snapshot:
     ) -> None:
         """
         Args:
-            start: what records before this log position did has been applied.
-            alone: no checkpoint says what it leaves out, so it leaves out nothing.
+            start: the effects of records before this log position are known, and part of the snapshot.
+            alone: there is no checkpoint that has what snapshots leave out, so it leaves out nothing.
         """
         self._registry, self._publishers = registry, publishers
         self._start, self.alone = start, alone
@@ -137,7 +140,7 @@ class Snapshot:
         self._lanes: list[_Lanes] = []
 
     def steps(self) -> Generator[None, None, None]:
-        """All of it, once; yields wherever others may have their turn."""
+        """Encode everything once; yields where other tasks may run."""
         begin: Change = [changes.SNAPSHOT, self._registry.next_lane, self._start]
         for declared in some_at_once(chain([begin], self._registry.declared())):
             self._declared += _parts(map(encode_definitions, declared))
@@ -146,16 +149,19 @@ class Snapshot:
         for lanes in some_at_once(logged):
             self._lanes.append(_Lanes(lanes, alone=self.alone))
             yield
-        for some in self._lanes:  # That took long. This does not, and leaves less to the last turn.
+        # The first pass took long, and lanes changed meanwhile. This one is short, and leaves less to
+        # `drafts`, which runs in one turn.
+        for some in self._lanes:
             some.renew()
             yield
 
     def drafts(self, now_us: int, *, full: bool = False) -> list[Draft]:
-        """Records to be appended together.
+        """Return the records, to be appended together.
 
         Args:
-            full: the disk is, so it is one record. What a kill leaves of that is cut off; of several,
-                those that had been written would take the room of the next one.
+            full: the disk is full, so make one record. If a kill tears that, it is cut off and its space
+                is free again; of several records, those that were written whole would take the room of the
+                next snapshot.
         """
         drafts: list[Draft] = []
         gathered: list[Part] = []
@@ -176,7 +182,7 @@ class Snapshot:
         return drafts
 
     def _others(self) -> Iterator[bytes]:
-        """All but what is declared, encoded as it is now."""
+        """Yield everything but declarations, encoded as it is now."""
         yield from map(encode_definitions, self._registry.cursors())
         entries = self._publishers.entries()
         for at in range(0, len(entries), AT_ONCE):
@@ -192,7 +198,7 @@ class Snapshot:
 
 
 class _Lanes:
-    """Some lanes: one change that says how they are, and one how often their messages came back."""
+    """Some lanes, encoded: one change for their settlements, and one for their returns."""
 
     def __init__(self, lanes: Sequence[Lane], *, alone: bool) -> None:
         self._all, self._alone = lanes, alone
@@ -202,8 +208,8 @@ class _Lanes:
         self.renew()
 
     def renew(self) -> None:
-        """Encode those that have changed since."""
-        looks = [lane.next + lane.changes for lane in self._all]  # Neither ever falls.
+        """Encode the lanes that have changed since the last call."""
+        looks = [lane.next + lane.changes for lane in self._all]  # Neither number ever falls.
         if looks == self._looks:
             return
         for at, (lane, look, before) in enumerate(zip(self._all, looks, self._looks, strict=True)):
@@ -226,7 +232,8 @@ class _Lanes:
 
 
 def placeless(record: Record) -> Buffer:
-    """The body of a record of definitions for a copy of the log, whose log positions are others."""
+    """Return the body of a record of definitions for a copy of the log, whose log positions differ: a
+    snapshot without its `start`."""
     try:
         found = decode_definitions(record)
     except RecordDamaged:
@@ -238,7 +245,7 @@ def placeless(record: Record) -> Buffer:
 
 
 def _parts(packed: Iterable[bytes]) -> Iterator[Part]:
-    """Of about a record at most."""
+    """Join encoded changes to parts of about one record each."""
     some: list[bytes] = []
     size = 0
     for one in packed:
@@ -252,5 +259,5 @@ def _parts(packed: Iterable[bytes]) -> Iterator[Part]:
 
 
 def _list_change(word: str, packed: Sequence[bytes]) -> bytes:
-    """[word, entries], of entries that have been encoded one by one."""
+    """Encode [word, entries], with entries that are encoded already."""
     return PAIR + encode_definitions(word) + join_definitions(packed)

@@ -1,5 +1,5 @@
-"""What a vhost needs of its log, as a Protocol; `durable.log.log.Log` is one. And how much room in it a
-record of messages takes."""
+"""What a vhost needs of its log, as a Protocol (`durable.log.log.Log` is one), and the estimate of how much
+room a record of messages takes in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..queues.block import Block
 from ..queues.runs import Records
 
 LENGTH_BYTES = 4
-"""Of each message, in its batch."""
+"""Length field of each message in its batch."""
 
 
 class Store(Protocol):
@@ -29,37 +29,39 @@ class Store(Protocol):
 
     @property
     def append_bytes_max(self) -> int:
-        """What an empty segment takes at once."""
+        """Bytes that an empty segment can take in one append."""
 
     @property
     def reserve_bytes(self) -> int:
-        """Of settlements and definitions, for which there is room on a full disk."""
+        """Bytes for settlements and definitions that stay available on a full disk."""
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
-        """Log positions of all of them, or StoreBusy, StoreFull, StoreFailed, StoreClosed, TooLarge."""
+        """Append all drafts and return their log positions. Raises StoreBusy, StoreFull, StoreFailed,
+        StoreClosed or TooLarge; then none was appended."""
 
     def hurry(self) -> None:
-        """Somebody waits for what was appended with `hurry=False`."""
+        """A task waits for what was appended with `hurry=False`: commit it soon."""
 
     def refer(self, position: int, count: int, size_bytes: int) -> None: ...
     def release(self, position: int, count: int, size_bytes: int) -> None: ...
     def refer_each(self, positions: range, size_bytes: int) -> None: ...
     def release_each(self, positions: range, size_bytes: int) -> None: ...
     def are_together(self, low: int, high: int) -> bool:
-        """Whether what is true of one of two records is true of all between them: see `refer`."""
+        """Whether all records from `low` to `high` are in one segment, so that `refer` to one of them is as
+        good as to any other."""
 
     def tally(self) -> Tally:
-        """Of what is to be released: nothing so far."""
+        """Return an empty tally, to count records that are to be released."""
 
 
 def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
-    """Append what nothing else in the log says, and all of it again right behind: one damaged record
-    would cost what it declares with all its messages.
+    """Append records whose contents are nowhere else in the log, and a copy right behind them: otherwise one
+    damaged record would cost what it declares, with all its messages.
 
-    The copy takes nothing from the reserve: on a full disk one has to do.
+    The copy takes nothing from the reserve: on a full disk one copy has to do.
 
     Raises:
-        TooLarge: both together are more than an empty segment takes. Nothing was appended.
+        TooLarge: both together are more than an empty segment can take. Nothing was appended.
         StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was appended.
     """
     try:
@@ -69,17 +71,18 @@ def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
 
 
 def refer_all(store: Store, records: Records | Block) -> None:
-    """Something needs each of these records."""
+    """Tell the log that each of these records is needed by one more user."""
     _tell(store, records, store.refer_each, store.refer)
 
 
 def release_all(store: Store, records: Records | Block) -> None:
-    """It does not any more."""
+    """Tell the log that one user of each of these records no longer needs it."""
     _tell(store, records, store.release_each, store.release)
 
 
 def count_all(store: Store, records: Records | Block, tally: Tally) -> None:
-    """It will need them no more once that is durable: told to the tally alone, they stay referred to."""
+    """Count these records in `tally` as released once a later record is durable; until then the log still
+    counts them as referred to."""
     _tell(store, records, tally.count_each, tally.count)
 
 
@@ -99,11 +102,12 @@ def _tell(
 
 
 def record_bytes(messages: int, bodies_bytes: int, *, records: int = 1) -> int:
-    """What a record takes in its segment, for `refer` and `release`: at least, by what a lane knows of it;
-    or so many of them, with all their messages and bodies.
+    """Return the bytes that `refer` and `release` count for a record: a lower bound, from what a lane knows
+    of it. With `records` over 1, for so many records that have these messages and bodies together.
 
-    Keys, properties, headers, and what stands around each batch of a group, are left out. Both calls have to say the same, on both sides of a
-    restart, so it depends on nothing else.
+    Keys, properties, headers and what surrounds each batch of a group are left out. A release has to count
+    exactly what was counted when the record was referred to, even if a restart came between, so the number
+    depends on nothing else.
     """
     each = HEADER_BYTES + TARGET_BYTES + BATCH_BYTES
     return each * records + LENGTH_BYTES * messages + bodies_bytes

@@ -1,7 +1,7 @@
-"""A stream: messages kept after they were read, until age, count or size says otherwise.
+"""A stream: messages are kept after they were read, until limits of age, count or size remove them.
 
-Its sequences are called offsets. Nobody acknowledges: readers are where they are, and named cursors
-are numbers kept for them. What retention drops goes from the front, record by record.
+Its sequences are called offsets. There are no acks: a reader knows its own offset, and a named cursor is
+an offset that the stream keeps for it. Retention removes whole records from the front.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..queues.lane import Lane
 from ..queues.runs import Stretch
 
 RUNS_AT_ONCE = 1000
-"""Dropped in one turn: 8 ms where none of them is like the one before it, else next to nothing."""
+"""Runs that one call of `retain` may drop: 8 ms if all of them differ, next to nothing if they are alike."""
 
 
 class Stream:
@@ -23,7 +23,7 @@ class Stream:
         self.definition, self.lane = definition, lane
         self.cursors: dict[str, int] = {}
         self.told: dict[str, int] = {}
-        """By cursor, how many missing messages its readers know of; none is 0."""
+        """By cursor, how many missing messages its readers have been told of; never 0."""
         self.counts = Counts()
 
     @property
@@ -36,12 +36,13 @@ class Stream:
 
     @property
     def start(self) -> int:
-        """The first offset there is."""
+        """The first offset that is still there."""
         return self.lane.settled.low
 
     @property
     def end(self) -> int:
-        """Behind the last message that is durable: the offset of the next one, or less than that."""
+        """The offset behind the last durable message. The next message gets this offset or, while others are
+        on their way to the disk, a later one."""
         return max(self.lane.index.end, self.start)
 
     def lane_for(self, priority: int) -> Lane:
@@ -66,25 +67,26 @@ class Stream:
         self.counts.published += count
 
     def recovered(self) -> None:
-        """All of the log is read, which gave the lane what messages say of their expiry; of those that come live
-        it is not kept."""
+        """Recovery has read the whole log. It gave the lane the expiry times of messages, which streams
+        ignore; for messages that come live they are not kept."""
         self.lane.never_expires()
 
     def retain(self, now_us: int, runs_max: int = RUNS_AT_ONCE) -> int:
-        """Drop from the front what the limits say, so many records at most; the number of messages
-        dropped. To be called again until that is 0."""
+        """Drop from the front what the limits demand, at most `runs_max` records, and return the number of
+        messages dropped. Call again until that is 0."""
         before, end = self.start, self._surplus_end(now_us, runs_max)
-        if end > before:  # Else nothing has changed, and no checkpoint is due.
+        # Otherwise nothing has changed, and settling an empty range would make a checkpoint due.
+        if end > before:
             self.lane.settle(before, end)
         return self.start - before
 
     def _surplus_end(self, now_us: int, runs_max: int) -> int:
-        """Up to where whole records at the front are too many, too large together, or too old."""
+        """Return the end of the whole records at the front that are too many, too large together, or too old."""
         size, end = self.size_bytes, self.start
         too_old = self._older_than(now_us)
         for one in self.lane.index.stretches(self.start, self.end):
             over = max(self._over(one, size), (too_old - one.first) // one.count)
-            there = one.times - (one.end >= self.end)  # The last record stays.
+            there = one.times - (one.end >= self.end)  # The last record always stays.
             surplus = min(over, there, runs_max)
             if surplus > 0:
                 end = one.first + one.count * surplus
@@ -94,8 +96,8 @@ class Stream:
         return end
 
     def _over(self, one: Stretch, size: int) -> int:
-        """How many runs of a stretch are more than the limits allow, with so many bytes from there on;
-        more than it has, or less than 0, where that is how it comes out."""
+        """Return how many runs of a stretch exceed the limits, if `size` is the bytes from its beginning on.
+        The result is not clipped: it may be less than 0, or more than the stretch has."""
         over, limits = 0, self.definition
         if limits.max_length is not None:
             over = (self.end - one.first - limits.max_length) // one.count
@@ -105,7 +107,7 @@ class Stream:
         return over
 
     def _older_than(self, now_us: int) -> int:
-        """All offsets before this one are older than `max_age_s`."""
+        """Return an offset before which all messages are older than `max_age_s`."""
         if self.definition.max_age_s is None:
             return 0
         return self.lane.younger_than(now_us - int(self.definition.max_age_s * 1e6))

@@ -1,11 +1,11 @@
-"""Spread groups at a start: which sequences their publishers have, all those of a stretch together.
+"""Spread groups at a start: notes the sequences of their publishers, for a whole stretch at once if possible.
 
     record 0 of 3 ──> record 1 of 3 ──> record 2 of 3 ──> one range, if nothing is missing
           │                 │
           └─────────────────┴── something else comes ──> the sequences of each, in order
 
-In order, for a publisher that is told of later sequences first remembers a hole for each that it was not
-told of, and only so many.
+The order matters: a publisher that is told of later sequences first notes a hole for each range that it has
+not been told of yet, and it remembers only a limited number of holes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .publishers import Publishers
 
 
 class Stretches:
-    """Of one replay: told of each spread group, and when another record comes."""
+    """The stretches of one replay: `take` each spread group, and call `end` when another record comes."""
 
     def __init__(self, publishers: Publishers) -> None:
         self._publishers = publishers
         self.begun: list[tuple[Buffer, Front]] = []
-        """Records of one stretch, from its first one on, that have come; asked before `end` for each record,
-        of which nearly all are none of this."""
+        """Records of the current stretch that have been read, from its first one on. Callers check this
+        before they call `end`, because nearly all records are in no stretch."""
 
     def take(self, body: Buffer, front: Front) -> None:
-        """A spread group."""
+        """Take a spread group."""
         if self.begun and (front.number, _of(front)) != (len(self.begun), _of(self.begun[0][1])):
             self.end()
         self.begun.append((body, front))
@@ -34,7 +34,7 @@ class Stretches:
             self.end()
 
     def end(self) -> None:
-        """What comes next is of no stretch that has begun."""
+        """The next record does not continue the current stretch: note the sequences of what was read of it."""
         if not self.begun:
             return
         records, self.begun = self.begun, []

@@ -1,9 +1,9 @@
-"""One vhost: queues, streams, exchanges and publishers over one log. No I/O but the log's door.
+"""One vhost: queues, streams, exchanges and publishers over one log. The log is its only door to I/O.
 
     publish ──> append ... committed ──> ready ──take──> deliveries ... settle ──> flush ──> append
 
-The shell calls in, here or where it belongs (`intake`, `settling`), then asks who has `arrived`: queues that
-may have something to deliver.
+The shell calls the vhost or its parts (`intake`, `settling`), then asks `intake` which queues have got
+messages, and so may have something to deliver.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOVED_ON_BYTES = Draft(Kind.ACKS, encode_moved_on(0, 0, 1, 0)).size_bytes
 
 
 class Vhost:
-    """Made of what recovery has filled."""
+    """One vhost, made from what recovery has filled."""
 
     def __init__(
         self, name: str, registry: Registry, publishers: Publishers, store: Store, bodies: Bodies
@@ -51,21 +51,22 @@ class Vhost:
         self.name, self.registry, self.publishers, self.bodies = name, registry, publishers, bodies
         self._store = store
         self._burying: deque[tuple[int, Queue, Dead]] = deque()
-        """Log positions of dead letters. Before those are durable their originals are not settled: a
-        snapshot or a checkpoint would say so, and might survive a power cut that they do not."""
+        """Log positions of dead letters, with their originals, which count as settled only when the letters
+        are durable. Otherwise a snapshot or checkpoint would have the settlement, and might survive a
+        power cut that the letters do not."""
         self.intake = Intake(registry.router, registry.member, bodies, store)
         self.settling = Settling(
             registry.journal, registry.held_journal, registry.owners, bodies, store
         )
 
     def change(self, changes: Sequence[Change], now_us: int) -> int:
-        """Write changes down and make them so; the log position to be durable before an answer.
+        """Log the changes and apply them; return the log position that has to be durable before the answer.
 
-        Without changes that is the last one: who asks for what is there already may not know it
-        for certain before it is on disk. What is transient is not written, and waits for nothing.
+        Without changes, that is the last position in the log: whatever makes the change unnecessary may
+        not be durable yet. Transient changes are not logged and need not wait.
 
         Raises:
-            TooLarge: written twice they are more than a segment takes. Nothing has changed.
+            TooLarge: a segment cannot take them twice. Nothing has changed.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
         """
         if not changes:
@@ -76,13 +77,14 @@ class Vhost:
             position = self._store.durable_end - 1
         for change in changes:
             self.registry.apply(change)
-            if change[0] == QUEUE:  # The time in which nobody uses it begins.
+            if change[0] == QUEUE:  # The time until an unused queue expires begins.
                 self.registry.queue(change[-1]["name"]).touch(now_us)
         return position
 
     def _write(self, changes: Sequence[Change], now_us: int) -> int:
-        """The log position to be durable for them."""
-        # Readers say how far they are again and again, and none of it gives space back.
+        """Return the log position that has to be durable for these changes."""
+        # Readers move their cursors again and again, and that frees no space. So cursors take nothing from
+        # the reserve of a full disk, and have no second copy.
         cursors = all(word == CURSOR for word, *_ in changes)
         body = encode_definitions(changes)
         draft = Draft(Kind.DEFINITIONS, body, (), now_us, patient=cursors)
@@ -91,7 +93,7 @@ class Vhost:
         return append_twice(self._store, [draft])[-1]
 
     def extend(self, addition: Addition, now_us: int) -> int:
-        """As `change`, with all that an addition is made of."""
+        """Do what `change` does, for a whole addition."""
         position = self._store.durable_end - 1
         if body := addition.encode():
             draft = Draft(Kind.DEFINITIONS, body, (), now_us)
@@ -100,10 +102,10 @@ class Vhost:
         return position
 
     def capture(self, batch: Batch, lost: int, now_us: int) -> None:
-        """Store what was published on the mesh, `lost` messages after what came before it.
+        """Store a batch published on the mesh; `lost` messages are missing right before it.
 
         Raises:
-            TooLarge: more than a segment takes. Nothing was done.
+            TooLarge: more than a segment can take. Nothing was done.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
         streams = self.capturing(batch.topic)
@@ -118,11 +120,11 @@ class Vhost:
             self.registry.note_gap(gap)
 
     def capturing(self, topic: str) -> list[Stream]:
-        """Streams that want what is published on it."""
+        """Return the streams that capture this topic."""
         return sorted(set(self.registry.captures.match(topic)), key=_name)
 
     def miss(self, stream: Stream, missed: Missed, now_us: int) -> None:
-        """Record messages that cannot be stored. Raises as `capture` does."""
+        """Log that messages of a stream could not be stored. Raises what `capture` raises."""
         gap = StreamGap(stream.lane.id, stream.lane.next, missed)
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
         self.registry.note_gap(gap)
@@ -141,7 +143,7 @@ class Vhost:
         return bool(self.registry.journal.dead or self.registry.held_journal.dead)
 
     def take_dead(self) -> list[Dead]:
-        """Messages to be dead-lettered: `bury` each."""
+        """Return the messages to be dead-lettered; call `bury` for each."""
         return self.registry.journal.take_dead() + self.registry.held_journal.take_dead()
 
     def bury(
@@ -150,11 +152,11 @@ class Vhost:
         """Give dead letters their new address and settle the originals, in one append.
 
         Args:
-            batches: those that hold the dead messages, each with its first sequence in that lane.
-            brief: see dead_letter.
+            batches: those with the dead messages, each with the lane's sequence of its first message.
+            brief: see `dead_letter`.
         Raises:
-            TooLarge: they have become more than a segment takes. Nothing was done.
-            Malformed: one of them has properties or headers that are none. Nothing was done.
+            TooLarge: with their histories, the letters are more than a segment can take. Nothing was done.
+            Malformed: a letter has invalid properties or headers. Nothing was done.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
         queue = self.registry.queue(dead.queue)
@@ -179,7 +181,8 @@ class Vhost:
         self._burying.append((position, queue, dead))
 
     def purge(self, lane: Lane, end: int, now_us: int) -> int:
-        """Settle what is ready of a logged lane before `end`, or as much as one record says; how many.
+        """Settle ready messages before `end` in a logged lane, at most as many as one record can say; return
+        how many.
 
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was settled.
@@ -193,24 +196,25 @@ class Vhost:
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
     def snapshot(self, start: int = 0, *, alone: bool = False) -> Snapshot:
-        """One that has to be encoded yet: see there. Nothing may be declared until it is appended.
+        """Return a snapshot that has yet to be encoded, see Snapshot. Until it is appended, nothing may be
+        declared.
 
         Args:
-            start: records before this log position are durable and have been applied. 0: nobody
-                is going to rely on the snapshot alone.
-            alone: no checkpoint goes with it. Where the flush found the disk full it says what that
-                would have, and `settling.covered` is to be told.
+            start: records before this log position are durable and have been applied. 0: nothing is going
+                to be freed on the strength of this snapshot.
+            alone: no checkpoint is written with it. If the flush found the disk full, the snapshot holds
+                what the flush would have logged; call `settling.covered` when it is durable.
         """
         return Snapshot(self.registry, self.publishers, start, alone=alone)
 
     def drafts(self, snapshot: Snapshot, now_us: int, *, full: bool = False) -> list[Draft]:
-        """Its records. To be called, and appended twice, right after a flush.
+        """Return the records of a snapshot. Call it right after a flush, and append them twice.
 
         Args:
             full: the disk is full.
         Raises:
-            StoreBusy, StoreFull, StoreFailed, StoreClosed: the flush was refused. Returns that are
-                not in the log yet would be counted by the snapshot, and by their record again.
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: the flush was refused. The snapshot would count
+                returns that are not in the log yet, and their record would count them again.
         """
         refusal = self.settling.refusal
         if refusal is not None and not (snapshot.alone and isinstance(refusal, StoreFull)):
