@@ -77,7 +77,7 @@ class QueueDefinition:
         return self.exclusive or self.durability == MEMORY
 
     def check(self) -> None:
-        """Raises InvalidDefinition."""
+        """Raises InvalidDefinition if a field has an invalid value."""
         check_own_name(self.kind, self.name)
         check_choice(self.kind, "durability", self.durability, (DISK, MEMORY))
         check_choice(self.kind, "overflow", self.overflow, (DROP_HEAD, REJECT_PUBLISH))
@@ -119,7 +119,7 @@ class ExchangeDefinition:
     """Clients may not publish to it; only exchanges may."""
 
     def check(self) -> None:
-        """Raises InvalidDefinition."""
+        """Raises InvalidDefinition if a field has an invalid value."""
         check_own_name(self.kind, self.name, BUILT_IN)
         check_choice(self.kind, "type", self.type, (DIRECT, FANOUT, TOPIC, HEADERS))
         if self.alternate is not None:
@@ -155,7 +155,7 @@ class BindingDefinition:
         return self.exchange, self.destination, self.to_exchange, self.key, typed
 
     def check(self) -> None:
-        """Raises InvalidDefinition."""
+        """Raises InvalidDefinition if a field has an invalid value."""
         check_reference(self.kind, "exchange", self.exchange)
         check_flags(self.kind, to_exchange=self.to_exchange)
         if self.to_exchange:
@@ -178,7 +178,7 @@ class StreamDefinition:
     max_length_bytes: int | None = None
 
     def check(self) -> None:
-        """Raises InvalidDefinition."""
+        """Raises InvalidDefinition if a field has an invalid value."""
         check_own_name(self.kind, self.name)
         check_patterns(self.kind, "patterns", self.patterns)
         check_seconds(self.kind, max_age_s=self.max_age_s)
@@ -197,7 +197,7 @@ class PermissionDefinition:
     read: str = ""
 
     def check(self) -> None:
-        """Raises InvalidDefinition."""
+        """Raises InvalidDefinition if a field has an invalid value."""
         check_cluster_name(self.kind, "cluster", self.cluster)
         check_regex(self.kind, "configure", self.configure)
         check_regex(self.kind, "write", self.write)

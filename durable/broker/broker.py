@@ -38,11 +38,11 @@ from .sessions import Sessions
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
 NOT_SETTINGS = ("choose", "transport")
-"""Other keywords of `mesh.join`."""
+"""Keyword arguments of `mesh.join` that are not settings."""
 
 
 class Serving(Life["Broker"]):
-    """Made by `serve`."""
+    """What `serve` returns: a broker's life as a context manager."""
 
     used_as = "async with durable.serve(...) as broker"
 
@@ -54,13 +54,15 @@ def serve(
     """Open a directory and serve it on the mesh, for as long as the block lasts.
 
     Args:
-        keyring: instead of the settings about keys.
+        data: the directory; made if it is not there.
+        cluster: the name under which clients find the broker.
+        keyring: used instead of the settings about keys.
         settings: as for `mesh.join`.
     Raises:
-        RuntimeError: this is no task of trio.
+        RuntimeError: not called from a trio task.
         StoreInUse, ForeignStore, NewerFormat, StoreFailed: the directory cannot be opened.
-        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
-        What `mesh.join` raises.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys that are held. What
+            `mesh.join` raises.
     """
     return Serving(_life(data, cluster, config, keyring, settings))
 
@@ -83,11 +85,12 @@ async def _life(
 def check_start(
     data: str | Path, cluster: str, keyring: Keyring | None, settings: Mapping[str, Any]
 ) -> tuple[MeshConfig, Keyring]:
-    """What the mesh will refuse is to leave no directory behind, and one that is there as it is.
+    """Check the settings before the directory is opened: if the mesh will refuse them, no directory is made,
+    and an existing one is left as it is.
 
     Raises:
-        StoreInUse: another broker has the directory, and with it, most likely, what is not free.
-        What `mesh.join` raises.
+        StoreInUse: another broker has the directory open, which is most likely why an address is not free.
+            What `mesh.join` raises.
     """
     config, keyring = check_settings(cluster, keyring, settings)
     try:
@@ -104,12 +107,12 @@ class Broker:
     Raises on entering:
         StoreInUse: another broker has the directory open.
         ForeignStore, NewerFormat, StoreFailed: it cannot be opened.
-        StoreKeyMissing, StoreKeyWrong: it is encrypted, or to be, and not for the keys there are.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, or to be encrypted, and not for the keys that are held.
 
     Args:
-        keyring: to join with, and for what is encrypted. None: `on_mesh` takes it from its settings,
-            and nothing may be encrypted.
-        collector: None: the process is not the broker's alone.
+        keyring: keys to join with, and for encryption at rest. None: `on_mesh` takes them from its
+            settings, and nothing can be encrypted.
+        collector: None if other code shares the process, so the garbage collector is left alone.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class Broker:
         encryption = Encryption(keyring, cluster, self._config.encrypt)
         self._hosting = Hosting(self._data, self._config, encryption, collector or Collector())
         self.node: Node | None = None
-        """Of `serve`."""
+        """The node; None until `on_mesh` has joined."""
         self.service = Service(cluster, concurrency=100_000)
         self._sessions = Sessions(cluster, self._hosting)
         self.service.tunnel(ENDPOINT)(self._sessions.serve)
@@ -139,9 +142,9 @@ class Broker:
 
     @asynccontextmanager
     async def on_mesh(self, **settings: Any) -> AsyncGenerator[Node]:
-        """Join, and serve whoever calls, for as long as the block lasts. Raises as `mesh.join`."""
+        """Join the mesh and serve clients, for as long as the block lasts. Raises what `mesh.join` raises."""
         settings.setdefault("tunnel_window_bytes", self._config.tunnel_window_bytes)
-        if self._keyring is not None:  # Instead of what it was made of.
+        if self._keyring is not None:  # The settings that the keyring was made from are left out.
             others = {name: one for name, one in settings.items() if name not in KEY_SOURCES}
             settings = {**others, "keyring": self._keyring}
         async with join(self.service, **settings) as node:
@@ -154,7 +157,7 @@ class Broker:
                 self._hosting.leaving()
 
     async def _tell_others(self, members: Watch) -> None:
-        """Say so when there is a second broker of this cluster: nothing here would look wrong."""
+        """Log when there is a second broker of this cluster: otherwise nothing here would look wrong."""
         async for change in members:
             if change.kind == "joined":
                 logger.warning(
@@ -167,5 +170,5 @@ class Broker:
         return self._hosting.all()
 
     def hosted(self, name: str) -> Hosted:
-        """Raises UnknownVhost, VhostUnavailable."""
+        """Return an open vhost. Raises UnknownVhost, VhostUnavailable."""
         return self._hosting.get(name)

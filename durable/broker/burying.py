@@ -1,6 +1,6 @@
-"""Dead letters: read again, readdressed, and appended together with what settles the originals.
+"""Dead letters: read again, readdressed, and appended together with the settlement of the originals.
 
-Their story makes them longer: together, or even alone, they may be more than a segment takes.
+Their history makes them longer: together, or even alone, they may be more than a segment can take.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from .hosted import Hosted
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 1.0
 DEAD_SHARE_MIN = 0.5
-"""Of all that something needs: where less is dead, copies in the carrier may free no segment."""
+"""Part of all live bytes that has to be dead for dead letters to use the carrier: with less, the copies may
+use it up without freeing a segment."""
 
 
 async def bury_the_dead(hosted: Hosted) -> None:
-    """Until cancelled, or the store has failed: the next start finds the dead where they were."""
+    """Bury dead messages until cancelled, or until the store has failed: the next start finds them in their
+    queues."""
     with suppress(StoreFailed):
         while True:
             for dead in hosted.vhost.take_dead():
@@ -36,19 +38,19 @@ async def bury_the_dead(hosted: Hosted) -> None:
 
 
 async def _bury(hosted: Hosted, dead: Dead) -> None:
-    """Record by record, so that a million of them at once take no more memory than one."""
+    """Bury the messages record by record, so that a million of them take no more memory than one record."""
     lane = hosted.vhost.registry.lanes.get(dead.lane)
-    if lane is None:  # The queue is gone meanwhile, with all that was in it.
+    if lane is None:  # The queue has been deleted meanwhile, with everything in it.
         return
     without: list[Exception] = []
     at = dead.start
-    # The next one is looked up each time: runs go and move while this waits, and a list of all would
-    # take a hundred times what the index does.
+    # Each run is looked up only when it is its turn: runs are freed and moved while this waits, and a list of
+    # all of them would take a hundred times the memory of the index.
     while (run := next(lane.index.runs(at, dead.end), None)) is not None:
         at = run.first + run.count
         start, end = max(dead.start, run.first), min(dead.end, at)
         found = await hosted.batches(lane, start, end)
-        if lane.retired:  # What it still refers to may have been freed.
+        if lane.retired:  # The records that a retired lane still refers to may have been freed.
             break
         without += await _copy(hosted, lane, dead._replace(start=start, end=end), found or [])
     if without:
@@ -61,7 +63,8 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
 async def _copy(
     hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]
 ) -> list[Exception]:
-    """Those of one record, in halves where they do not go together; for each without a copy, why."""
+    """Copy the dead messages of one record, in halves if they are too large together. Return an error for
+    each message that got no copy."""
     without: list[Exception] = []
     left = [dead]
     while left:
@@ -81,9 +84,9 @@ async def _copy(
 async def _copy_briefly(
     hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], error: Exception
 ) -> bool:
-    """A message alone, with a shorter story if that is all it takes; whether it got a copy.
+    """Copy a single message, with a shorter history if that makes it fit; return whether it got a copy.
 
-    It is settled either way: left where it is, it would end up here again at every start.
+    The message is settled in any case: if it stayed, every start would end up here again.
     """
     if isinstance(error, TooLarge):
         try:
@@ -101,10 +104,11 @@ async def _copy_briefly(
 async def _append(
     hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], *, brief: bool = False
 ) -> None:
-    """When there is room. Raises TooLarge, Malformed, RemoteProtocolError: nothing was done."""
+    """Append copies and settlement when there is room. Raises TooLarge, Malformed, RemoteProtocolError; then
+    nothing was done."""
 
     def bury() -> None:
-        # Else the queue went while this waited; one of its name may be there, and is another one.
+        # Otherwise the queue was deleted while this waited, and there may be another one of its name.
         if hosted.vhost.registry.lanes.get(dead.lane) is lane:
             hosted.vhost.bury(dead, batches, hosted.clock.now_us(), brief=brief)
             hosted.wake()
@@ -120,9 +124,9 @@ async def _append(
 
 
 def _frees_most(hosted: Hosted, lane: Lane, dead: Dead) -> bool:
-    """Whether half of all that something needs is dead, by how much this one takes. Else it may be in every
-    segment, and copies would take the room of what compaction carries forward and free none; where there is
-    something to carry forward, that goes first."""
+    """Whether about half of the live bytes are dead, judged by the size of this record. If not, dead messages
+    may be spread over every segment: their copies would take the room of what compaction carries forward,
+    and free none. If there is a segment to compact, compaction goes first."""
     run = lane.index.find(dead.start)
     if run is None or hosted.log.to_compact() is not None:
         return False

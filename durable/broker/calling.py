@@ -1,8 +1,8 @@
-"""The calls of one connection: begun as they come, answered as they are done.
+"""The calls of one connection: begun in the order in which they come, answered when they are done.
 
-A call that comes in pieces takes memory before anybody knows what it asks for. So it is taken only from
-those who may configure something in the vhost, one at a time from each connection, and not beyond what
-all connections may keep together. Whoever is refused is told so, and the connection goes on.
+A call that comes in pieces takes memory before it is known what it asks for. So it is accepted only from
+clients that may configure something in the vhost, one at a time per connection, and only up to a limit for
+all connections together. A refused client gets an answer, and its connection goes on.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .control import Control
 from .peer import Peer
 
 CALLS_MAX = 1000
-"""Of one connection that may be under way; more wait in its tunnel."""
+"""Calls of one connection that may be under way; more wait in its tunnel."""
 LONG_CALLS_BYTES_MAX = 4 * CALL_BYTES_MAX
-"""Of all calls in pieces at a time, coming or under way, of all connections."""
+"""Bytes of all calls in pieces, received or under way, of all connections together."""
 
 
 class Calling:
-    """Of one connection.
+    """The calls of one connection.
 
     Args:
-        everybody: that of all connections of the broker, this one among them.
+        everybody: the Calling of all connections of the broker, including this one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Calling:
         self._everybody = everybody
         self._answers, self._pieces = Wholes(tunnel), Pieces(CALL_BYTES_MAX)
         self._long_bytes = 0
-        """Of the call under way that came in pieces."""
+        """Bytes of the call in pieces that is under way."""
         self._long_ended = trio.Event()
         self._room = trio.Semaphore(CALLS_MAX)
         listing = trio.Lock()
@@ -53,16 +53,17 @@ class Calling:
             "statistics": listing, "bindings": listing, "export_definitions": listing,
             "import_definitions": trio.Lock(),
         }  # fmt: skip
-        """Each takes memory for all that there may be: it begins when the one before is answered."""
+        """Each of these takes memory for everything in the vhost, so the next one begins when the one before
+        is answered."""
         self._nursery: trio.Nursery
 
     @property
     def long_bytes(self) -> int:
-        """Of its call in pieces, coming or under way."""
+        """Bytes of its call in pieces, whether it is still coming or under way."""
         return self._pieces.kept_bytes or self._long_bytes
 
     async def serve(self) -> None:
-        """Until the client sends no more. Raises Malformed: what it sends is no call."""
+        """Serve until the client sends no more. Raises Malformed if it sends something that is not a call."""
         async with open_nursery() as self._nursery:
             while (part := await self._tunnel.each(self._begin)) is not None:
                 if self._waits(part):
@@ -71,8 +72,8 @@ class Calling:
                 self._take(part)
 
     def _begin(self, part: bytes) -> bool:
-        """All that have come begin in one turn; those of one client wait for each other only if it
-        waits between them."""
+        """Begin a call in the turn in which it comes: calls of one client are one behind the other only if
+        the client waits between them."""
         if self._waits(part):
             return False
         try:
@@ -86,7 +87,7 @@ class Calling:
         return part[:1] == PIECE and self._long_bytes > 0
 
     def _take(self, part: bytes) -> None:
-        """There is room for one more call."""
+        """Take a part, for which the caller has acquired room."""
         pieces = self._pieces
         whole = pieces.whole(part)
         if whole is not None:
@@ -95,7 +96,7 @@ class Calling:
             self._nursery.start_soon(self._run, decode_call(whole), whole is not part)
             return
         try:
-            if pieces.kept_bytes:  # Else it is passed over.
+            if pieces.kept_bytes:  # Otherwise the rest of a refused call, which is skipped.
                 self._check_long()
             self._room.release()
         except (DurableError, TooLarge) as error:
@@ -103,7 +104,7 @@ class Calling:
             self._nursery.start_soon(self._refuse, pieces.number, error)
 
     def _check_long(self) -> None:
-        """Whether a call may go on coming in pieces. Raises AccessRefused; TooLarge."""
+        """Raises AccessRefused, TooLarge if a call may not go on coming in pieces."""
         self._peer.check_configures()
         together = sum(one.long_bytes for one in self._everybody)
         if together > LONG_CALLS_BYTES_MAX:

@@ -1,10 +1,11 @@
-"""Live topics into streams: publishers know nothing of it.
+"""Captures live topics into streams; publishers are not aware of it.
 
-One subscription per pattern of any stream. They share: of those that match a message, only the one
-that was subscribed first gets it. What waits in one whose last stream is deleted is stored for the
-streams that are left, before what comes of the same topics in others. What was lost on the way, or
-dropped here because the disk was slower than the publishers for too long, or is more than a segment
-takes, is recorded as a gap. Order is kept per topic, not between topics of several patterns.
+There is one subscription for each pattern of any stream. The subscriptions share messages: of those that
+match a message, only the one that was opened first gets it. When the last stream of a pattern is deleted,
+what waits in its subscription is still stored for other streams, before what other subscriptions have got
+of the same topics. Messages become a gap if they were lost on the way, if the inbox dropped them because
+the disk was slower than the publishers for too long, or if they are larger than a segment can take. Order
+is kept per topic, not between the topics of different patterns.
 """
 
 from __future__ import annotations
@@ -38,41 +39,43 @@ FULL_PAUSE_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class _Subscribed:
-    """The task of one pattern."""
+    """The subscription of one pattern."""
 
     pattern: str
     turn: int
-    """Lower than of those that were subscribed later."""
+    """Lower than that of subscriptions that were opened later."""
     subscription: Subscription
     closed: bool = False
-    """No stream wants it any more: nothing comes, but what waits is stored for others."""
+    """Whether no stream has the pattern any more: nothing new comes, but what waits is stored for other
+    streams."""
     warned: bool = False
-    """Of a message that is too large. Further ones are gaps like that one, and there may be any number."""
+    """Whether a message that is too large has been logged. Further ones become gaps without a line each,
+    because there may be any number."""
     ended: trio.Event = field(default_factory=trio.Event)
 
 
 class Capture:
-    """Of one vhost."""
+    """The capture of one vhost."""
 
     def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
         self._running: dict[str, _Subscribed] = {}
         self._leaving: list[_Subscribed] = []
-        """Those that are closed, in this order, until they have ended and `run` has seen it."""
+        """Closed subscriptions, in the order of closing, until they have ended and `run` has noticed."""
         self._turns = count()
         self._sharing = Sharing()
         self._refused: set[str] = set()
-        """Patterns that the node takes no subscription for, each said once."""
+        """Patterns that the node refuses to subscribe to; each is logged once."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Open and close subscriptions as streams are declared and deleted, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 wanted = self._hosted.vhost.registry.patterns
                 self._refused.intersection_update(wanted)
                 ended = [one for one in self._leaving if one.ended.is_set()]
                 for one in list(self._running.values()):
-                    if one.ended.is_set():  # It was refused, and there may be room now.
+                    if one.ended.is_set():  # The node refused it; it may have room now.
                         del self._running[one.pattern]
                     elif one.pattern not in wanted:
                         self._leave(one)
@@ -90,7 +93,8 @@ class Capture:
         self._leaving.append(one)
 
     async def _until_room(self) -> None:
-        """Each of those that leave may hold a full inbox, so they count like others until they have ended."""
+        """Wait for a closed subscription to end if only that makes room for another one. Closed ones count
+        toward the node's limit until they have ended, because each may hold a full inbox."""
         while there := [one for one in self._leaving if not one.ended.is_set()]:
             room = self._node.config.subscriptions_max - len(self._running)
             if not 0 < room <= len(there):
@@ -103,7 +107,8 @@ class Capture:
         subscription = self._node.subscribe(
             pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
         )
-        # A stream may have got from these already what it goes on to get from this one.
+        # Streams may have got messages of the same publishers from these subscriptions: what is missing in
+        # between has to be counted as lost here.
         subscription.share(self._sharing, [one.subscription for one in self._leaving])
         one = self._running[pattern] = _Subscribed(pattern, next(self._turns), subscription)
         try:
@@ -112,7 +117,7 @@ class Capture:
                 task_status.started()
                 await self._take(one)
         except (InvalidName, LimitReached) as error:
-            # It is declared, and must not keep this broker from starting.
+            # The stream is declared already, and must not keep this broker from starting.
             if pattern not in self._refused:
                 logger.error("pattern %s is not captured: %s", pattern, error)
             self._refused.add(pattern)
@@ -126,30 +131,32 @@ class Capture:
                 self._hosted.streams_changed.wake()
 
     async def _take(self, one: _Subscribed) -> None:
-        """Until nothing more comes: then it raises NodeClosed."""
+        """Store what comes, until the subscription is closed and empty; then raises NodeClosed."""
         while True:
             delivery = await one.subscription.take()
             if self._leaving:
                 await self._until_first(one, delivery.topic)
-            with suppress(StoreFailed):  # Which has been said; the rest goes on.
+            with suppress(StoreFailed):  # The failure has been logged; other tasks go on.
                 await self._store(one, delivery)
 
     async def _until_first(self, one: _Subscribed, topic: str) -> None:
-        """Until no other has what came of this topic before. Nobody waits for one of a later turn."""
+        """Wait until no closed subscription that was opened earlier has messages of this topic. Since each
+        waits only for earlier ones, no two wait for each other."""
         words = tuple(topic.split("."))
         for closed in [*self._leaving]:
             if closed.turn < one.turn and overlap(read_pattern(closed.pattern), words):
                 await closed.ended.wait()
 
     async def _store(self, one: _Subscribed, delivery: Delivery) -> None:
-        """In pieces where it is more than a segment takes."""
+        """Store a delivery; in pieces if it is more than a segment can take."""
         left, lost = [_batch(delivery)], delivery.lost
         while left:
             batch = left.pop()
             try:
                 await self._with_room(partial(self._hosted.vhost.capture, batch, lost))
             except TooLarge as error:
-                if lost:  # What was lost may be what makes it too large, for many streams.
+                # With many streams, the records of the gap may be what makes it too large.
+                if lost:
                     await self._miss(batch, batch.base_sequence - lost, lost)
                     left.append(batch)
                 elif batch.count > 1:
@@ -166,9 +173,9 @@ class Capture:
             lost = 0
 
     async def _miss(self, batch: Batch, first: int, count: int) -> None:
-        """Record that so many messages before or in this batch, from sequence `first` on, are missing.
+        """Log as a gap that `count` messages before or in this batch are missing, from sequence `first` on.
 
-        Stream by stream: thousands of gaps may be more than a segment takes, too.
+        In one append per stream: thousands of gaps together may be more than a segment can take, too.
         """
         hosted = self._hosted
         missed = Missed(batch.publisher, batch.epoch, batch.topic, first, count)
@@ -181,16 +188,16 @@ class Capture:
             await self._with_room(partial(miss, stream))
 
     async def _with_room(self, append: Callable[[int], None]) -> None:
-        """Do it at this time, once there is room. Raises TooLarge."""
+        """Call `append` with the time, once there is room. Raises TooLarge."""
         hosted = self._hosted
         while True:
             try:
                 await hosted.log.with_room(lambda: append(hosted.clock.now_us()))
                 return
-            except StoreFull:  # The inbox fills meanwhile, and then drops, which becomes a gap.
+            except StoreFull:  # The inbox fills meanwhile; what it drops becomes a gap.
                 await trio.sleep(FULL_PAUSE_S)
 
 
 def _batch(delivery: Delivery) -> Batch:
-    """Exactly its messages."""
+    """Return exactly the messages of this delivery."""
     return cut(delivery.batch, delivery.sequence, delivery.sequence + len(delivery))

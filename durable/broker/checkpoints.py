@@ -1,15 +1,16 @@
-"""Snapshots and checkpoints of a running vhost, and the way back from them at its start.
+"""Snapshots and checkpoints of a running vhost, and loading them at its start.
 
-With nobody waiting for it: every queue that has changed is encoded, some at a time, each as of the
+Nothing waits for a checkpoint. Every queue that has changed is encoded, a few at a time, each as of the
 records that have been applied by then; all of that becomes durable, and the files are written. Then, in
-one moment: whatever is settled is appended, and a snapshot. The root is last, and after it the log may
-give up segments.
+one turn, everything settled so far is appended, and a snapshot behind it. The root is written last; after
+that the log may free segments.
 
-The snapshot comes behind the files: on a full disk it takes what is kept for the one that gives space
-back, and without a segment to let go that would be in vain. Where something comes between it and the root,
-as a kill, there is no room for another one. So it says by itself what it knows: on a full disk that is
-enough to let segments go, and the root goes with them. Where there is no room for the files, it says all
-that they would, and what settlements the log has no room for either: so these go on without end.
+The snapshot comes after the files: on a full disk it takes the space kept for the one snapshot that frees
+space, and that space would be wasted if the files then found none. If something happens between snapshot
+and root, such as a kill, there is no room for another snapshot. So the snapshot has to be enough by
+itself: on a full disk it lets segments be freed, and the old root is removed along with them. If there is
+no room for the files, the snapshot also has everything that they would have, and the settlements that the
+log has no room for: so acks can go on without end.
 """
 
 from __future__ import annotations
@@ -36,31 +37,32 @@ from .listing import in_turns
 
 logger = logging.getLogger("durable")
 LOOKS_MAX = 8
-"""From one attempt to the next, where none finds room: each encodes all there is to say, and nobody declares
-anything meanwhile."""
+"""Limit of the pause between attempts that find no room, in multiples of the usual pause: each attempt
+encodes everything there is, and nothing can be declared meanwhile."""
 
 
 def begin_at(
     disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, end: int | None
 ) -> Beginning:
-    """Load what the checkpoints know; the log position from which the rest has to be read, and what of
-    it has to be there.
+    """Load the checkpoints. Return the log position from which the rest has to be read, and which records
+    have to be there.
 
-    Called in a worker thread, once the directory is locked, before anything is read. 0: from the
-    front, and all that is known is what was settled, which holds whatever else does not.
+    Called in a worker thread, once the directory is locked, before anything is read. Position 0 means that
+    the whole log has to be read; then only settlements were loaded, which hold whatever else does not.
 
     Args:
-        end: where the log was found to end: it has been read, and what was loaded before that did
-            not hold. What queues have ahead of it is removed; the root stays for what it says has to
-            be there, until there is another one. None: nobody knows yet.
+        end: where the log ends, if it has been read already because the checkpoints loaded before did not
+            hold. Files of queues that are ahead of this end are removed; the root stays until the next
+            one, for what it says has to be there. None: the end is not known yet.
     """
     files, registry = Checkpoints(disk, store_id, lambda: NOWHERE, cipher), replay.registry
     returns: dict[int, int] = {}
     root = files.read_root()
     if end is not None:
         for _ in files.acks():
-            pass  # For what they say has to be there, before those ahead of the end are removed.
-        files.remove_unfinished()  # It may be ahead, too.
+            # Note what the files say has to be in the log, before those ahead of its end are removed.
+            pass
+        files.remove_unfinished()  # Unfinished files may be ahead, too.
         _recall(Checkpoints(disk, store_id, lambda: end, cipher), replay)
         return Beginning(0, files.kept(root))
     if root is not None:
@@ -77,7 +79,7 @@ def begin_at(
             returns.clear()
         else:
             for _ in files.acks(besides=[one.name for one in named]):
-                pass  # Not loaded, but they must not be ahead of the log either.
+                pass  # They are not loaded, but must not be ahead of the log either.
             replay.begins(root.start, root.snapshot, returns, files.reach)
             return Beginning(root.start, files.kept(root), root.marks)
     _recall(files, replay)
@@ -85,16 +87,16 @@ def begin_at(
 
 
 def _recall(files: Checkpoints, replay: Replay) -> None:
-    """What was settled, whatever else there is."""
+    """Load only what is settled, which holds whatever else is there."""
     returns: dict[int, int] = {}
     for ack in files.acks():
-        with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
+        with suppress(ValueError, TypeError, KeyError):  # An invalid file counts as none.
             returns |= recall(replay.registry, ack)
     replay.begins(0, 0, returns, files.reach)
 
 
 class Checkpointer:
-    """Writes them, every so many bytes and records, and at the end."""
+    """Writes checkpoints: after so many bytes or records, and at the end."""
 
     def __init__(
         self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
@@ -102,8 +104,8 @@ class Checkpointer:
     ) -> None:  # fmt: skip
         """
         Args:
-            config: after how much of what; a segment of anything is enough as well.
-            known: a snapshot that is in the log knows what records before this log position did.
+            config: after how many bytes and records; a new segment is enough as well.
+            known: a snapshot in the log has the effects of all records before this log position.
         """
         self._hosted, self._checkpointing, self._config = hosted, checkpointing, config
         self._known = known
@@ -111,24 +113,26 @@ class Checkpointer:
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         behind = log.report.bytes_read >= config.log.segment_bytes
         self._segments = -1 if behind else log.statistics().segments
-        """How many there were at the last one. Unlike any, if one has been begun since, in an earlier life: who is killed
-        before each could begin another would read more each time, and free nothing."""
+        """How many segments there were at the last checkpoint. -1, which no number equals, if a start had to
+        read a segment or more: otherwise a broker that is always killed before it begins another segment
+        would read more at each start, and free nothing."""
         self._settled = self._committed = 0
         self._written = 0
-        """Bytes of the last one, files and snapshot."""
+        """Bytes of the last checkpoint, files and snapshot."""
         self._counted_from = log.end - log.report.records
-        """Records count from this log position on: what the last checkpoint knows ends here, if it came to anything."""
+        """Records are counted from this log position on; the last checkpoint, if it succeeded, covers those
+        before."""
         self._warned = False
-        """That the snapshot is too large, since there was one that was not."""
+        """Whether it has been logged that the snapshot is too large; reset by the next one that is not."""
         self._trouble: type[Exception] | None = None
-        """Why there was none the last time: said once, for it is tried again all the time."""
+        """Why the last attempt failed. Logged once, because it is tried again all the time."""
         self._writing = trio.Lock()
 
     @property
     def due(self) -> bool:
         log = self._hosted.log
         statistics = log.statistics()
-        if statistics.full:  # No further segment is to come, and somebody waits for space.
+        if statistics.full:  # No further segment can be begun, and publishers wait for space.
             return self._worth_it(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
         return (
@@ -138,33 +142,34 @@ class Checkpointer:
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
-        """Since the last one; and as many bytes in the log as that one took, for this one will take as many."""
+        """Whether there were enough records since the last checkpoint, and also as many bytes of them as that
+        checkpoint took: this one will take as many."""
         enough = end - self._counted_from >= self._config.checkpoint_records
         return enough and committed_bytes - self._committed >= self._written
 
     def _worth_it(self, start: int) -> bool:
-        """Whether a snapshot that knows what there was before this log position is worth its room: on a full
-        disk it takes what is kept for the one that gives space back."""
+        """Whether a snapshot that covers everything before this log position is worth its room: on a full
+        disk it takes the space kept for the one that frees space."""
         log = self._hosted.log
         if not log.full or log.spent or log.would_free(start):
             return True
-        # It says, too, what the log has no room for.
+        # The snapshot would also have the settlements that the log has no room for.
         return self._hosted.vhost.settling.refused_would(partial(log.would_free, start))
 
     async def run(self, look_s: float) -> None:
-        """Until cancelled."""
+        """Write checkpoints when they are due, until cancelled."""
         log, pause_s = self._hosted.log, look_s
         while True:
             await trio.sleep(pause_s)
             pause_s, before = look_s, pause_s
             if log.full:
-                await log.free()  # What could not be removed may be now.
+                await log.free()  # Files that could not be removed before may be removable now.
             if self.due:
                 fits = False
                 try:
                     fits = await self.write()
                     self._trouble = None
-                except (StoreError, OSError) as error:  # Not needed; the log goes on without.
+                except (StoreError, OSError) as error:  # Not needed; the log goes on without it.
                     if type(error) is not self._trouble:
                         logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
                     self._trouble = type(error)
@@ -172,24 +177,25 @@ class Checkpointer:
                     pause_s = min(2 * before, LOOKS_MAX * look_s)
 
     async def write_last(self) -> None:
-        """At the end, so that the next start reads less.
+        """Write a checkpoint at the end of the broker, so that the next start reads less.
 
         Raises:
             StoreError, OSError: as `write`.
         """
-        self._hosted.turn()  # What has just been settled is appended, with a snapshot or without.
+        self._hosted.turn()  # What has just been settled is appended, even if no snapshot follows.
         await self.write()
 
     async def write(self) -> bool:
-        """One of everything, unless a segment is too small for its snapshot, which is logged, or the disk
-        is full and it would give no space back.
+        """Write a checkpoint. Skipped, and logged, if its snapshot does not fit a segment; skipped if the
+        disk is full and it would free nothing.
 
         Returns:
-            Whether its snapshot is one that a segment takes.
+            Whether a segment can take its snapshot.
         Raises:
-            StoreError, OSError: it could not be written; what was there before holds.
+            StoreError, OSError: it could not be written; the previous checkpoint stays valid.
         """
-        async with self._writing:  # The last one of all may come while another is under way.
+        # The one at the broker's end may come while another is being written.
+        async with self._writing:
             start = self._hosted.applied_end
             try:
                 await self._write(start)
@@ -209,14 +215,16 @@ class Checkpointer:
                 self._begin_again(start)
 
     def _begin_again(self, start: int) -> None:
-        """The next one is due when as much has happened again, whatever became of this one."""
+        """Count from here, whatever became of this attempt: the next one is due when as much has happened
+        again."""
         statistics = self._hosted.log.statistics()
         self._segments, self._committed = statistics.segments, statistics.committed_bytes
         self._settled = self._hosted.vhost.settling.appended_bytes
         self._counted_from = start
 
     async def _write(self, start: int) -> None:
-        """Of what there was before this log position. Raises TooLarge: the snapshot is more than a segment takes."""
+        """Write a checkpoint that covers everything before this log position. Raises TooLarge if its snapshot
+        is more than a segment can take."""
         log = self._hosted.log
         if log.full and log.would_free(self._known):
             await log.in_thread(self._files.drop_root, self._known)
@@ -230,8 +238,8 @@ class Checkpointer:
         snapshot = await self._append_snapshot(start, alone=taking is None)
         if snapshot is None:
             return
-        # Not its own position: what was still on its way to the disk then, such as the settlement of
-        # what was dead-lettered, it does not know.
+        # Not the snapshot's own position: it does not cover what was still on its way to the disk when it was
+        # made, such as the settlements of dead letters.
         self._known = start
         if taking is None:
             await log.in_thread(self._files.drop_root, start)
@@ -241,7 +249,8 @@ class Checkpointer:
         await self._free()
 
     async def _write_changed(self, marks: bytes) -> Taking | None:
-        """What is in the files now. None: the disk is full, there was no room, and the snapshot has to do alone."""
+        """Write the files of changed queues. None: the disk is full and had no room for them, so the snapshot
+        has to do without."""
         log = self._hosted.log
         try:
             taking = await self._take()
@@ -257,30 +266,34 @@ class Checkpointer:
         return taking
 
     async def _free(self) -> None:
-        """What the last snapshot knows and nothing needs; there is no root that would miss it."""
+        """Free the segments that nothing needs and that the last snapshot covers; no root refers to them any
+        more."""
         hosted, log = self._hosted, self._hosted.log
         log.snapshot_at(self._known)
-        hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
+        # Records that have become durable refer to their segments before the log frees any.
+        hosted.turn()
         freed = await log.free()
         if freed:
             logger.info("%s: segments %s are free", hosted.vhost.name, freed)
 
     async def _take(self) -> Taking:
-        """The files to be written, with everything in them durable in the log. Raises StoreError."""
+        """Encode the files to be written; everything in them is durable in the log when this returns. Raises
+        StoreError."""
         hosted, log = self._hosted, self._hosted.log
         taking = self._checkpointing.begin()
-        # Also where every queue is empty, and has no file: what they settled may have found no room.
+        # Also if every queue is empty and has no file: their settlements may not have found room.
         await log.with_room(self._flush)
         while taking.more:
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
             await log.with_room(self._flush)
-        await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
+        # Whatever is settled in a file has to be settled in the log.
+        await log.durable(log.end - 1)
         return taking
 
     async def _append_snapshot(self, start: int, *, alone: bool) -> int | None:
-        """Its log position, durable. None: meanwhile the disk is full, and it is not worth its room. Raises
-        TooLarge."""
+        """Append a snapshot, make it durable and return its log position. None: the disk has become full, and
+        the snapshot is not worth its room. Raises TooLarge."""
         hosted, log = self._hosted, self._hosted.log
         snapshot = hosted.vhost.snapshot(start, alone=alone)
 

@@ -1,6 +1,6 @@
-"""Time that only goes forward: the wall clock once, a monotonic one ever after.
+"""A clock that only goes forward: the wall clock at the start, plus a monotonic clock.
 
-Somebody who sets the clock of a running machine an hour ahead expires no message with it.
+So setting the clock of a running machine an hour ahead expires no messages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 
 
 class SteadyClock:
-    """Microseconds since 1970, as of the start."""
+    """Microseconds since 1970, by the wall clock at the start and a monotonic clock since."""
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()

@@ -1,12 +1,13 @@
-"""The garbage collector, where very much waits or comes to stay.
+"""Settings of the garbage collector for processes with very many objects that wait or stay.
 
-A full collection looks at everything there is, in one go: with 100,000 queues that are bound that is 550 to
-750 ms, in which nothing is confirmed. One comes whenever there is a quarter more: in an import of those
-twelve, of up to 350 ms, and four at a start. What is declared is no garbage, and when it is deleted no
-collection has to find it. Left out of them, the longest turn of such an import is 49 ms instead of 358.
+A full collection looks at all objects in one go: with 100,000 queues that are bound it takes 550 to 750
+ms, in which nothing is confirmed. It comes whenever there are a quarter more objects: twelve times in an
+import of those queues, for up to 350 ms each, and four times at a start. But what is declared is not
+garbage, and what is deleted is freed without a collection. With declared objects left out of collections,
+the longest turn of such an import is 49 ms instead of 358.
 
-Tens of thousands of single messages that wait for the disk are a quarter more again and again, and no
-garbage either: full collections were a third of what a broker took for a message (33 us, 22 without).
+Tens of thousands of single messages that wait for the disk are a quarter more again and again, and not
+garbage either: full collections were a third of a broker's time per message (33 us with, 22 without).
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from contextlib import contextmanager
 
 NEVER = 1 << 30
 RARELY = 100
-"""Collections of what is less young between two full ones: 700,000 objects more, 70 MB."""
+"""Threshold of full collections: as many collections of the second generation between two full ones, which is
+700,000 more objects, 70 MB."""
 MANY = 10_000
-"""Entries that are worth it. Whatever else is there stays with them for good, should it become garbage that
-only a collection finds: of each connection about 100 KB. So it does not happen again and again."""
+"""Entries for which `gc.freeze` is worth it. It also freezes everything else in the process; what of that
+later becomes garbage in cycles is never freed, about 100 KB for each connection. So it must not happen
+again and again."""
 
 Stays = Callable[[int], object]
-"""So many entries have come to stay."""
+"""Called with the number of entries that have come to stay."""
 
 
 class Collector:
     """
     Args:
-        own_process: all there is in this process is the broker's. Else nothing happens: it is for the
-            application to say what its collector does.
+        own_process: nothing but the broker runs in this process. Otherwise nothing is changed: the collector
+            is the application's to set.
     """
 
     def __init__(self, *, own_process: bool = False) -> None:
@@ -40,7 +43,7 @@ class Collector:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Inside full collections are rare."""
+        """Inside this block, full collections are rare."""
         if not self._own:
             yield
             return
@@ -53,8 +56,8 @@ class Collector:
 
     @contextmanager
     def growing(self) -> Iterator[Stays]:
-        """Inside there are no full collections, only those of what is young; what has come to stay is left
-        out of all later ones."""
+        """Inside this block there are no full collections, only those of younger generations. Call the result
+        with the number of entries made; if there are many, they are left out of all later collections."""
         if not self._own:
             yield _nothing
             return

@@ -1,4 +1,5 @@
-"""Carrying forward what is left of mostly dead segments, so that one slow queue does not keep them."""
+"""Compaction: carries forward what is left of mostly settled segments, so that one slow queue does not keep
+them."""
 
 from __future__ import annotations
 
@@ -24,19 +25,19 @@ from .needed import Needed, Round, needed_of, wanting
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
 CUT_BYTES_AT_ONCE = 1 << 20
-"""Of records that are cut, before others have their turn: some milliseconds."""
+"""Bytes of records that are cut before other tasks run: some milliseconds."""
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
-"""Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
-disk each time; more would keep publishers waiting for milliseconds."""
+"""Records appended together, and their bytes, unless one alone is larger. With a commit for each record,
+compaction would wait for the disk each time; with more per commit, publishers would wait for milliseconds."""
 LOOKED_AT_ONCE = 1024
-"""Records, before others have their turn: two milliseconds."""
+"""Records looked at before other tasks run: two milliseconds."""
 POINTED_AT_ONCE = 16
-"""The same, of records that now stand elsewhere: up to half a millisecond each, in a lane of a million
-messages that came among others."""
+"""Moved records that lanes are pointed to before other tasks run. Each takes up to half a millisecond, in a
+lane of a million messages that came among those of other lanes."""
 
 
 async def compact(hosted: Hosted, bytes_per_s: float) -> None:
-    """Until cancelled, or the store has failed."""
+    """Compact one segment after the other, until cancelled or the store has failed."""
     budget = Budget(bytes_per_s, trio.current_time())
     round_ = Round(hosted)
     while True:
@@ -48,7 +49,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         try:
             moved_bytes = await _compact(hosted, chosen, budget)
             hosted.turn()
-            await hosted.log.free()  # On a full disk there may have to be a snapshot first.
+            await hosted.log.free()  # On a full disk a snapshot may be needed first.
             again = hosted.log.to_compact()
             if moved_bytes > chosen.bytes_max:
                 hosted.log.put_off(chosen, moved_bytes)
@@ -65,16 +66,16 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
                 error.limit_bytes,
             )  # fmt: skip
         except StoreFull:
-            continue  # There is no room to make room; publishers are told, acks go on.
+            continue  # There is no room even for the copies. Publishers are refused, acks go on.
         except StoreError as error:
             logger.warning("compaction of %s has ended: %s", hosted.vhost.name, error)
             return
 
 
 def _leave_damaged(hosted: Hosted, positions: range) -> None:
-    """Nothing that can be read stands here any more. What does is damaged, and goes when somebody wants
-    it; or its settlement is on its way to the disk. Chosen again, this segment would keep all others
-    from their turn."""
+    """Leave a segment alone of which nothing could be moved. What is left there is damaged, and will be
+    settled when a consumer wants it; or its settlement is on its way to the disk. If this segment were
+    chosen again, no other one would have its turn."""
     hosted.log.leave(positions.start)
     logger.info(
         "compaction of %s leaves log positions %d to %d: what is left there cannot be read",
@@ -83,13 +84,14 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
 
 
 async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
-    """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes that is.
+    """Carry forward what is needed of a segment, unless that is more than it was chosen for; return its
+    bytes.
 
-    It is counted first, at the cost of reading it twice: keys, properties and headers are not in the
-    estimate, and may be most of it.
+    They are counted first, which reads the segment twice: the estimate leaves out keys, properties and
+    headers, which may be most of it.
     """
     waiting = hosted.log.waiting
-    # From now on, for what others write meanwhile takes of the same room.
+    # Reserved from now on: whatever others write meanwhile takes from the same room.
     waiting.moved_bytes = int(min(chosen.bytes_max, OVER * chosen.needed_bytes))
     try:
         needed_bytes = await _count(hosted, chosen, budget)
@@ -106,7 +108,7 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
 
 
 async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
-    """How many bytes would be carried forward, or some that are too many."""
+    """Return how many bytes would be carried forward; counting stops when they are too many."""
     needed_bytes = 0
     walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
     while needed_bytes <= chosen.bytes_max and (some := await walk.some()) is not None:
@@ -115,7 +117,7 @@ async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
 
 
 class _Walk:
-    """What is needed of a range of log positions, some at a time."""
+    """The needed records in a range of log positions, a few at a time."""
 
     def __init__(self, hosted: Hosted, positions: range, burst_bytes: float) -> None:
         self._hosted, self._position, self._end = hosted, positions.start, positions.stop
@@ -123,7 +125,8 @@ class _Walk:
         self._left: deque[Record] = deque()
 
     async def some(self) -> list[Needed] | None:
-        """Until there is enough to be appended at once, or so many were looked at; None: there are no more."""
+        """Return enough records to be appended at once, or fewer if too many had to be looked at. None: no
+        more are left."""
         left = self._left
         if not left:
             if self._position < self._end:
@@ -152,21 +155,23 @@ class _Walk:
 
 
 async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
-    """Append them again, then let go of the old ones; how many bytes that took."""
+    """Append copies of the records, then release the originals; return the bytes of the copies."""
     if not some:
         return 0
     drafts = [move(one.record, one.targets, one.cut) for one in some]
     if any(one.cut is not None for one in some):
-        # What is cut out counts as settled, whatever a power cut leaves of the commit that says so: it may be
-        # settled because its dead letter is in there.
+        # A cut record says by itself that the messages cut out are settled. So what settled them has to be
+        # durable before: it may be a dead letter, which a power cut could keep from the disk.
         await hosted.log.durable(hosted.log.end - 1)
     size_bytes = sum(draft.size_bytes for draft in drafts)
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
     positions = await hosted.log.append(drafts)
-    hosted.carried_from = positions[0]  # Until lanes point there, checkpoints are of before.
+    # Until lanes point to the copies, checkpoints are as of before them.
+    hosted.carried_from = positions[0]
     await hosted.log.durable(positions[-1])
-    hosted.log.refer_each(positions, 0)  # Else a checkpoint could free them before lanes do.
+    # Otherwise a checkpoint could free their segments before lanes refer to the copies.
+    hosted.log.refer_each(positions, 0)
     for number, (needed, moved) in enumerate(zip(some, positions, strict=True), 1):
         _point_to(hosted, needed, moved)
         if number % POINTED_AT_ONCE == 0:
@@ -177,9 +182,10 @@ async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
 
 
 def _point_to(hosted: Hosted, needed: Needed, moved: int) -> None:
-    """It is durable at log position `moved`, too: lanes need the old one no more."""
+    """The record is durable at log position `moved`, too: point its lanes there, which frees the original."""
     record = needed.record
-    still = wanting(hosted.vhost, record)  # Some may have been settled meanwhile, and have let go.
+    # Messages may have been settled meanwhile, and their lanes have released the record.
+    still = wanting(hosted.vhost, record)
     for lane_id, first in needed.targets:
         if (lane := still.get(lane_id)) is None or (run := lane.index.find(first)) is None:
             continue

@@ -1,4 +1,4 @@
-"""A consumer's session: deliveries out, settlements in."""
+"""A consumer's session: sends deliveries, receives settlements."""
 
 from __future__ import annotations
 
@@ -39,14 +39,16 @@ OUTCOMES = {
     parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
 }  # fmt: skip
 OWN_END_S, OWN_END_LOOKS = 0.1, 10
-"""How long one that wants to be alone waits for another of its node, which may be about to end; so many times: a loop
-that is late for once spends one of them, and finds that end as it goes on."""
+"""How long a consumer that is refused as QueueInUse waits for another one of its own node to end, and how
+many times. Several short waits: a loop that was blocked loses one of them, and finds that the other has
+ended in the next."""
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
-"""What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
+"""What may wait here for room in the tunnel: bytes, for a consumer that does not ack; and, approximately,
+deliveries of any consumer."""
 
 
 async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
-    """Until the client or the queue ends.
+    """Serve one consumer until the client or the queue ends.
 
     Raises:
         DurableError: why it was refused, or ended.
@@ -82,16 +84,18 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             nursery.start_soon(hosted.until_refused, peer, needs)
             async for part in tunnel:
                 session.settle(part)
-            # It has left in order: what its user was handed, it has settled. Others may have the rest at once.
+            # The client has left in order: it has settled whatever its user was handed. Others may have the
+            # rest at once, and it does not count as returned.
             consumer.leaving = True
             queue.settle(consumer, 0, consumer.next_tag, RELEASE)
             hosted.wake(queue)
             nursery.start_soon(session.end_deserted, nursery.cancel_scope)
-            await session.synced()  # It waits for this tunnel's end.
+            await session.synced()  # The client waits for the end of this tunnel.
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_consumer(consumer)
-        if hosted.leaving:  # Nor is it the consumer's fault that this broker stops.
+        # It is not the consumer's fault that this broker stops, so nothing counts as returned.
+        if hosted.leaving:
             unsettled = RELEASE
         queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
         with in_the_end():
@@ -99,12 +103,14 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
 
 
 async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Consumer) -> Queue:
-    """Whoever left by an error has not waited for our side of its tunnel to end, and may be in its own way.
+    """Subscribe the consumer. A client that left by an error has not waited for our side of its tunnel to
+    end, so its former consumer may be in the way of its new one.
 
     Args:
-        look_up: the queue, each time: it may have gone with that one. What it raises ends this.
+        look_up: returns the queue. Called again after each wait, because the queue may have been deleted
+            with the former consumer. What it raises is raised here.
     Raises:
-        QueueInUse: somebody else is, or it is still there.
+        QueueInUse: another node's consumer is in the way, or the former one has not ended in time.
     """
     for _ in range(OWN_END_LOOKS):
         with trio.move_on_after(OWN_END_S):
@@ -133,24 +139,24 @@ class _Session:
         self._waker = Waker()
         self._settle_parts = 0
         self._unsynced: deque[tuple[int, int]] = deque()
-        """(count of settle parts, number of the flush that takes them)"""
+        """(count of settle parts, number of the flush that makes them durable)."""
         self._cancelled: ConsumerCancelled | None = None
 
     def receive(self, deliveries: list[Delivery]) -> None:
-        """Called by the pump."""
+        """Take deliveries; called by the pump."""
         self._waiting += deliveries
         self._consumer.paused = len(self._waiting) >= UNSENT_SLICES
         self._waker.wake()
 
     def cancel(self, reason: str) -> None:
-        """The queue is gone, or somebody took over."""
+        """End the session: the queue is gone, or another consumer took over."""
         self._cancelled = ConsumerCancelled(self._queue.name, reason)
         self._waiting.clear()
         self._waker.wake()
 
     @ends_with_tunnel
     async def deliver(self) -> None:
-        """Send what was received, bodies and all."""
+        """Send what was received, with bodies, until cancelled."""
         waiting, consumer = self._waiting, self._consumer
         slices = Slices(self._queue.name, self._tunnel.part_bytes_max)
         while True:
@@ -180,7 +186,7 @@ class _Session:
             self._hosted.wake(self._queue)
 
     async def _batches(self, delivery: Delivery) -> list[Batch]:
-        """Exactly the messages of this delivery; none, and they are settled, when they are lost."""
+        """Return exactly the messages of this delivery. If they are lost, settle them and return none."""
         if self._cancelled is not None:
             return []
         start, end = delivery.first, delivery.first + delivery.count
@@ -192,7 +198,7 @@ class _Session:
         return [part_of(batch, first, start, end) for batch, first in found]
 
     def settle(self, part: bytes) -> None:
-        """What the client sent. Raises Malformed."""
+        """Handle a part that the client sent. Raises Malformed."""
         if part == HURRY:
             self._hosted.hurry()
             return
@@ -206,7 +212,7 @@ class _Session:
         self._settle_parts += 1
         settling, unsynced = self._hosted.vhost.settling, self._unsynced
         flush = settling.next_flush()
-        # A client that hears nothing gathers no more than there are flushes under way.
+        # If the client reads no reports, no more entries are kept than there are flushes under way.
         while len(unsynced) > 1 and unsynced[1][1] <= settling.durable:
             unsynced.popleft()
         if unsynced and unsynced[-1][1] == flush:
@@ -215,7 +221,7 @@ class _Session:
         self._hosted.wake(self._queue)
 
     async def synced(self) -> None:
-        """Return when all that was settled is on disk, or nobody will ever know."""
+        """Return when everything settled is on disk, or never will be known to be."""
         hosted = self._hosted
         if not self._unsynced:
             return
@@ -225,16 +231,17 @@ class _Session:
             await hosted.settled.wait()
 
     async def end_deserted(self, scope: trio.CancelScope) -> None:
-        """Whoever has gone, or given up, waits for nothing any more, and is in the way of who wants to be alone."""
+        """End the session when the client is gone or has given up: it waits for nothing any more, and may be
+        in the way of an exclusive consumer."""
         await self._tunnel.deserted()
         scope.cancel()
 
     @ends_with_tunnel
     async def report_settled(self) -> None:
-        """Tell the client up to which of its parts everything is on disk.
+        """Tell the client up to which of its parts everything is on disk, until cancelled.
 
         Raises:
-            StoreFailed: nobody knows, and never will.
+            StoreFailed: it will never be known.
         """
         unsynced, hosted = self._unsynced, self._hosted
         while True:

@@ -1,7 +1,7 @@
-"""What clients may ask on a control tunnel: one function per operation, arguments checked.
+"""The operations that clients may call on a control tunnel: one method each, with checked arguments.
 
-Every change is answered when it is on disk. Operations are idempotent: a client whose connection
-ended may ask again.
+Every change is answered when it is on disk. Operations are idempotent: a client whose connection ended may
+repeat them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OPERATIONS = frozenset({
 
 
 class Control:
-    """Operations of one connection on one vhost."""
+    """The operations of one connection on one vhost."""
 
     def __init__(
         self, hosted: Hosted, peer: Peer, hosting: Hosting,
@@ -64,7 +64,7 @@ class Control:
         self._delete_vhost = delete_vhost
 
     async def call(self, call: Call) -> Any:
-        """Its result. Raises DurableError: why not."""
+        """Carry out a call and return its result. Raises DurableError if it was refused."""
         if call.operation not in OPERATIONS:
             raise Malformed(f"no operation {call.operation!r}")
         _check_arguments(call)
@@ -86,7 +86,8 @@ class Control:
                 self._peer.check_own(there)
                 check_same(there.definition, wanted)
                 there.touch(self._hosted.clock.now_us())
-                self._hosted.endings.discard(there)  # Who declares it is to find it there.
+                # A client that declares a queue has to find it there.
+                self._hosted.endings.discard(there)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)
@@ -193,7 +194,7 @@ class Control:
         return await self._end([changes.STREAM_GONE, name], lambda: name in self._registry.streams)
 
     async def delete_cursor(self, stream: str, cursor: str) -> bool:
-        """Who may read the stream may store it there, too."""
+        """A cluster that may read the stream may also store and delete its cursors."""
         self._peer.check(for_read("stream", stream))
         of, streams = self._registry.stream(stream), self._registry.streams
         return await self._end(
@@ -219,21 +220,21 @@ class Control:
         )  # fmt: skip
 
     async def statistics(self) -> bytes:
-        """Of what the caller may do anything with."""
+        """Of everything that the caller has a permission for."""
         return await listed(statistics_of(self._hosted, self._peer.sees))
 
     async def bindings(self) -> bytes:
-        """To what the caller may do anything with."""
+        """To everything that the caller has a permission for."""
         return await listed(bindings_of(self._hosted, self._peer.sees))
 
     async def export_definitions(self) -> bytes:
         return await listed(exported(self._hosted, self._peer))
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
-        self._peer.check_configures()  # Before it is unpacked, which may take much memory.
+        self._peer.check_configures()  # Before unpacking, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
         with self._hosting.collector.growing() as stay:
-            # In a thread: of very many it takes seconds, and others' confirms do not wait for it.
+            # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
             asked = await trio.to_thread.run_sync(
                 read_packed, definitions, limiter=self._hosting.importing
             )
@@ -242,7 +243,7 @@ class Control:
         return new
 
     async def _change(self, wanted: Change, check: Callable[[], object]) -> None:
-        """Make a change that may be made whatever has happened before its turn, unless `check` raises then."""
+        """Make a change that is valid whatever has happened before its turn, unless `check` raises then."""
 
         def change() -> Sequence[Change]:
             check()
@@ -253,7 +254,7 @@ class Control:
     async def _end(
         self, wanted: Change, is_there: Callable[[], bool], check: Callable[[], object] = lambda: None
     ) -> bool:  # fmt: skip
-        """Make a change that ends something, unless `check` raises. Returns whether it was there."""
+        """Make a change that deletes something, unless `check` raises. Return whether it was there."""
         there = False
 
         def change() -> Sequence[Change]:
@@ -274,7 +275,8 @@ class Control:
         await self._hosting.create(name)
 
     async def delete_vhost(self, name: str) -> bool:
-        """Not the one this connection is to: it could not be answered. Returns whether it was there."""
+        """Delete a vhost; return whether it was there. Refused for the vhost of this connection, which could
+        not be answered any more."""
         self._check_vhost(DEFAULT_VHOST, name)
         if name == self._hosted.vhost.name and name != DEFAULT_VHOST:
             raise InUse("vhost", name, "this connection is to it; delete it from another one")
@@ -286,7 +288,8 @@ class Control:
         return True
 
     def _check_vhost(self, of: str, name: str) -> None:
-        """Whatever vhost this connection is to: one where nothing is said must not lead to the others."""
+        """Check permissions in the vhost `of`, not in the one of this connection: full rights in one vhost
+        must not give rights to others."""
         permissions = self._hosting.get(of).vhost.registry.permissions
         permissions.check(self._peer.cluster, for_vhost(name))
 
@@ -297,10 +300,10 @@ def _signature(operation: str) -> Signature:
 
 
 def _check_arguments(call: Call) -> None:
-    """Names and types. Before the call: a TypeError from within it is a mistake of ours.
+    """Check names and types. Before the call, because a TypeError from inside it would be a bug of ours.
 
     Raises:
-        Malformed: this operation does not take them.
+        Malformed: the operation does not take these arguments.
     """
     wanted = _signature(call.operation)
     try:

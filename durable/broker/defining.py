@@ -1,4 +1,5 @@
-"""A whole vhost's definitions out and in: an import is checked in full, then it is one record."""
+"""Export and import of a whole vhost's definitions. An import is checked completely, then logged as one
+record."""
 
 from __future__ import annotations
 
@@ -41,11 +42,11 @@ from .listing import in_turns
 from .peer import Peer
 
 Asked = tuple[str, Definitions]
-"""A vhost, and what is to be in it."""
+"""The name of a vhost, and what is to be declared in it."""
 
 
 def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
-    """For `listed`: what is declared in the first turn, and lasts. Queues in memory or of one connection
+    """Yield what is declared in the vhost when this begins, for `listed`. Memory queues and exclusive queues
     are left out, as in the log.
 
     Raises:
@@ -54,7 +55,7 @@ def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
     there = _declared(hosted.vhost.registry)
     yield export_definitions(Definitions(), hosted.vhost.name)
     transient: set[str] = set()
-    for group in GROUPS:  # Queues come before what is bound to them.
+    for group in GROUPS:  # Queues come before bindings to them.
         for some in some_at_once(getattr(there, group)):
             lasting = [one for one in some if _lasts(one, transient)]
             for one in lasting:
@@ -63,7 +64,7 @@ def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
 
 
 def _check_export(peer: Peer, definition: Definition) -> None:
-    """Raises AccessRefused: names only what the caller knows of."""
+    """Raises AccessRefused, which contains only names that the caller may know of."""
     try:
         peer.check(_for_export(definition))
     except AccessRefused as error:
@@ -73,9 +74,10 @@ def _check_export(peer: Peer, definition: Definition) -> None:
 
 
 def _lasts(definition: Definition, transient: set[str]) -> bool:
-    """
+    """Whether a definition outlasts the broker.
+
     Args:
-        transient: names of the queues that do not, added to.
+        transient: names of queues that do not; added to here.
     """
     if isinstance(definition, QueueDefinition):
         if definition.transient:
@@ -95,10 +97,10 @@ def _for_export(definition: Definition) -> Iterable[Need]:
 
 
 def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
-    """For `listed`: all there are in the first turn, those to queues in memory included.
+    """Yield all bindings there are when this begins, for `listed`, including those to memory queues.
 
     Args:
-        sees: whether who asks is to know of a destination.
+        sees: whether the caller may know of a destination.
     """
     _, there = hosted.vhost.registry.router.definitions()
     yield {"bindings": []}
@@ -107,10 +109,10 @@ def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[st
 
 
 def read_packed(packed: bytes) -> Asked:
-    """The vhost, and what is to be declared in it. Touches nothing else, so any thread may.
+    """Return the vhost, and what is to be declared in it. Accesses nothing else, so it may run in any thread.
 
     Raises:
-        Malformed, InvalidDefinition: it is not what `pack_definitions` gives.
+        Malformed, InvalidDefinition: this is not what `pack_definitions` returns.
     """
     return read_definitions(unpack_definitions(packed))
 
@@ -119,14 +121,15 @@ async def take_in(
     hosted: Hosted, peer: Peer, asked: Asked,
     check_patterns: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
-    """Declare all of it, or nothing; how many of each kind are new. Others declare nothing meanwhile, and
-    see all of it from one moment on.
+    """Declare everything or nothing; return the number of new definitions of each kind. Nothing else can be
+    declared meanwhile, and everything becomes visible at once.
 
     Args:
-        check_patterns: raises TooManyPatterns: the broker cannot capture for these streams as well.
+        check_patterns: raises TooManyPatterns if the broker cannot capture for these streams as well.
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
-        TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was declared.
+            TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was
+            declared.
     """
     registry = hosted.vhost.registry
     addition: Addition | None = None
@@ -136,10 +139,10 @@ async def take_in(
             registry.permissions.check_administered(new.permissions)
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
         if any(counts.values()):
-            # Kept to the end: to let go of it takes long, and so does to make it so.
+            # Referenced until the end: freeing it takes about as long as applying it.
             addition = await in_turns(adding(registry, new))
             position = await hosted.extend(addition, partial(check_patterns, new.streams))
-        else:  # What is there already may not be on disk yet.
+        else:  # What exists already may not be on disk yet.
             position = hosted.log.end - 1
     await hosted.log.durable(position)
     return {kind: count for kind, count in counts.items() if count}
@@ -181,12 +184,12 @@ def _for_import(definition: Definition) -> Iterable[Need]:
 
 
 def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> Generator[None, None, Definitions]:
-    """What of it is not there yet. Raises as `take_in`."""
+    """Return the definitions that do not exist yet. Raises what `take_in` raises."""
     registry = hosted.vhost.registry
     vhost, asked = wanted
     if vhost != hosted.vhost.name:
         raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
-    # Before it is compared: who may not declare it is not told what is there.
+    # Before comparing: a caller that may not declare something is not told whether it exists.
     yield from _check(asked, peer)
     there = _declared(registry)
     yield

@@ -1,7 +1,7 @@
-"""Where vhosts are on the disk: a directory each, named by the SHA-1 of the vhost's name.
+"""Where vhosts are on the disk: one directory each, named by the SHA-1 of the vhost's name.
 
-DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
-                                                   /deleted    the same, of one that is going
+DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      the vhost's name, as text
+                                                   /deleted    the same, if the vhost is being deleted
                                                    /log/       its log, see docs/log-format.md
 """
 
@@ -24,7 +24,7 @@ DEFAULT_VHOST = "/"
 FOLDER, LOG_FOLDER = "vhosts", "log"
 NAME_FILE, GOING_FILE = "vhost", "deleted"
 LOST = "lost+found"
-"""File systems have it in their root."""
+"""File systems have this in their root directory."""
 
 
 def vhost_path(data: Path, name: str) -> Path:
@@ -32,9 +32,9 @@ def vhost_path(data: Path, name: str) -> Path:
 
 
 def make_vhost(data: Path, name: str) -> Path:
-    """The directory of its log, made if it is not there; there after a power cut, too.
+    """Return the directory of the vhost's log, made if it is not there. It survives a power cut.
 
-    One whose name is lost or damaged has it again, with all that was in it.
+    A vhost whose name file is lost or damaged gets its name back, with everything stored in it.
     """
     path = vhost_path(data, name)
     _finish_removal(RealDirectory(data / FOLDER), path.name)
@@ -42,18 +42,19 @@ def make_vhost(data: Path, name: str) -> Path:
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_vhost(RealDirectory(data), name)
     for one in (data, *made):
-        with suppress(PermissionError):  # Who may not read where it stands has not made it.
+        with suppress(PermissionError):  # A directory that we may not read was not made here.
             _sync(one.parent)
     return path / LOG_FOLDER
 
 
 def write_vhost(data: Directory, name: str) -> None:
-    """What `make_vhost` does in a directory that is there."""
+    """Do what `make_vhost` does, in a directory that exists."""
     above = _made(data, FOLDER)
     folder = _made(above, directory_name(name))
     _made(folder, LOG_FOLDER)
     if _name(folder) == name:
-        folder.sync_directory()  # It may be so in the cache only, after a SIGKILL; as may those above.
+        # After a SIGKILL the file may be in the cache only, and so may the directories above.
+        folder.sync_directory()
     else:
         replace_file(folder, NAME_FILE, name.encode())
     above.sync_directory()
@@ -67,12 +68,14 @@ def _made(above: Directory, name: str) -> Directory:
 
 
 def remove_vhost(data: Directory, name: str) -> None:
-    """Its name goes first: what is left of it after a power cut is none any more, nor part of a new one.
-    What has no name, as its making was cut off, goes as it is.
+    """Delete a vhost. Its name file is renamed first: what a power cut leaves of the vhost then is no vhost
+    any more, and never becomes part of a new one. A vhost without a name file, because its making was cut
+    off, is deleted as it is.
 
     Raises:
-        StoreFailed: it has its name still.
-        OSError: that is gone, and not all of its files are; or there are no descriptors, and nothing is.
+        StoreFailed: the vhost still has its name file.
+        OSError: the name file is gone, but not all other files are; or there are no descriptors, and
+            nothing is gone.
     """
     above, digest = data.directory(FOLDER), directory_name(name)
     folder = above.directory(digest)
@@ -92,14 +95,14 @@ def remove_vhost(data: Directory, name: str) -> None:
 
 
 def finish_removals(data: Directory) -> None:
-    """What a power cut has left of vhosts that were being deleted."""
+    """Remove what a power cut has left of vhosts that were being deleted."""
     above = data.directory(FOLDER)
     for digest in _names(above):
         _finish_removal(above, digest)
 
 
 def is_going(path: Path) -> bool:
-    """Whether the vhost in there has been deleted; a broker that was killed meanwhile has left some of it."""
+    """Whether the vhost in this directory has been deleted; a killed broker may have left some of its files."""
     return (path / GOING_FILE).exists()
 
 
@@ -113,10 +116,10 @@ def _finish_removal(above: Directory, digest: str) -> None:
 
 
 def _remove(above: Directory, name: str) -> None:
-    """With all that is in it; what a symbolic link leads to stays."""
+    """Remove a file, or a directory with everything in it. Symbolic links are removed, not followed."""
     try:
         above.unlink(name)
-    except OSError:  # A directory, or it says so again.
+    except OSError:  # A directory; for any other error, the calls below raise it again.
         below = above.directory(name)
         for inner in below.names():
             _remove(below, inner)
@@ -124,7 +127,7 @@ def _remove(above: Directory, name: str) -> None:
 
 
 def _names(folder: Directory) -> list[str]:
-    """Nothing where there is none."""
+    """The names in a directory; empty if there is no such directory."""
     try:
         return folder.names()
     except (FileNotFoundError, NotADirectoryError):
@@ -132,7 +135,7 @@ def _names(folder: Directory) -> list[str]:
 
 
 def check_ours(data: Path) -> None:
-    """A broker makes itself at home in an empty directory or in its own, nowhere else.
+    """Check that a broker may use this directory: it has to be empty, or a broker's own.
 
     Raises:
         ForeignStore: something else is in there.
@@ -149,7 +152,7 @@ def check_ours(data: Path) -> None:
 
 
 def check_unused(data: Path) -> None:
-    """Raises StoreInUse: another broker has it open."""
+    """Raises StoreInUse if another broker has the directory open."""
     log = vhost_path(data, DEFAULT_VHOST) / LOG_FOLDER
     if log.is_dir():
         disk = ReadOnlyDisk(log)
@@ -158,7 +161,8 @@ def check_unused(data: Path) -> None:
 
 
 def is_vhost(path: Path) -> bool:
-    """Neither one that was deleted, nor one whose making was cut off before anything was in it."""
+    """Whether there is a vhost: one that has not been deleted, and whose making was not cut off before
+    anything was stored in it."""
     log = path / LOG_FOLDER
     if not log.is_dir() or is_going(path):
         return False
@@ -171,10 +175,10 @@ def has_segments(log: Path) -> bool:
 
 
 def vhosts(data: Path) -> list[str]:
-    """Names of all there are; those whose making was cut off, or whose name is damaged, are left out."""
+    """Return the names of all vhosts, without those whose making was cut off or whose name is damaged."""
     names: list[str] = []
     for path in sorted((data / FOLDER).glob("*")):
-        there = is_vhost(path)  # First: a broker beside us may be making it.
+        there = is_vhost(path)  # Before the name is read: another broker may be making the vhost.
         name = _name(RealDirectory(path))
         if directory_name(name) == path.name:
             names.append(name)
@@ -188,7 +192,7 @@ def vhosts(data: Path) -> list[str]:
 
 
 def _name(folder: Directory) -> str:
-    """What it says; nothing where it does not."""
+    """The contents of the name file; empty if it cannot be read."""
     try:
         return read_front(folder, NAME_FILE, NAME_BYTES_MAX + 1).decode(errors="replace")
     except OSError:

@@ -1,7 +1,8 @@
-"""Queues that go by themselves: with their last consumer, with their connection, or unused for too long.
+"""Queues that are deleted automatically: with their last consumer, with their connection, or unused for too
+long.
 
-What had died in one by then is buried first: it was rejected by somebody who has left since, content
-that it goes where dead letters go. What dies in it later would have been dropped, had it gone at once.
+Messages that had died in a queue by then are dead-lettered first: a consumer may have rejected them and
+left, relying on that. Messages that die in it later are dropped, as if the queue had been deleted at once.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from ..errors import StoreError
 from ..queues.queue import Queue
 
 ENDED_AT_ONCE = 100
-"""Deletions that share the syncs of a disk; between two such lots everybody else has a turn."""
+"""Deletions that share syncs of the disk; between two such groups other tasks run."""
 
 CLOSE_S = 10.0
-"""How long what is written at the end of a session, or of a broker, may take: then it ends without."""
+"""Seconds that writing at the end of a session, or of a broker, may take; after that it ends without."""
 
 
 def in_the_end() -> trio.CancelScope:
-    """For what is still to be written although its task has been cancelled. Not for ever: the disk may hang, or be
-    full, and a broker has to end."""
+    """Return a shielded scope for what has to be written although its task is cancelled. It has a deadline,
+    because the disk may hang or be full, and the broker has to end."""
     return trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S)
 
 
@@ -40,40 +41,41 @@ class _Ending(NamedTuple):
     reason: str
     stays: Callable[[], bool]
     died: int
-    """`Queue.died` when it was to go."""
+    """`Queue.died` when the deletion was decided."""
 
 
 class Endings:
-    """Of one vhost. Those of queues that are in the log are forgotten by a restart."""
+    """Automatic deletions of one vhost. A restart forgets those of queues that are in the log."""
 
     def __init__(self, delete: Delete) -> None:
         """
         Args:
-            delete: a queue that is there, unless it stays; returns when that is on disk.
+            delete: deletes a queue that exists, unless `stays()` is true; returns when that is on disk.
         """
         self._delete = delete
         self._endings: dict[Queue, _Ending] = {}
         self.due = Waker()
-        """Some may go now: for whoever calls `end_all`."""
+        """Some queues may be deleted now; awaited by the task that calls `end_all`."""
 
     def __contains__(self, queue: Queue) -> bool:
         return queue in self._endings
 
     def add(self, queue: Queue, reason: str, *, stays: Callable[[], bool]) -> None:
-        """It is to go as soon as it can.
+        """Delete the queue as soon as possible.
 
         Args:
-            reason: what its consumers are told.
-            stays: whether it is needed after all, asked right before it would go.
+            reason: told to its consumers.
+            stays: whether the queue is needed after all; asked right before it is deleted.
         """
         self._endings[queue] = _Ending(reason, stays, queue.died)
 
     def discard(self, queue: Queue) -> None:
-        """It is gone, or wanted again."""
+        """Cancel the deletion: the queue is gone, or wanted again."""
         self._endings.pop(queue, None)
 
     async def end(self, queue: Queue) -> None:
-        """If it can go now. Where the log has no room to say so, it goes another time."""
+        """Delete the queue if it can be deleted now. If the log has no room for that, it is tried again
+        later."""
         ending = self._endings.get(queue)
         if ending is None or queue.moved_on < ending.died:
             return
@@ -85,11 +87,12 @@ class Endings:
             await self._delete(queue, ending.reason, stays=stays)
         except StoreError:
             return
-        if self._endings.get(queue) is ending:  # Else somebody has come and left meanwhile.
+        # Otherwise a consumer has come and left meanwhile, which began another one.
+        if self._endings.get(queue) is ending:
             del self._endings[queue]
 
     async def end_all(self) -> None:
-        """All that can go now."""
+        """Delete all queues that can be deleted now."""
         queues = [queue for queue, one in self._endings.items() if queue.moved_on >= one.died]
         for at in range(0, len(queues), ENDED_AT_ONCE):
             async with open_nursery() as nursery:

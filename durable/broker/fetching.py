@@ -1,13 +1,15 @@
-"""Bodies that are in memory no more, read from the log together with what stands behind them.
+"""Bodies that are no longer in memory, read from the log together with those behind them.
 
     consumer a ─┐                        ┌─> its body
     consumer b ─┼─ one after the other ──┤
-    reader c  ──┘      a trip            └─> what comes next: probably wanted soon, by whomever
+    reader c  ──┘      a trip            └─> the bodies behind it: probably wanted soon, by any of them
 
-Whoever waits for a trip looks again before it goes on one of its own: a hundred consumers of a hundred queues whose
-messages came in turn find what the first of them has read. How far a trip reads follows what comes of it: where
-what was read ahead is pushed out before anybody asks, as with many that are far apart, less; where somebody goes on
-behind a trip, more again. Who goes on just where one ended reads twice as far as that, whatever others do.
+A trip is one read of the log. A task that has waited for another one's trip looks in memory again before
+it makes its own: a hundred consumers of a hundred queues whose messages came in turn all find what the first
+of them has read. How much a trip reads adapts. If bodies that were read ahead are pushed out before anybody
+asks for them, as with many consumers that are far apart, trips read less; if a consumer goes on behind a trip,
+they read more again. A trip that begins exactly where one ended reads twice as much as that one, whatever
+others do.
 """
 
 from __future__ import annotations
@@ -25,24 +27,24 @@ from ..log.record import Buffer, Record
 from ..vhost.bodies import Bodies
 
 TRIP_BYTES = 128 * 1024
-"""What a trip takes besides reading, in bytes that could be read meanwhile, about."""
+"""Approximate fixed cost of a trip, in bytes that could be read in that time."""
 LEAST_BYTES = 8 * 1024
 ENDS_MAX = 1000
-"""Of trips, those at the highest log positions."""
+"""Ends of trips that are remembered; those at the highest log positions are kept."""
 
 
 class End(NamedTuple):
-    """Of a trip."""
+    """Where a trip ended."""
 
     position: int
-    """Log position behind its last record."""
+    """Log position behind the last record of the trip."""
     records: int
     limit_bytes: int
-    """What it had, while others may have had more or less."""
+    """How much the trip was allowed to read; other trips may have been allowed more or less."""
 
 
 class Fetching:
-    """Of one vhost."""
+    """Reads bodies for all sessions of one vhost."""
 
     def __init__(self, read: Callable[[int, int], Awaitable[list[Record]]], bodies: Bodies) -> None:
         """
@@ -54,27 +56,33 @@ class Fetching:
         self._most_bytes = max(1, min(READ_BYTES, bodies.read_bytes_max))
         self._limit_bytes = self._most_bytes
         self._ends: list[End] = []
-        """Of trips that nobody has gone on from, in order."""
+        """Ends of trips from which no later trip has gone on, sorted."""
 
     async def body(self, position: int) -> Buffer | None:
-        """Of the record at this log position; None: it is damaged, or there no more. Raises StoreFailed."""
+        """Return the body of the record at this log position; None if it is damaged or no longer there.
+        Raises StoreFailed."""
         async with self._turn:
             body = self._bodies.get(position)
             if body is not None:
                 return body
             start, limit_bytes = self._plan(position)
             body = await self._trip(start, limit_bytes, position)
-            if body is None and start < position:  # Records became longer.
+            # Records became longer, so the trip ended before the wanted one.
+            if body is None and start < position:
                 body = await self._trip(position, limit_bytes, position)
             return body
 
     def _plan(self, position: int) -> tuple[int, int]:
-        """Where the next trip begins, and how far it goes: on from where an earlier one ended, if as many records as
-        that had come by this log position, for others are on their way, too, and want what is between."""
+        """Return where the next trip begins, and how many bytes it may read.
+
+        If an earlier trip ended not far before `position` (by fewer records than it had read), the next
+        one begins at that end: other consumers are on their way there, too, and want the records between.
+        """
         asked, vain_bytes = self._bodies.ahead_told()
         index = bisect_right(self._ends, position, key=lambda end: end.position) - 1
         goes_on = index >= 0 and position - self._ends[index].position < self._ends[index].records
-        if vain_bytes > asked * TRIP_BYTES:  # More than the trips that were spared.
+        # More bytes were wasted than the spared trips would have cost.
+        if vain_bytes > asked * TRIP_BYTES:
             self._limit_bytes = max(self._limit_bytes // 2, min(LEAST_BYTES, self._most_bytes))
         elif goes_on:
             self._limit_bytes = min(2 * self._limit_bytes, self._most_bytes)
@@ -86,16 +94,17 @@ class Fetching:
         return position, min(max(2 * end.limit_bytes, self._limit_bytes), self._most_bytes)
 
     async def _trip(self, start: int, limit_bytes: int, wanted: int) -> Buffer | None:
-        """Read from there on; the body of the record that is wanted, if it comes by."""
+        """Read from `start` on; return the body of the `wanted` record, if it is among what was read."""
         found: Buffer | None = None
         records = await self._read(start, limit_bytes)
         for record in records:
             if record.kind not in MESSAGES:
                 continue
             try:
-                body = bytes(batch_bytes(record))  # A view holds all it was read with.
+                # Copied: a view keeps everything alive that was read with it.
+                body = bytes(batch_bytes(record))
             except RecordDamaged:
-                continue  # If it is not this one, somebody else will find out.
+                continue  # If it is not the wanted record, whoever wants it will find the damage.
             self._bodies.keep(record.position, body, ahead=record.position != wanted)
             if record.position == wanted:
                 found = body

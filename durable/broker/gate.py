@@ -1,8 +1,8 @@
-"""Who may change what is declared: many, each in a turn of its own; or one, for whom nothing else changes
-for many turns.
+"""A lock of the definitions: shared by changes that take one turn each, exclusive for one that takes many.
 
-A whole import is checked a little at a time, and what has been checked has to hold until all of it is
-made so. So it is alone: whoever wants to declare something meanwhile waits, and nobody else does.
+A whole import is checked a little at a time, and what has been checked has to hold until everything is
+applied. So an import takes the lock exclusively: tasks that want to declare something meanwhile wait, all
+others do not.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from mesh.waker import Bell
 
 
 class Gate:
-    """Of one vhost. First come, first served, but those who may be together do not wait for each other."""
+    """The lock of one vhost. It is fair, but tasks that share it do not wait for each other."""
 
     def __init__(self) -> None:
         self._alone = trio.Lock()
         self._closed = False
         self._opened, self._left = trio.Event(), Bell()
         self._together = self.waiting = 0
-        """So many are in; wait to be let in together."""
+        """Numbers of tasks that hold it shared, and that wait to share it."""
 
     @asynccontextmanager
     async def together(self) -> AsyncGenerator[None]:
-        """Where nobody is alone this does not even give up the turn, and who has waited is let in with all
-        others: all that ask in one turn are in one commit."""
+        """Hold the lock shared.
+
+        If nobody holds it exclusively this does not even yield to other tasks, and all tasks that had to
+        wait are let in at once: so changes that are asked for in one turn share one commit.
+        """
         if self._closed:
             await self._wait()
         else:
@@ -40,7 +43,7 @@ class Gate:
 
     @asynccontextmanager
     async def alone(self) -> AsyncGenerator[None]:
-        """Those who are in leave first."""
+        """Hold the lock exclusively; first wait until all that share it have left."""
         async with self._alone:
             self._closed = True
             try:
@@ -51,7 +54,7 @@ class Gate:
                 self._open()
 
     async def _wait(self) -> None:
-        """Return when it is open, and whoever waits is in."""
+        """Wait until the lock is open; then this task holds it shared."""
         self.waiting += 1
         opened = self._opened
         try:
@@ -69,7 +72,7 @@ class Gate:
             self._left.wake()
 
     def _open(self) -> None:
-        """Whoever waits is in from now on, also if somebody closes before it has its turn."""
+        """Let in all waiting tasks now, even if another task closes the lock before they run."""
         self._closed = False
         self._together, self.waiting = self._together + self.waiting, 0
         self._opened.set()

@@ -1,11 +1,10 @@
-"""A vhost that is running: its log, the pump between the two, and bodies when somebody needs them.
+"""A vhost that is running: its log, the pump between the two, and bodies for sessions.
 
     sessions ──publish, settle──> vhost ──append──> log
         ^                                            │ commit
         └── confirms, deliveries <── pump <──────────┘
 
-The pump runs whenever a commit is done or a session says that there is something to do, once for
-all that has gathered.
+The pump runs when a commit has ended or a session has work for it, once for everything that has gathered.
 """
 
 from __future__ import annotations
@@ -53,15 +52,16 @@ from .peer import Peer
 logger = logging.getLogger("durable")
 
 UNREADABLE_MAX = 10_000
-"""Records of which it is remembered that their messages are counted as lost: of more they count each time."""
+"""Unreadable records that are remembered, so that their messages are counted as lost once only; messages of
+further ones are counted each time."""
 DELIVERIES_AT_ONCE = 1000
-"""In one turn of the pump; a queue that has none counts as one."""
+"""Deliveries in one turn of the pump; a queue that has none counts as one."""
 
 Wanted = Callable[[], Sequence[Change]]
 
 
 class PublisherSession(Protocol):
-    """What the pump knows of a publisher's session."""
+    """What the pump needs of a publisher's session."""
 
     def confirm(self) -> None: ...
     def fail(self, error: DurableError) -> None: ...
@@ -69,7 +69,7 @@ class PublisherSession(Protocol):
 
 
 class ConsumerSession(Protocol):
-    """What the pump knows of a consumer's session."""
+    """What the pump needs of a consumer's session."""
 
     def receive(self, deliveries: list[Delivery]) -> None: ...
     def cancel(self, reason: str) -> None: ...
@@ -77,66 +77,68 @@ class ConsumerSession(Protocol):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Tellings:
-    """Of one cursor, by whichever session: those that wait for room in the log are in no order, and what
-    one of a lost connection has left must not come behind what its reader has said since."""
+    """Numbers the updates of one cursor, from whichever session. Updates that wait for room in the log are
+    not ordered, and one that a lost connection has left must not overwrite what its reader has told since."""
 
     told: int = 0
     written: int = 0
-    """The number of the last one that was."""
+    """The number of the last update that was written."""
 
 
 class Hosted:
-    """One vhost of a running broker."""
+    """One running vhost of a broker."""
 
     def __init__(self, vhost: Vhost, log: Log, clock: SteadyClock) -> None:
         self.vhost, self.log, self.clock = vhost, log, clock
         self.gate = Gate()
-        """For whoever changes what is declared: `change` goes through it."""
+        """The lock of the definitions; `change` takes it."""
         self._fetching = Fetching(log.read, vhost.bodies)
         self._work = Waker()
         self.settled = Bell()
-        """Rings when something that was settled has become durable, or nothing ever will."""
+        """Rings when settlements have become durable, or never will because the log has failed."""
         self.died = Waker()
-        """For whoever buries the dead."""
+        """Wakes the task that buries the dead."""
         self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self.left = Bell()
-        """Rings when a consumer has."""
+        """Rings when a consumer has left."""
         self._busy: OrderedDict[Queue, None] = OrderedDict()
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
         self._tellings: WeakValueDictionary[tuple[Stream, str], Tellings] = WeakValueDictionary()
-        """For as long as the cursor has sessions."""
+        """Entries exist as long as the cursor has sessions."""
         self._permitted = Bell()
-        """Rings when somebody may do more, or less, than before."""
+        """Rings when permissions have changed."""
         self.streams_changed = Waker()
-        """For whoever captures: streams have been declared or deleted."""
+        """Wakes the capture: streams have been declared or deleted."""
         self.applied_end = log.durable_end
-        """Records before this log position have reached their lanes."""
+        """All records before this log position have been applied to their lanes."""
         self.carried_from = POSITION_MAX
-        """Records from this log position on are copies that lanes do not all point to yet."""
+        """Records from this log position on are copies by compaction, to which not all lanes point yet."""
         self.leaving = False
-        """Consumers go because the broker does; they will be back when it is."""
+        """Whether consumers are leaving because the broker is closing; they come back when it runs again."""
         self.lost = 0
-        """Messages that could not be read any more."""
+        """Number of messages that could not be read any more."""
         self._unreadable: set[tuple[int, int]] = set()
-        """Lane and log position of those, so that each counts once, whoever asks and however often."""
+        """Lane and log position of unreadable records, so that each counts once, however often it is asked
+        for."""
 
     def wake(self, queue: Queue | None = None) -> None:
-        """There is something for the pump to do, at this queue if it is given."""
+        """Run the pump soon; `queue` may have something to deliver."""
         if queue is not None:
             self._busy[queue] = None
         self._work.wake()
 
     def hurry(self) -> None:
-        """Somebody waits for what has been settled until now."""
+        """A task waits for everything settled until now to be durable."""
         self.vhost.settling.hurry()
         self._work.wake()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        # At once: a hop to this task would be part of every confirm.
+        """Run the pump until cancelled."""
+        # In the very turn in which the commit ends: handing over to this task would be part of every
+        # confirm's time.
         self.log.on_commit = self.turn
         while True:
             self.turn()
@@ -148,13 +150,13 @@ class Hosted:
         return self.log.durable_end == self.log.end
 
     def turn(self) -> None:
-        """Whatever there is to do at this moment."""
+        """Do everything there is to do at this moment: one turn of the pump."""
         if self.log.failure is not None:
             self._tell_failure(self.log.failure)
         now_us, settling = self.clock.now_us(), self.vhost.settling
         durable = settling.durable
         durable_end = self.log.durable_end
-        # First: a publisher that waits for its confirm does not wait for what comes of it here as well.
+        # First, so that a waiting publisher does not also wait for the rest of this turn.
         for publisher in self.vhost.intake.decided(durable_end):
             session = self._publishers.get(publisher.id)
             if session is not None:
@@ -170,7 +172,7 @@ class Hosted:
             self.settled.wake()
 
     def _tell_failure(self, reason: str) -> None:
-        """Nothing will be confirmed any more: publishers that wait are told so, once."""
+        """Nothing will be confirmed any more: tell all publishers so, once."""
         self.settled.wake()
         publishers, self._publishers = self._publishers, {}
         for session in publishers.values():
@@ -184,7 +186,7 @@ class Hosted:
             by_consumer: dict[Consumer, list[Delivery]] = {}
             deliveries = queue.take(now_us, left)
             left -= max(1, len(deliveries))
-            if left <= 0:  # There may be more, after all that wait already.
+            if left <= 0:  # It may have more; it comes after all queues that wait already.
                 busy[queue] = None
             for delivery in deliveries:
                 by_consumer.setdefault(delivery.consumer, []).append(delivery)
@@ -194,36 +196,38 @@ class Hosted:
             self.wake()
 
     async def change(self, wanted: Wanted) -> None:
-        """Write changes down, make them so, and return when they are on disk.
+        """Log changes, apply them, and return when they are on disk.
 
         Args:
-            wanted: called right before they are made, so that what it has checked still holds;
-                again when there was no room. No changes: return when earlier ones are on disk.
+            wanted: returns the changes. Called right before they are applied, so that what it checks still
+                holds then, and again if there was no room. If it returns none, wait until earlier changes
+                are on disk.
         Raises:
-            RecordTooLarge: written twice they are more than a segment takes. Nothing has changed.
+            RecordTooLarge: a segment cannot take the changes twice. Nothing has changed.
             StoreFull: nothing has changed.
-            StoreFailed, StoreClosed: it is unknown whether anything has.
+            StoreFailed, StoreClosed: it is unknown whether anything has changed.
         """
         async with self.gate.together():
             position = await self._with_room(partial(self._make_so, wanted))
         await self.log.durable(position)
 
     def tellings_of(self, stream: Stream, cursor: str) -> Tellings:
-        """The same for all sessions that there are at a time."""
+        """Return the same object for all sessions that a cursor has at one time."""
         return self._tellings.setdefault((stream, cursor), Tellings())
 
     async def keep_cursor(self, wanted: Wanted, tellings: Tellings, number: int) -> None:
-        """As `change`, and nobody who is alone keeps it waiting: cursors are not declared.
+        """Do what `change` does, without taking the lock: cursors are no definitions, so an import need not
+        hold them up.
 
         Args:
-            number: of the telling; where a later one has been written, it is that one that is kept.
+            number: of this update; if a later one has been written, this one is dropped.
         """
 
         def news() -> Sequence[Change]:
             return wanted() if number > tellings.written else []
 
         position = await self._with_room(partial(self._make_so, news))
-        tellings.written = max(tellings.written, number)  # Not before there was room for it.
+        tellings.written = max(tellings.written, number)  # Only after there was room for it.
         await self.log.durable(position)
 
     def _make_so(self, wanted: Wanted) -> int:
@@ -237,11 +241,11 @@ class Hosted:
         return position
 
     async def extend(self, addition: Addition, check: Callable[[], object]) -> int:
-        """Write down and make so all of it, for who is alone in the gate; the log position to be durable
-        before an answer. Raises as `change`.
+        """Log and apply a whole addition, for a caller that holds `gate` exclusively. Return the log position
+        that has to be durable before the answer. Raises what `change` raises.
 
         Args:
-            check: called right before: of what others may have changed all the same.
+            check: called right before, for conditions that the lock does not protect.
         """
 
         def extend() -> int:
@@ -267,10 +271,11 @@ class Hosted:
     async def delete_queue(
         self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
     ) -> None:
-        """With its messages, dead ones among them; its consumers are told.
+        """Delete a queue with its messages, including dead ones not buried yet, and tell its consumers.
 
         Args:
-            stays: asked right before it would go; what it raises ends this.
+            stays: whether to keep the queue after all; asked right before it is deleted. What it raises is
+                raised here.
         """
         queues = self.vhost.registry.queues
 
@@ -281,7 +286,7 @@ class Hosted:
 
         try:
             await self.change(wanted)
-        except StoreError:  # What is in memory ends, whatever the log can take.
+        except StoreError:  # A transient queue ends, whatever the log can take.
             if queue.logged:
                 raise
             async with self.gate.together():
@@ -294,8 +299,8 @@ class Hosted:
                     self._sessions[consumer].cancel(reason)
 
     async def delete_exclusive(self, lanes: Iterable[int]) -> None:
-        """A connection has ended: so do its queues, of which these are the first lanes. Cancelled, those that are
-        left end later."""
+        """Delete the exclusive queues of a connection that has ended, given by their first lanes. When
+        cancelled, the remaining ones are deleted later."""
         owners = self.vhost.registry.owners
         queues = [one for one in map(owners.get, lanes) if isinstance(one, Queue)]
         for queue in queues:
@@ -304,8 +309,8 @@ class Hosted:
             await self.endings.end(queue)
 
     async def consumer_left(self, queue: Queue, *, peeked: bool = False) -> None:
-        """What it had is given to others; a queue that was to go with its last consumer goes, unless it only
-        looked. Cancelled, it goes later."""
+        """A consumer has left: give what it had to others, and delete an auto-delete queue with its last
+        consumer, unless that one only peeked. When cancelled, the queue is deleted later."""
         self.left.wake()
         self.wake(queue)
 
@@ -318,12 +323,12 @@ class Hosted:
             await self.endings.end(queue)
 
     async def purge(self, queue: Queue) -> int:
-        """Settle all that is ready, and return how many once that is on disk.
+        """Settle all ready messages, and return how many when that is on disk.
 
         Raises:
-            StoreFull: there is no room to write it down. All of it stays, or, where it takes several
-                records, what the last of them would have said.
-            StoreFailed, StoreClosed: it is unknown what comes back.
+            StoreFull: there is no room to log it. If it takes several records, earlier ones are settled;
+                else all stay.
+            StoreFailed, StoreClosed: it is unknown which messages come back.
         """
         self.wake()
         if not queue.logged:
@@ -339,7 +344,7 @@ class Hosted:
     # Sessions
 
     def attach_publisher(self, publisher: Publisher, session: PublisherSession) -> None:
-        """Tell `session` whenever more of what it sent is decided."""
+        """Call `session.confirm` whenever more of what this publisher sent is decided."""
         before = self._publishers.get(publisher.id)
         if before is not None:
             before.replaced()
@@ -350,17 +355,17 @@ class Hosted:
             del self._publishers[publisher.id]
 
     def attach_consumer(self, consumer: Consumer, session: ConsumerSession) -> None:
-        """Give `session` what `consumer` gets."""
+        """Hand the deliveries of `consumer` to `session`."""
         self._sessions[consumer] = session
 
     def detach_consumer(self, consumer: Consumer) -> None:
         del self._sessions[consumer]
 
     async def until_refused(self, peer: Peer, needs: Sequence[Need]) -> None:
-        """Beside a session that would go on when its peer may not any more; returns never.
+        """Run beside a session, to end it when its peer loses a permission; never returns.
 
         Raises:
-            AccessRefused: now.
+            AccessRefused: the peer lacks a permission now.
         """
         while True:
             peer.check(needs)
@@ -369,26 +374,28 @@ class Hosted:
     # Bodies
 
     async def batches(self, lane: Lane, start: int, end: int) -> list[tuple[Batch, int]] | None:
-        """The batches with messages [`start`, `end`) of a lane, as far as they are in one record with the
-        first, each with the sequence of its first one there.
+        """Return the batches with messages [`start`, `end`) of a lane, as far as they are in the same record
+        as the first message, each with the sequence of its first message.
 
-        None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
-        stream is deleted, and with it the record.
+        None: the record is damaged or gone, which has been logged and counted; or the queue or stream is
+        deleted, and the record with it.
         """
         tried = -1
         while (run := lane.index.find(start)) is not None and not lane.retired:
-            if run.position == tried:  # Compaction has not moved it meanwhile.
+            # Compaction has not moved it meanwhile, so it cannot be read.
+            if run.position == tried:
                 self._lose(lane, run)
                 break
             tried = run.position
             body = self.vhost.bodies.get(tried) or await self._fetching.body(tried)
             if body is not None:
-                with suppress(RemoteProtocolError):  # Whole, but no batches: as good as damaged.
+                # Readable but not a valid batch or group: treated as damaged.
+                with suppress(RemoteProtocolError):
                     return batches_in(body, run.first, start, end)
         return None
 
     def _lose(self, lane: Lane, run: Run) -> None:
-        """What is not settled of it cannot be read."""
+        """Count and log the unsettled messages of a run that cannot be read."""
         record = lane.id, run.position
         if record in self._unreadable:
             return
@@ -402,6 +409,6 @@ class Hosted:
         )  # fmt: skip
 
     async def came_us(self, position: int) -> int | None:
-        """When the record at this log position came; None: it is damaged or gone."""
+        """Return when the record at this log position came, in us; None if it is damaged or gone."""
         records = await self.log.read(position, 1)
         return next((one.header.time_us for one in records if one.position == position), None)

@@ -1,4 +1,4 @@
-"""The vhosts of one directory, each in a task of its own: made and deleted while the others run."""
+"""The vhosts of one directory, each in a task of its own; vhosts can be made and deleted while others run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ logger = logging.getLogger("durable")
 T = TypeVar("T")
 
 UNAVAILABLE = (StoreKeyMissing, StoreKeyWrong, ForeignStore, NewerFormat)
-"""One vhost is not for us to open, and nothing in it was touched. A disk that fails is everybody's."""
+"""Errors of one vhost that we cannot open, with nothing in it touched; others are served. A disk that fails
+stops all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,26 +67,29 @@ class _Running:
     """The task of a vhost, from before it is opened until it is closed."""
 
     hosted: Hosted | None = None
-    """None: it is not open yet, or nobody gets at it any more."""
+    """None if it is not open yet, or not accessible any more."""
     ending: trio.Event = field(default_factory=trio.Event)
     deleted: bool = False
-    """Its files go when it has ended."""
+    """Whether its files are to be removed when it has ended."""
     going: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """Around that: cancelled if the broker closes and its disk hangs."""
+    """Around their removal; cancelled if the broker closes while its disk hangs."""
     ended: trio.Event = field(default_factory=trio.Event)
     kept: StoreFailed | None = None
-    """Why it is there still, though it was to be deleted."""
+    """Why its files are still there, if they could not be removed."""
 
     async def gone(self) -> None:
-        """Return when its files are. Raises StoreFailed: they are not, nor is its name."""
+        """Return when its files are removed. Raises StoreFailed if the vhost still exists."""
         await self.ended.wait()
         if self.kept is not None:
             raise self.kept
 
 
 class Hosting:
-    """Of one broker, for as long as the `async with` block. Raises on entering as `open_vhost`, but
-    what `UNAVAILABLE` says of a vhost other than `/` is told to its clients: the others are served."""
+    """All vhosts of one broker, open for as long as the `async with` block.
+
+    Entering raises what `open_vhost` raises. The exception are UNAVAILABLE errors of vhosts other than
+    `/`: their clients are told, and the other vhosts are served.
+    """
 
     def __init__(
         self, data: Path, config: BrokerConfig, encryption: Encryption, collector: Collector
@@ -96,16 +100,16 @@ class Hosting:
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
         self._home: Log
-        """Of `/`: its lock is that of the whole directory."""
+        """The log of `/`, whose lock is that of the whole directory."""
         self._unavailable: set[str] = set()
-        """Until the next start."""
+        """Names of vhosts that cannot be opened until the next start."""
         self._opening = open_nursery()
         self._nursery: trio.Nursery
         self._node: Node | None = None
         self._joined = trio.Event()
         self._creating = trio.Lock()
         self.importing = trio.CapacityLimiter(1)
-        """Unpacked, definitions take ten times their memory and more."""
+        """One import at a time: unpacked, definitions take more than ten times their memory."""
 
     async def __aenter__(self) -> Hosting:
         self._nursery = await self._opening.__aenter__()
@@ -114,7 +118,8 @@ class Hosting:
                 await trio.to_thread.run_sync(
                     make_vhost, self._data, DEFAULT_VHOST, abandon_on_cancel=True
                 )
-                await self._begin(DEFAULT_VHOST)  # Before anything is removed: others may be at it.
+                # First, because it locks the directory: before that, another broker may be using it.
+                await self._begin(DEFAULT_VHOST)
                 self._home = self.get(DEFAULT_VHOST).log
                 await self._at_home(finish_removals, RealDirectory(self._data))
                 for name in await self._at_home(vhosts, self._data):
@@ -146,7 +151,7 @@ class Hosting:
         return await self._opening.__aexit__(kind, error, trace)
 
     async def _give_up_in_time(self) -> None:
-        """What is being deleted when the broker closes."""
+        """Give up removing deleted vhosts when the broker closes and that takes too long."""
         await run_within(CLOSE_S, self._all_ended)
         for running in self._running.values():
             running.going.cancel()
@@ -161,7 +166,7 @@ class Hosting:
         self._joined.set()
 
     def leaving(self) -> None:
-        """The broker is about to end its clients' tunnels: they did not."""
+        """The broker is about to end its clients' tunnels: the clients have not left by themselves."""
         for hosted in self.all():
             hosted.leaving = True
 
@@ -173,16 +178,17 @@ class Hosting:
         return [one.hosted for one in self._running.values() if one.hosted is not None]
 
     def names_for(self, cluster: str) -> list[str]:
-        """Of those in which it may do anything."""
+        """Names of the vhosts in which this cluster has any permission."""
         vhosts = (one.vhost for one in self.all())
         return sorted(one.name for one in vhosts if one.registry.permissions.admits(cluster))
 
     def get(self, name: str, cluster: str | None = None) -> Hosted:
-        """
+        """Return a vhost that is open.
+
         Args:
-            cluster: who asks; it is told only of vhosts in which it may do anything.
+            cluster: the caller, which is told only of vhosts in which it has any permission; None: all.
         Raises:
-            UnknownVhost: there is none, or it is not open.
+            UnknownVhost: there is none of this name, or it is not open.
             VhostUnavailable: it could not be opened.
         """
         self.check_available(name)
@@ -192,12 +198,13 @@ class Hosting:
         return running.hosted
 
     async def create(self, name: str) -> None:
-        """Nothing happens when it is there.
+        """Make a vhost and open it; nothing happens if it exists.
 
         Raises:
-            InvalidDefinition, VhostUnavailable.
-            StoreFull: there is no space for it; nothing is left of one that was not there.
-            StoreError: it could not be opened; nothing is left of one that was not there.
+            InvalidDefinition: the name is invalid.
+            VhostUnavailable: it exists and could not be opened.
+            StoreFull: there is no space for it; nothing is left of a new one.
+            StoreError: it could not be opened; nothing is left of a new one.
         """
         check_name("vhost", "name", name)
         self.check_available(name)
@@ -209,40 +216,41 @@ class Hosting:
                 await self._make(name)
 
     async def _make(self, name: str) -> None:
-        new = False  # Until it is known: what may be there is not removed.
+        new = False  # Assume so until it is known: files that exist are not removed.
         try:
             new = not await self._at_home(is_vhost, vhost_path(self._data, name))
             await self._at_home(make_vhost, self._data, name)
             await self._nursery.start(self._host, name)
         except (StoreError, OSError) as error:
             refusal = self._refusal(name, error)
-            if new:  # Else it would be a vhost at the next start, and keep that from being one.
+            if new:  # Otherwise the next start would take it for a vhost, and fail to open it.
                 await self._remove(name)
             if refusal is error:
                 raise
             raise refusal from error
 
     def _refusal(self, name: str, error: StoreError | OSError) -> StoreError:
-        """What is told of a vhost that cannot be made."""
+        """Return the error to raise for a vhost that cannot be made."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             log = self._config.log
-            with suppress(OSError):  # A disk that does not say how full it is has failed.
+            with suppress(OSError):  # A disk that does not tell its free space has failed.
                 return log.full(log.segment_bytes, free_bytes(self._data))
         if isinstance(error, OSError):
             return StoreFailed(f"vhost {name!r} cannot be made: {error}")
         return error
 
     def check_available(self, name: str) -> None:
-        """Raises VhostUnavailable."""
+        """Raises VhostUnavailable if the vhost exists and could not be opened."""
         if name in self._unavailable:
             raise VhostUnavailable(name)
 
     def check_patterns(self, hosted: Hosted, streams: Iterable[StreamDefinition]) -> None:
-        """Whether these may be declared in this vhost: what the node cannot subscribe to is not captured.
+        """Check whether the node can subscribe to the patterns of these new streams as well.
 
         Raises:
-            TooManyPatterns: in all vhosts together. Not for patterns that are there already.
+            TooManyPatterns: all vhosts together would have too many patterns. Patterns that exist already
+                are always allowed.
         """
         there = hosted.vhost.registry.patterns
         asked = {pattern for stream in streams for pattern in stream.patterns}
@@ -255,13 +263,15 @@ class Hosting:
             raise TooManyPatterns(count, limit)
 
     def delete(self, name: str) -> tuple[Hosted, Callable[[], Awaitable[None]]]:
-        """With everything in it: at once nobody gets at it any more, whatever becomes of the caller.
+        """Delete a vhost with everything in it. It becomes inaccessible at once, even if the caller is
+        cancelled later.
 
         Returns:
-            Who is using it still; what returns when its files are gone, or raises StoreFailed.
+            The vhost, which sessions still use; and a function that returns when its files are gone, or
+            raises StoreFailed.
         Raises:
             UnknownVhost: there is none of this name.
-            InUse: it is the one that is always there.
+            InUse: it is `/`, which always exists.
         """
         if name == DEFAULT_VHOST:
             raise InUse("vhost", name, "it is always there; delete what is in it, one by one")
@@ -296,8 +306,8 @@ class Hosting:
             running.ended.set()
 
     async def _delete(self, name: str, running: _Running, log: Log) -> None:
-        """Its files, once nobody is at them. Until then it keeps its name: what a call that hangs makes or
-        removes when it is back would be another one's."""
+        """Remove the files of a vhost when no call of its log is under way; until then its name stays taken.
+        A call that hangs could otherwise make or remove files of a new vhost of that name when it returns."""
         with running.going, suppress(StoreClosed):
             await log.calls.back()
             running.kept = await self._remove(name)
@@ -308,7 +318,7 @@ class Hosting:
         )  # fmt: skip
 
     async def _remove(self, name: str) -> StoreFailed | None:
-        """Why it is there still, if it is."""
+        """Remove the files of a vhost. Return why it still exists, if it does."""
         try:
             await self._at_home(remove_vhost, RealDirectory(self._data), name)
         except StoreFailed as error:
@@ -322,8 +332,9 @@ class Hosting:
         return None
 
     async def _at_home(self, call: Callable[..., T], *arguments: Any) -> T:
-        """In a thread; the directory stays locked until it is back. One after the other, where one was left. What finds
-        no descriptor is done again: of what is deleted the name would be left, and with it all."""
+        """Call in a thread; the directory stays locked until the call returns. One call at a time, even after
+        one was abandoned. A call that finds no file descriptors is repeated: a deletion that gives up
+        would leave the name file, and with it the vhost."""
         return await self._scarcity.outlast(
             partial(self._home.in_thread, call, *arguments, kind="vhosts")
         )
@@ -334,10 +345,10 @@ class Hosting:
         try:
             await Capture(hosted, self._node, self._config.capture_bytes).run()
         except* NodeClosed:
-            pass  # It leaves; what is published from now on is not for us.
+            pass  # The node leaves; nothing more is captured.
 
 
 def _entries(hosted: Hosted) -> int:
-    """Declared ones; what is bound is not counted, for it is bound to these."""
+    """Number of queues and streams. Bindings are not counted: they belong to these."""
     registry = hosted.vhost.registry
     return len(registry.queues) + len(registry.streams)

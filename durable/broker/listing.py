@@ -1,4 +1,4 @@
-"""Long lists, and whatever else takes long, a little at a time: publishes, confirms and heartbeats go on
+"""Long lists and other long work, done a little at a time, so that publishes, confirms and heartbeats go on
 meanwhile."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 async def listed(parts: Iterable[dict[str, Any]]) -> bytes:
-    """A listing of dicts that are made one by one, each in a turn of its own. Raises TooLarge, and what
-    making them raises."""
+    """Return a listing of dicts that are made one by one; other tasks run in between. Raises TooLarge, and
+    whatever making them raises."""
     listing = Listing()
     for some in parts:
         listing.add(some)
@@ -24,7 +24,7 @@ async def listed(parts: Iterable[dict[str, Any]]) -> bytes:
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:
-    """What it returns; wherever it yields others have their turn. Raises what it raises."""
+    """Run a generator and return its result; other tasks run wherever it yields. Raises what it raises."""
     while True:
         try:
             next(steps)

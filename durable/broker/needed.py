@@ -1,4 +1,4 @@
-"""What is needed of a record that is to be carried forward: by which lanes, and which of its messages."""
+"""What is needed of a record that compaction may carry forward: by which lanes, and which of its messages."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ from ..vhost.vhost import Vhost
 from .hosted import Hosted
 
 MOVED_BYTES = ORIGIN.size + ALIGNMENT
-"""What a record takes more once it was moved, at most; if it was before, it is only aligned anew."""
+"""Most bytes that a record takes more once it has been moved; one that was moved before is only aligned anew."""
 PIECE_BYTES = 2 * LOST_BYTES
-"""What each piece that is left takes besides, about: its own front, and what stands for the ones before it."""
+"""Approximate bytes that each piece that is left takes besides its messages: its own front, and the `lost`
+batch for the messages before it."""
 ROUND_S = 10.0
-"""From a round in vain to the next, at least, from beginning to beginning."""
+"""Least time between the beginnings of two rounds, in seconds, if the first one found nothing."""
 LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000
-"""Runs: before others have their turn, in two milliseconds, and in a second."""
+"""Runs looked at before other tasks run, which is two milliseconds, and in one second."""
 
 
 class Needed(NamedTuple):
-    """A record and the lanes that need it."""
+    """A record, and the lanes that need it."""
 
     record: Record
     targets: list[Target]
     cut: bytes | None
-    """What is left of its batch or group, if little is."""
+    """What is left of its batch or group after cutting; None if it is moved uncut."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes where it is carried to, or some bytes more."""
+        """The bytes of the moved record, or slightly more."""
         header = self.record.header
         size = header.total_bytes - TARGET_BYTES * (header.target_count - len(self.targets))
         if self.cut is not None:
@@ -53,21 +54,21 @@ class Needed(NamedTuple):
 
 
 def needed_of(vhost: Vhost, record: Record) -> Needed | None:
-    """None: no lane needs anything of it."""
+    """Return what is needed of a record. None: no lane needs any of it."""
     lanes = wanting(vhost, record)
     if not lanes:
         return None
     targets = [target for target in record.targets if target.queue in lanes]
     cut: bytes | None = None
     if settled := _settled(lanes, targets):
-        with suppress(RemoteProtocolError, DurableError):  # It makes no sense, and stays as it is.
+        with suppress(RemoteProtocolError, DurableError):  # An invalid body is moved as it is.
             kind = decode_moved(record).kind if record.kind == Kind.MOVED else record.kind
             cut = without(batch_bytes(record), settled, captured=kind == Kind.CAPTURE)
     return Needed(record, targets, cut)
 
 
 def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
-    """Lanes in which a message of this record is not settled, and stands in this record."""
+    """Return the lanes that have unsettled messages in this record, at this log position."""
     found, lanes = dict[int, Lane](), vhost.registry.lanes
     for lane_id, first in record.targets:
         if (lane := lanes.get(lane_id)) is None or (run := lane.index.find(first)) is None:
@@ -79,7 +80,8 @@ def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
 
 
 class Round:
-    """Through all lanes, a little at a time: about how much could be cut out of records that are needed."""
+    """Goes through all lanes, a little at a time, and estimates how much could be cut out of records that are
+    still needed."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
@@ -87,7 +89,7 @@ class Round:
 
     def _begin(self) -> None:
         self.tally = self._hosted.log.tally()
-        """As far as it has come."""
+        """The estimate so far."""
         self._began_s, self._in_vain = trio.current_time(), True
         self._lanes = deque(self._hosted.vhost.registry.lanes.values())
         self._at = 0
@@ -97,7 +99,7 @@ class Round:
         return not self._lanes
 
     async def choose(self) -> Chosen | None:
-        """Go on, and say which segment is mostly settled when its records are looked into; None: none yet."""
+        """Go on, and return a segment that is mostly settled by this estimate; None if there is none yet."""
         if self.over:
             if self._in_vain and trio.current_time() < self._began_s + ROUND_S:
                 return None
@@ -108,7 +110,7 @@ class Round:
         return chosen
 
     async def go_on(self) -> None:
-        """Through LOOKED_MAX runs more."""
+        """Look at up to LOOKED_MAX more runs."""
         looked = 0
         while self._lanes and looked < LOOKED_MAX:
             at = self._look(self._lanes[0], self._at)
@@ -120,7 +122,8 @@ class Round:
                 await trio.lowlevel.checkpoint()
 
     def _look(self, lane: Lane, at: int) -> int | None:
-        """Count the first run from there on of which something is not settled; where to go on, if there is more."""
+        """Count the first run at or after `at` that has unsettled messages. Return where to go on, or None at
+        the end of the lane."""
         settled, index = lane.settled, lane.index
         if lane.retired or (span := next(settled.unsettled(at, index.end), None)) is None:
             return None
@@ -132,7 +135,7 @@ class Round:
         ending = index.find(span[1] - 1) if span[1] > last else None
         if ending is None:
             return last
-        return max(last, ending.first)  # Of those between nothing is settled.
+        return max(last, ending.first)  # All runs between are without settled messages.
 
     def _count(self, run: Run, left: Sequence[tuple[int, int]]) -> None:
         whole_bytes = record_bytes(run.count, run.size_bytes)
@@ -143,7 +146,7 @@ class Round:
 
 
 def _settled(lanes: Mapping[int, Lane], targets: Sequence[Target]) -> list[Span]:
-    """Those of its messages that none of these lanes needs."""
+    """Return the messages of the record, counted from 0, that none of these lanes needs."""
     needed: list[Span] = []
     count = 0
     for lane_id, first in targets:

@@ -1,4 +1,4 @@
-"""Opening a vhost: its log is read into a registry, then everything runs until the block ends."""
+"""Opens a vhost: reads its log into a registry, then runs everything until the block ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ logger = logging.getLogger("durable")
 async def open_vhost(
     data: Path, name: str, config: BrokerConfig, encryption: Encryption, clock: SteadyClock
 ) -> AsyncGenerator[Hosted]:
-    """One that has been made. Raises what `open_log` raises: it cannot be opened."""
+    """Open a vhost that has been made, for as long as the block lasts. Raises what `open_log` raises if it
+    cannot be opened."""
     path = str(vhost_path(data, name) / LOG_FOLDER)
     async with _recovered(path, config, encryption) as (log, disk, replay):
         replay.finish(log, clock.now_us(), log.report.gaps)
@@ -50,7 +51,8 @@ async def open_vhost(
         registry, bodies = replay.registry, Bodies(config.recent_bytes, config.memory_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         snapshot = hosted.vhost.snapshot()
-        await in_turns(snapshot.steps())  # Nobody gets at it yet, so nobody declares.
+        # Nobody has access yet, so nothing can be declared meanwhile.
+        await in_turns(snapshot.steps())
         drafts = hosted.vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(
@@ -65,7 +67,8 @@ async def open_vhost(
             try:
                 yield hosted
             finally:
-                with in_the_end(), suppress(StoreError, OSError):  # Or the next start reads more.
+                # Without it, the next start reads more.
+                with in_the_end(), suppress(StoreError, OSError):
                     await checkpointer.write_last()
 
 
@@ -73,10 +76,10 @@ async def open_vhost(
 async def _recovered(
     path: str, config: BrokerConfig, encryption: Encryption
 ) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
-    """From the checkpoints if they hold, else from the front of the log and what was settled."""
+    """Recover from the checkpoints if they hold; else from the whole log, and the settlements in checkpoints."""
     end: int | None = None
     lost: list[LogGap] = []
-    while True:  # Twice at most: what is left then is nothing but true.
+    while True:  # At most twice: the second time, only settlements are loaded, which always hold.
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)
         begin = partial(begin_at, disk, replay=replay, end=end)

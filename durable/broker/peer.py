@@ -1,4 +1,4 @@
-"""Who is at the other end of a session, and what it may do."""
+"""The client at the other end of a session, and what it may do."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _TIDY_FROM = 64
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One connection: a cluster, known by its key, and the queues that end with it."""
+    """One connection: its cluster, proved by a key, and the queues that are deleted with it."""
 
     cluster: str
     permissions: Permissions
     session: bytes
     exclusive: set[int] = field(default_factory=set)
-    """First lanes of queues that are its own: a name may come to mean another queue."""
+    """The first lanes of its exclusive queues. Not their names: a name may be given to another queue."""
     _there: int = _TIDY_FROM
 
     def owns(self, lane: int, there: Container[int]) -> None:
-        """A queue that is declared now is its own.
+        """Note an exclusive queue that this connection declares.
 
         Args:
-            there: first lanes of all queues. What has gone by itself is forgotten, when it is half.
+            there: first lanes of all queues. Queues that no longer exist are forgotten when about half may
+                be such.
         """
         if len(self.exclusive) > 2 * self._there:
             self.exclusive = {one for one in self.exclusive if one in there}
@@ -39,24 +40,25 @@ class Peer:
         self.exclusive.add(lane)
 
     def may_publish(self, exchange: str) -> None:
-        """Raises AccessRefused. As `check`, which would make a need for each batch."""
+        """Raises AccessRefused if it may not publish. Like `check`, without making a Need for each batch."""
         if not self.permissions.may(self.cluster, WRITE, exchange):
             self.permissions.check(self.cluster, for_publish(exchange))
 
     def check(self, needs: Iterable[Need]) -> None:
-        """Raises AccessRefused."""
+        """Raises AccessRefused if it lacks any of these."""
         self.permissions.check(self.cluster, needs)
 
     def check_configures(self) -> None:
-        """Raises AccessRefused: it may not configure anything here."""
+        """Raises AccessRefused if it may not configure anything here."""
         self.permissions.check_configures(self.cluster)
 
     def sees(self, name: str) -> bool:
-        """Whether it may do anything with what has this name."""
+        """Whether it has any permission for this name."""
         return self.permissions.sees(self.cluster, name)
 
     def as_told(self, refusal: Refusal) -> Refusal:
-        """Without the name and limits of a queue that it does not see, which exchanges lead to."""
+        """Return the refusal as this client may see it: an exchange may lead to a queue that the client has
+        no permission for, whose name and limits are left out."""
         if refusal.code != QueueFull.__name__ or self.sees(refusal.details["queue"]):
             return refusal
         _, details = take_apart(QueueFull("", None, None))
@@ -64,7 +66,8 @@ class Peer:
 
     @contextmanager
     def hints(self) -> Iterator[None]:
-        """What is not there may be misspelt; only what the caller sees is suggested to it."""
+        """Errors about unknown names suggest a similar name; remove the suggestion if the caller has no
+        permission for it."""
         try:
             yield
         except Unknown as error:
@@ -73,12 +76,12 @@ class Peer:
             raise
 
     def check_own(self, queue: Queue) -> None:
-        """Raises ExclusiveQueue: it is another connection's."""
+        """Raises ExclusiveQueue if the queue belongs to another connection."""
         if queue.definition.exclusive and queue.lanes[0].id not in self.exclusive:
             raise ExclusiveQueue(queue.name)
 
     def check_destination(self, binding: BindingDefinition, queues: Mapping[str, Queue]) -> None:
-        """Raises ExclusiveQueue: it leads to another connection's."""
+        """Raises ExclusiveQueue if the binding leads to a queue of another connection."""
         queue = None if binding.to_exchange else queues.get(binding.destination)
         if queue is not None:
             self.check_own(queue)

@@ -1,4 +1,4 @@
-"""A publisher's session: parts of batches in, cumulative confirms out."""
+"""A publisher's session: receives parts of batches, sends cumulative confirms."""
 
 from __future__ import annotations
 
@@ -36,23 +36,25 @@ from .hosted import Hosted
 from .peer import Peer
 
 REFUSALS_MAX = 10_000
-"""Of one publisher that wait to be told; of a part that goes beyond, all are kept."""
+"""Refusals that may wait to be sent to one publisher. A part that exceeds this keeps all of its refusals."""
 
 RECORD_BYTES = HEADER_BYTES + TARGET_BYTES + ALIGNMENT
-"""What a batch that goes to one queue takes beside its own bytes, at most."""
+"""Most bytes that the record of a batch to one queue takes besides the batch."""
 
 BATCHES_MAX = 1000
-"""To be stored in one turn: 20 ms, when there is little in each."""
+"""Batches stored in one turn: 20 ms, when they are small."""
 
 PIECES = 8
-"""Of what is more than a segment takes: each waits for the next segment alone, and is planned again."""
+"""Number of pieces into which a part is divided that is more than a segment can take. Each piece is planned
+again, and waits for the next segment by itself."""
 
 EPOCH_STEP = 1 << 20
-"""Of epochs, which are times in ns where nothing else is known: about a millisecond."""
+"""Upper bound of the random step of epochs. They are times in ns where nothing else is known, so the bound is
+about a millisecond."""
 
 
 async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
-    """Until the client ends it.
+    """Serve one publisher until the client ends the session.
 
     Raises:
         DurableError: why it was refused, or ended.
@@ -89,14 +91,15 @@ def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
 
 
 def _owned(token: bytes, cluster: str) -> bytes:
-    """The publisher that `cluster` means. Names are guessed, and ids stand in what others consume: who
-    came as another's publisher would fence it off, and what it has yet to send would pass for stored."""
+    """Return the id of a publisher that `cluster` names by `token`. The cluster is part of it: names can be
+    guessed, and consumers see ids, so another cluster could otherwise fence this publisher off, and make
+    messages that it has yet to send pass for stored."""
     return blake2b(token, digest_size=PUBLISHER_BYTES, key=cluster.encode()).digest()
 
 
 def _known(publisher: Publisher) -> dict[str, Any]:
-    """What a client need not send again: all before `decided`, but for the holes. Before `floor` it is
-    not known any more where these are."""
+    """Return what a client need not send again: everything before `decided`, except the holes. Holes before
+    `floor` are not known any more."""
     decided = publisher.confirmed
     holes = [(low, min(high, decided)) for low, high in publisher.holes if low < decided]
     return {
@@ -117,50 +120,52 @@ class _Session:
         self._unsent: list[bytes] = []
         self._failure: DurableError | None = None
         self._received = 0
-        """Everything before this sequence that was not confirmed before came through this tunnel."""
+        """Every sequence before this one came through this tunnel, or was confirmed before."""
         self._sent = 0
-        """Confirmed through this tunnel."""
+        """Every sequence before this one has been confirmed through this tunnel."""
         self._decoded: Sequence[Batch] = ()
-        """What the last part holds that `take` has left."""
+        """Batches of the last part, if `take` did not publish them."""
 
     def confirm(self) -> None:
-        """More is decided, perhaps: say so at once if the tunnel takes it."""
+        """Send a confirm if more has been decided; at once if the tunnel has room."""
         while (part := self._next_confirm()) is not None:
             try:
                 self._tunnel.send_nowait(part)
-                if self._hosted.is_quiet:  # It may have waited for that.
+                # The publisher may have waited for this confirm, and then sends its next message soon.
+                if self._hosted.is_quiet:
                     self._spinner.answered()
             except trio.WouldBlock:
                 self._unsent.append(part)
                 self._waker.wake()
             except TunnelBroken:
-                return  # The task that reads it says so.
+                return  # The task that reads the tunnel reports it.
             if not self._refusals:
                 return
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much was refused, and not yet told, that nothing more should be taken."""
+        """Whether so many refusals wait to be sent that no more parts should be taken."""
         return len(self._refusals) > REFUSALS_MAX
 
     async def catch_up(self) -> None:
-        """Wait until that is over: a client that reads no confirms must not fill our memory."""
+        """Wait until `is_behind` is false: a client that reads no confirms must not fill our memory."""
         while self.is_behind:
             await self._told.wait()
 
     def replaced(self) -> None:
-        """Another connection of this publisher has taken over: of two attempts the later one counts."""
+        """Another connection of this publisher has taken over; of two connections, the later one counts."""
         epoch = self._publisher.epoch
         self.fail(PublisherFenced(self._publisher.id.hex(), epoch, epoch))
 
     def fail(self, error: DurableError) -> None:
-        """Nothing more will be decided: the client is told why, and this publisher ends."""
+        """Nothing more will be decided: tell the client why, and end this session."""
         self._failure = error
         self._waker.wake()
 
     def _next_confirm(self) -> bytes | None:
-        """Only of what came through this tunnel: what was refused through one that broke may not
-        have been answered, and would pass for stored with what was stored behind it."""
+        """Return the next confirm, if there is one. It covers only what came through this tunnel: a refusal
+        through an earlier tunnel, which broke, may not have arrived, and the message would pass for stored
+        along with those behind it."""
         decided = min(self._publisher.confirmed, self._received)
         if self._unsent or (decided <= self._sent and not self._refusals):
             return None
@@ -168,12 +173,13 @@ class _Session:
         if refusals:
             fitting = count_fitting(refusals, self._tunnel.part_bytes_max)
             refusals, self._refusals = refusals[:fitting], refusals[fitting:]
-        if not self._refusals:  # What is before it would pass for stored until its refusal is told.
+        # Otherwise messages whose refusals are yet to be sent would pass for stored until then.
+        if not self._refusals:
             self._sent = max(self._sent, decided)
         return encode_confirm(self._sent, refusals)
 
     def take(self, part: bytes) -> bool:
-        """Publish it at once, unless that has to wait for something.
+        """Publish a part at once and return True; False if it has to wait for something.
 
         Raises:
             DurableError: this publisher has ended.
@@ -193,7 +199,8 @@ class _Session:
         return True
 
     async def take_in_time(self, part: bytes) -> None:
-        """Publish what `take` has left, when there is room, and in as many pieces as that needs. Raises as `take`."""
+        """Publish a part that `take` did not, when there is room, and in as many pieces as necessary. Raises
+        what `take` raises."""
         batches, self._decoded = self._decoded or decode_batches(part), ()
         await self._take_pieces(batches)
 
@@ -202,15 +209,16 @@ class _Session:
             try:
                 await self._hosted.log.with_room(partial(self.publish, batches))
                 return
-            except TooLarge:  # For more than one queue. Together they are too large, not each.
+            # Each goes to more than one queue. They are too large together, which does not mean that each is.
+            except TooLarge:
                 pass
         for fewer in _divided(batches):
             await self._take_pieces(fewer)
             await trio.lowlevel.checkpoint()
 
     def _is_large(self, batches: Sequence[Batch]) -> bool:
-        """Whether these are too many for one turn, or may be more than a segment takes, even where each
-        goes to one queue: then it would be in vain to plan them."""
+        """Whether these batches are too many for one turn, or more than a segment can take even if each goes
+        to one queue: then planning them would be useless."""
         if len(batches) == 1:
             return False
         if len(batches) > BATCHES_MAX:
@@ -219,11 +227,12 @@ class _Session:
         return size > self._hosted.log.append_bytes_max
 
     def publish(self, batches: Sequence[Batch]) -> None:
-        """Take them, or refuse them.
+        """Store the batches, or refuse them.
 
         Raises:
-            StoreBusy, TooLarge: nothing was taken; the latter only of several messages, for one
-                is refused.
+            StoreBusy: nothing was taken.
+            TooLarge: several messages are too large together, and nothing was taken; a single one is
+                refused instead.
             DurableError: this publisher has ended.
         """
         hosted, publisher = self._hosted, self._publisher
@@ -247,14 +256,15 @@ class _Session:
         if refusals or not publisher.waiting or failure is not None:
             self.confirm()
         if failure is not None and publisher.confirmed < self._received:
-            # Nothing raised: all of it was appended before that, and came again. It is never durable.
+            # Nothing was raised because everything had been appended before the failure and came again. It
+            # will never be durable.
             self.fail(StoreFailed(failure))
-        if intake.has_arrived:  # In memory only. What is logged arrives with its commit.
+        if intake.has_arrived:  # In memory queues only; what is logged arrives with its commit.
             hosted.wake()
 
     @ends_with_tunnel
     async def send_confirms(self) -> None:
-        """Those that had to wait for room in the tunnel."""
+        """Send confirms that had to wait for room in the tunnel, until the session fails or is cancelled."""
         try:
             while True:
                 while self._unsent:
@@ -265,7 +275,7 @@ class _Session:
                 if self._failure is not None:
                     raise self._failure
                 await self._waker.wait()
-        finally:  # Nobody can be told any more, so nobody needs to wait for it.
+        finally:  # Nothing can be sent any more, so `catch_up` must not wait for it.
             self._refusals.clear()
             self._told.wake()
 

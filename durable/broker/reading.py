@@ -1,4 +1,4 @@
-"""A stream reader's session: records out, cursors in. The tunnel's window is the flow control."""
+"""A stream reader's session: sends records, receives cursors. The tunnel's window is the flow control."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from .peer import Peer
 from .slices import Slices
 
 CURSORS_MAX = 10_000
-"""Of one stream. Each is in every snapshot, until it is deleted or its stream is."""
+"""Most cursors of one stream. Each is in every snapshot until it or its stream is deleted."""
 
 
 async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
-    """Until the client ends it.
+    """Serve one reader until the client ends the session.
 
     Raises:
         DurableError: why it was refused, or ended.
@@ -72,23 +72,26 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
                 raise Malformed("a part that is no cursor, or no cursor was named")
             kept.at(decode_number(part))
         nursery.cancel_scope.cancel()
-    with suppress(StoreFull):  # Who left by an error has not waited, but has said how far it was.
+    # A client that left by an error has not waited for this, but has told how far it was.
+    with suppress(StoreFull):
         await kept.write()
 
 
 def _life(hosted: Hosted, stream: Stream) -> bytes:
-    """No other stream has it: readers that come back with an offset say which one it is of."""
+    """Return an id that no other stream has: a reader that comes back names the stream that its offset
+    belongs to."""
     return hosted.log.report.store_id + stream.lane.id.to_bytes(8, "little")
 
 
 class _Cursor:
-    """How far a reader says it is. Only the latest counts: one sync of the disk serves all that came."""
+    """How far a reader says that it is. Only the latest offset counts: one sync of the disk serves all that
+    came."""
 
     def __init__(self, tunnel: Tunnel, hosted: Hosted, stream: Stream, name: str) -> None:
         self._tunnel, self._hosted, self._stream, self._name = tunnel, hosted, stream, name
         self._tellings = hosted.tellings_of(stream, name)
         self._told: tuple[int, int] | None = None
-        """By the reader, and not written down yet: which telling it is, and the offset."""
+        """The number and offset of the latest update by the reader that is not written yet."""
         self._work = Waker()
 
     def at(self, offset: int) -> None:
@@ -98,7 +101,7 @@ class _Cursor:
 
     @ends_with_tunnel
     async def keep(self) -> None:
-        """Write it down when there is room, and tell the reader what is on disk, until cancelled."""
+        """Write updates when there is room, and tell the reader what is on disk, until cancelled."""
         while True:
             try:
                 await self.write()
@@ -108,7 +111,8 @@ class _Cursor:
                 await self._work.wait()
 
     async def write(self) -> None:
-        """What is not written down yet. Raises StoreFull: there is no room. Cancelled: again the next time."""
+        """Write the update that is not written yet. Raises StoreFull if there is no room. When cancelled, it
+        is written the next time."""
         while self._told is not None:
             told, self._told = self._told, None
             number, offset = told
@@ -122,17 +126,18 @@ class _Cursor:
 
 
 def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
-    """Nothing once the stream is deleted: another one of its name is not meant."""
+    """Return the changes that set the cursor; none if the stream has been deleted, even if there is another
+    one of its name."""
     if hosted.vhost.registry.streams.get(stream.name) is not stream:
         return []
-    _check_cursor(stream, cursor)  # Others may have come since this reader did.
+    _check_cursor(stream, cursor)  # Other cursors may have been added since this reader came.
     known = _known(hosted, stream, cursor, offset)
     return changes.cursor(stream.name, cursor, offset, known)
 
 
 def _known(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:
-    """How many missing messages a reader at this offset has been told of. Of gaps that are one by now,
-    and not all behind it, its cursor may know more."""
+    """Return how many missing messages a reader at this offset has been told of. Its cursor may know more, if
+    gaps before and behind the offset have been merged."""
     known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
     if offset < stream.cursors.get(cursor, 0):
         return known
@@ -140,7 +145,8 @@ def _known(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:
 
 
 def _check_cursor(stream: Stream, cursor: str) -> None:
-    """One that is there is good: earlier releases took any text. Raises InvalidDefinition, TooManyCursors."""
+    """Check a new cursor's name. Existing cursors are accepted, because earlier releases allowed any text.
+    Raises InvalidDefinition, TooManyCursors."""
     if not cursor or cursor in stream.cursors:
         return
     check_reference("reader", "cursor", cursor)
@@ -149,7 +155,8 @@ def _check_cursor(stream: Stream, cursor: str) -> None:
 
 
 async def _start(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> int:
-    """A stored cursor goes before whatever else the client says, unless it has read on since."""
+    """Return the first offset to send: the stored cursor, unless the client says that it has read on since;
+    else what the client asks for."""
     if cursor in stream.cursors and not hello.field("again", bool, False):
         return max(stream.cursors[cursor], stream.start)
     start = hello.fields.get("start", "next")
@@ -168,7 +175,8 @@ async def _start(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> i
 
 
 async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
-    """The first offset whose record came at this time or later. One that cannot be read may have."""
+    """Return the first offset whose record came at this time or later. A record that cannot be read is taken
+    as one that did."""
     low, high = lane.came_later_than(time_us - 1)
     while low < high:
         middle = (low + high) // 2
@@ -188,12 +196,13 @@ async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
 async def _send(
     tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int, missing: int
 ) -> None:  # fmt: skip
-    """
+    """Send records and gaps from `offset` on, until the stream is deleted.
+
     Args:
-        missing: messages of which this reader knows that they are.
+        missing: how many missing messages this reader has been told of.
     """
     slices = Slices(stream.name, tunnel.part_bytes_max)
-    told = offset  # Gaps before it have been told, or are not this reader's.
+    told = offset  # Gaps before this offset have been told, or do not concern this reader.
     registry = hosted.vhost.registry
     while True:
         if registry.streams.get(stream.name) is not stream:
@@ -225,7 +234,7 @@ async def _send(
 
 
 async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> None:
-    """Behind all that is before them."""
+    """Send gaps, behind all messages before them."""
     for part in slices.take():
         await tunnel.send(part.data)
     for gap in gaps:
@@ -233,7 +242,7 @@ async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> No
 
 
 def _behind(stream: Stream, offset: int) -> int:
-    """The first offset after a record that cannot be read, or after a gap."""
+    """Return the first offset behind a record that cannot be read, or behind a hole."""
     run = stream.lane.index.find(offset)
     if run is not None:
         return run.first + run.count

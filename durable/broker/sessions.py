@@ -35,13 +35,14 @@ from .reading import serve_reader
 
 logger = logging.getLogger("durable")
 SERVES = {PUBLISH: serve_publisher, CONSUME: serve_consumer, READ: serve_reader}
-"""Tunnels beside that of a connection's calls."""
+"""Handlers of all tunnels but the control tunnel of a connection."""
 HELLO_S = 15.0
-"""For a client's first word. One that takes longer went down with its link: see `resume_s` of a node."""
+"""Seconds until a client's hello has to come. A client that takes longer has lost its link: see `resume_s` of
+a node."""
 
 
 class Sessions:
-    """All connections of one broker."""
+    """The sessions of all connections of one broker."""
 
     def __init__(self, cluster: str, hosting: Hosting) -> None:
         self._cluster, self._hosting = cluster, hosting
@@ -49,10 +50,11 @@ class Sessions:
         self.calling: set[Calling] = set()
         self._tunnels: dict[Hosted, set[Tunnel]] = {}
         self._warned: set[str] = set()
-        """Clusters of which a session that made no sense was told; further ones are told as any other."""
+        """Clusters for which a Malformed session has been logged as a warning; further ones are logged at the
+        usual level."""
 
     async def serve(self, tunnel: Tunnel) -> None:
-        """One tunnel, to its end. What is wrong is told to the client, not raised."""
+        """Serve one tunnel to its end. Errors are told to the client, not raised."""
         tunnel.lasts()
         try:
             with tunnel.within(HELLO_S) as scope:
@@ -93,7 +95,8 @@ class Sessions:
             await serve(tunnel, hello, hosted, peer)
 
     async def delete_vhost(self, name: str) -> None:
-        """With all its connections. Raises as `Hosting.delete`, and StoreFailed: it is there still."""
+        """Delete a vhost and end all of its connections. Raises what `Hosting.delete` raises, and StoreFailed
+        if the vhost still exists."""
         hosted, gone = self._hosting.delete(name)
         for tunnel in list(self._tunnels.pop(hosted, ())):
             tunnel.abort("the vhost was deleted")
@@ -102,7 +105,8 @@ class Sessions:
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller
         first = cluster not in self._warned and len(self._warned) < COMPLAINTS_MAX
-        if isinstance(error, Malformed) and first:  # Who sends that may do so all the time.
+        # A client that sends such may do so all the time.
+        if isinstance(error, Malformed) and first:
             self._warned.add(cluster)
             level = logging.WARNING
         logger.log(level, "a session of cluster %s ends: %s", cluster, error)
@@ -110,7 +114,7 @@ class Sessions:
             await tunnel.send(encode_ended(error))
 
     async def _serve_connection(self, tunnel: Tunnel, hosted: Hosted) -> None:
-        """Its calls, and the session id that its other tunnels name."""
+        """Serve the calls of a connection, and give it the session id that its other tunnels name."""
         session = token_bytes(16)
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
         control = Control(hosted, peer, self._hosting, self.delete_vhost)

@@ -1,4 +1,4 @@
-"""Slices of batches on their way to one consumer or reader: small ones share a part, large ones are cut."""
+"""Slices of batches on their way to one consumer or reader: small ones share a part, large ones are divided."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ..errors import ConsumerCancelled
 from ..protocol.parts import DELIVER, SLICE_BYTES, encode_slice
 
 PART_BYTES = 256 * 1024
-"""Small slices are sent together up to this."""
+"""Small slices share a part of up to this size."""
 
 
 class Part(NamedTuple):
     data: bytes
     end: int
-    """The tag, or offset, after its last message."""
+    """The tag or offset after its last message."""
 
 
 class Slices:
-    """Of one tunnel. Parts are `full` when the next slice does not go into them any more."""
+    """Builds the parts for one tunnel. `full` has the parts to which the next slice cannot be added."""
 
     def __init__(self, source: str, part_bytes_max: int) -> None:
         """
         Args:
-            source: the queue or stream.
-            part_bytes_max: what the tunnel takes.
+            source: name of the queue or stream.
+            part_bytes_max: largest part that the tunnel takes.
         """
         self._source, self._slice_bytes_max = source, part_bytes_max - len(DELIVER)
         self._part_bytes = min(PART_BYTES, self._slice_bytes_max)
@@ -36,10 +36,10 @@ class Slices:
         self._size_bytes = self._end = 0
 
     def add(self, tag: int, returned: int, batch: Batch) -> None:
-        """All messages of a batch, the first of which has this tag or offset.
+        """Add all messages of a batch, of which the first has this tag or offset.
 
         Raises:
-            ConsumerCancelled: one of them alone is more than the tunnel takes.
+            ConsumerCancelled: a single message is more than the tunnel takes.
         """
         size_bytes = SLICE_BYTES + batch.size_bytes
         if size_bytes > self._slice_bytes_max:
@@ -70,7 +70,7 @@ class Slices:
         self._pieces, self._size_bytes = [DELIVER], 0
 
     def take(self) -> list[Part]:
-        """What is to be sent now: full parts, or else whatever there is."""
+        """Return the parts to be sent now: the full ones, or, if there are none, what has gathered."""
         if not self.full and self._size_bytes:
             self._finish()
         parts, self.full = self.full, []

@@ -1,4 +1,4 @@
-"""What is counted in a vhost, as plain values for clients and people."""
+"""Counters of a vhost as plain values, for clients and people."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ M = TypeVar("M", Queue, Stream)
 
 
 def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
-    """For `listed`. Units are in the names; ages in seconds, None when there is nothing.
+    """Yield the counters of a vhost, for `listed`. Units are in the names; ages are in seconds, None if there
+    is nothing.
 
-    Each queue and stream is told as it is in its turn: one that is deleted before is left out, and one
-    that is declared meanwhile may be. All others are there, once.
+    Each queue and stream is shown as it is when its part is made. One that is deleted before is left out,
+    and one that is declared meanwhile may be. Every other one is there, once.
 
     Args:
-        sees: whether who asks is to know of a queue or stream; the others are `hidden`, a number.
+        sees: whether the caller may know of a queue or stream; `hidden` is the number of all others.
     """
     registry, clock = hosted.vhost.registry, hosted.clock
     hidden = 0
@@ -55,7 +56,7 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[
 
 
 def _there(members: Mapping[str, M], sees: Callable[[str], bool]) -> Iterator[tuple[list[M], int]]:
-    """Those that are to be seen, some at once, and how many beside them are not."""
+    """Yield the visible members, a few at a time, and how many invisible ones there are beside them."""
     for names in some_at_once(list(members)):
         there = [one for one in map(members.get, names) if one is not None]
         seen = [one for one in there if sees(one.name)]
@@ -90,8 +91,8 @@ def _age_s(time_us: int | None, now_us: int) -> float | None:
 
 
 def _counts(counts: Counts) -> dict[str, Any]:
-    """Messages since the broker's start; and per second, over the last whole `RATES_S`. What bytes are
-    counted, see counts.py; of a queue in memory there are none."""
+    """Messages since the start of the broker, and per second over the last whole `RATES_S`. See counts.py for
+    what counts as bytes; for memory queues there are none."""
     received, written = counts.received_bytes, counts.written_bytes
     return {
         "published": counts.published, "delivered": counts.delivered, "acked": counts.acked,

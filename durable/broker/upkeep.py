@@ -1,4 +1,4 @@
-"""What time does: messages and queues expire, streams drop what they need not keep."""
+"""Periodic work: messages and queues expire, and streams drop what exceeds their limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..queues.queue import Queue
 from .hosted import Hosted
 
 RATES_S = 5.0
-"""Of one interval of rates: long enough to be steady, short enough to see a change."""
+"""Seconds of one interval of rates: long enough to be steady, short enough to show a change."""
 
 
 async def keep_up(hosted: Hosted, idle_s: float) -> None:
-    """Until cancelled."""
+    """Expire messages and queues and apply the limits of streams, every `idle_s`, until cancelled."""
     unused: dict[Queue, None] = {}
     while True:
         await trio.sleep(idle_s)
@@ -29,7 +29,8 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
             while not stream.lane.retired and stream.retain(now_us):
                 hosted.wake()
                 await trio.lowlevel.checkpoint()
-        # Unused the time before, too: where our loop was late, what uses one is there and has yet to be read.
+        # A queue has to be unused at two looks in a row: if our loop was blocked, the call or message that
+        # uses it may have arrived and not been read yet.
         before = unused
         unused = {one: None for one in registry.queues.values() if not _is_used(hosted, one)}
         for queue in unused:
@@ -40,17 +41,18 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
 
 
 async def end_queues(hosted: Hosted, idle_s: float) -> None:
-    """Those that are to go, as soon as they can, until cancelled."""
+    """Delete the queues that are to be deleted as soon as they can be, until cancelled."""
     while True:
-        with trio.move_on_after(idle_s):  # What the log had no room for is tried again.
+        with trio.move_on_after(idle_s):  # Deletions that the log had no room for are tried again.
             await hosted.endings.due.wait()
-            with suppress(StoreError):  # The dead have moved on when their copies are durable.
+            # Dead letters have left the queue when their copies are durable.
+            with suppress(StoreError):
                 await hosted.log.durable(hosted.log.end - 1)
         await hosted.endings.end_all()
 
 
 async def sample_rates(hosted: Hosted) -> None:
-    """Until cancelled."""
+    """Compute the rates of queues and streams, until cancelled."""
     registry, clock = hosted.vhost.registry, hosted.clock
     then_us = clock.now_us()
     while True:
@@ -62,7 +64,7 @@ async def sample_rates(hosted: Hosted) -> None:
 
 
 def _is_used(hosted: Hosted, queue: Queue) -> bool:
-    """Whether somebody has used it in the time that its definition allows."""
+    """Whether the queue has been used within its `expires_s`."""
     limit_s = queue.definition.expires_s
     if limit_s is None:
         return True
