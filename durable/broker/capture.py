@@ -173,7 +173,7 @@ class Capture:
             lost = 0
 
     async def _miss(self, batch: Batch, first: int, count: int) -> None:
-        """Log as a gap that `count` messages before or in this batch are missing, from sequence `first` on.
+        """Record a gap: `count` messages before or in this batch, from sequence `first` on, are missing.
 
         In one append per stream: thousands of gaps together may be more than a segment can take, too.
         """

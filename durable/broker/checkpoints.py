@@ -6,11 +6,12 @@ one turn, everything settled so far is appended, and a snapshot behind it. The r
 that the log may free segments.
 
 The snapshot comes after the files: on a full disk it takes the space kept for the one snapshot that frees
-space, and that space would be wasted if the files then found none. If something happens between snapshot
-and root, such as a kill, there is no room for another snapshot. So the snapshot has to be enough by
-itself: on a full disk it lets segments be freed, and the old root is removed along with them. If there is
-no room for the files, the snapshot also has everything that they would have, and the settlements that the
-log has no room for: so acks can go on without end.
+space, and that space would be wasted if the files then found none. For the same reason, a snapshot is made
+on a full disk only if it lets a segment be freed. If something happens between snapshot and root, such as a
+kill, there is no room for another snapshot. So the snapshot has to be enough by itself: on a full disk it
+lets segments be freed, and the old root is removed along with them. If there is no room for the files, the
+snapshot also has everything that they would have, and the settlements that the log has no room for: so acks
+can go on without end.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ class Checkpointer:
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
-        """Whether there were enough records since the last checkpoint, and also as many bytes of them as that
-        checkpoint took: this one will take as many."""
+        """Whether there were enough records since the last checkpoint, and the log has grown by as many bytes
+        as that checkpoint took: this one will take as many."""
         enough = end - self._counted_from >= self._config.checkpoint_records
         return enough and committed_bytes - self._committed >= self._written
 

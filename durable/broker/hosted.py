@@ -97,7 +97,7 @@ class Hosted:
         self.settled = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
         self.died = Waker()
-        """Wakes the task that buries the dead."""
+        """Wakes the task that buries dead messages."""
         self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
@@ -196,7 +196,7 @@ class Hosted:
             self.wake()
 
     async def change(self, wanted: Wanted) -> None:
-        """Log changes, apply them, and return when they are on disk.
+        """Write changes to the log, apply them, and return when they are on disk.
 
         Args:
             wanted: returns the changes. Called right before they are applied, so that what it checks still
@@ -241,8 +241,8 @@ class Hosted:
         return position
 
     async def extend(self, addition: Addition, check: Callable[[], object]) -> int:
-        """Log and apply a whole addition, for a caller that holds `gate` exclusively. Return the log position
-        that has to be durable before the answer. Raises what `change` raises.
+        """Write a whole addition to the log and apply it, for a caller that holds `gate` exclusively. Return the
+        log position that has to be durable before the answer. Raises what `change` raises.
 
         Args:
             check: called right before, for conditions that the lock does not protect.

@@ -209,7 +209,8 @@ class _Session:
             try:
                 await self._hosted.log.with_room(partial(self.publish, batches))
                 return
-            # Each goes to more than one queue. They are too large together, which does not mean that each is.
+            # Some go to more than one queue, which `_is_large` does not know. All together are too large, but
+            # each by itself may not be.
             except TooLarge:
                 pass
         for fewer in _divided(batches):

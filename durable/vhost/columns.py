@@ -4,8 +4,8 @@
              │               └──> lanes: arrivals
              └──> acks ─────────> lanes: ranges that are settled
 
-Series that are not as simple as most yield None, and the caller reads their records one by one. Topics are
-not checked, as those in groups are not: a publisher of invalid ones was refused.
+For a series that is not as simple as most, the functions here return None, and the caller reads its records
+one by one. Topics are not checked, as those in groups are not: invalid ones were refused when published.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class Publishers:
                 given again after a restart: the messages of one publisher would pass for those of the
                 other.
         Raises:
-            PublisherFenced: its latest epoch, which some client chose, is the largest possible one.
+            PublisherFenced: its latest epoch, which a client chose, leaves no later one.
         """
         known = self._all.get(publisher_id)
         latest = known.epoch if known else -1

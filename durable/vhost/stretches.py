@@ -22,7 +22,7 @@ class Stretches:
         self._publishers = publishers
         self.begun: list[tuple[Buffer, Front]] = []
         """Records of the current stretch that have been read, from its first one on. Callers check this
-        before they call `end`, because nearly all records are in no stretch."""
+        before they call `end`: nearly all records are in no stretch, and need no call."""
 
     def take(self, body: Buffer, front: Front) -> None:
         """Take a spread group."""

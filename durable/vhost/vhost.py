@@ -60,7 +60,7 @@ class Vhost:
         )
 
     def change(self, changes: Sequence[Change], now_us: int) -> int:
-        """Log the changes and apply them; return the log position that has to be durable before the answer.
+        """Write changes to the log and apply them; return the log position to be durable before the answer.
 
         Without changes, that is the last position in the log: whatever makes the change unnecessary may
         not be durable yet. Transient changes are not logged and need not wait.
@@ -124,7 +124,7 @@ class Vhost:
         return sorted(set(self.registry.captures.match(topic)), key=_name)
 
     def miss(self, stream: Stream, missed: Missed, now_us: int) -> None:
-        """Log that messages of a stream could not be stored. Raises what `capture` raises."""
+        """Record a gap: messages of a stream could not be stored. Raises what `capture` raises."""
         gap = StreamGap(stream.lane.id, stream.lane.next, missed)
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
         self.registry.note_gap(gap)
