@@ -35,7 +35,7 @@ class BrokerConfig:
     they belong to."""
 
     queues_max: int = 100_000
-    """Most queues and streams per vhost."""
+    """Maximum number of queues and streams per vhost, both together."""
 
     checkpoint_bytes: int = 16 * MIB
     """Bytes of settlements in the log after which checkpoints of the queues' indexes are written."""

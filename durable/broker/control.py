@@ -220,11 +220,11 @@ class Control:
         )  # fmt: skip
 
     async def statistics(self) -> bytes:
-        """Of everything that the caller has a permission for."""
+        """Return the counters of everything that the caller has a permission for."""
         return await listed(statistics_of(self._hosted, self._peer.sees))
 
     async def bindings(self) -> bytes:
-        """To everything that the caller has a permission for."""
+        """Return the bindings to everything that the caller has a permission for."""
         return await listed(bindings_of(self._hosted, self._peer.sees))
 
     async def export_definitions(self) -> bytes:

@@ -25,12 +25,12 @@ from ..vhost.vhost import Vhost
 from .hosted import Hosted
 
 MOVED_BYTES = ORIGIN.size + ALIGNMENT
-"""Most bytes that a record takes more once it has been moved; one that was moved before is only aligned anew."""
+"""Maximum number of bytes by which moving makes a record larger; one that was moved before is only aligned anew."""
 PIECE_BYTES = 2 * LOST_BYTES
 """Approximate bytes that each piece that is left takes besides its messages: its own front, and the `lost`
 batch for the messages before it."""
 ROUND_S = 10.0
-"""Least time between the beginnings of two rounds, in seconds, if the first one found nothing."""
+"""Minimum time between the beginnings of two rounds, in seconds, if the first one found nothing."""
 LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000
 """Runs looked at before other tasks run, which is two milliseconds, and in one second."""
 

@@ -39,7 +39,7 @@ REFUSALS_MAX = 10_000
 """Refusals that may wait to be sent to one publisher. A part that exceeds this keeps all of its refusals."""
 
 RECORD_BYTES = HEADER_BYTES + TARGET_BYTES + ALIGNMENT
-"""Most bytes that the record of a batch to one queue takes besides the batch."""
+"""Maximum number of bytes that the record of a batch to one queue takes besides the batch."""
 
 BATCHES_MAX = 1000
 """Batches stored in one turn: 20 ms, when they are small."""

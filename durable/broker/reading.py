@@ -38,7 +38,7 @@ from .peer import Peer
 from .slices import Slices
 
 CURSORS_MAX = 10_000
-"""Most cursors of one stream. Each is in every snapshot until it or its stream is deleted."""
+"""Maximum number of cursors of one stream. Each is in every snapshot until it or its stream is deleted."""
 
 
 async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:

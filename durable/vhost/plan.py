@@ -19,9 +19,9 @@ from .publishers import HOLES_MAX
 from .routes import cut
 
 SPREAD_MAX = HOLES_MAX // 2
-"""Most batches from the first to the last one in a record, counting those between that are in other records.
-So what a power cut leaves of an append has at most so many holes, few enough for the publishers' table to
-remember, and what the publisher sends again is recognised."""
+"""Maximum number of batches from the first one in a record to the last, including those between that are in
+other records. So what a power cut leaves of an append has at most so many holes, few enough for the
+publishers' table to remember, and what the publisher sends again is recognised."""
 
 
 class Arrival(NamedTuple):
@@ -184,7 +184,7 @@ class Plan:
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
     ) -> None:
         """Store the batch in all of these members. If one is full and refuses, store as many messages as all
-        accept, and refuse the rest."""
+        accept, and refuse the rest: no message is stored in some of them only."""
         if self.refusal is not None:
             self.refuse(batch, self.refusal)
             return

@@ -201,9 +201,9 @@ class Vhost:
 
         Args:
             start: records before this log position are durable and have been applied. 0: nothing is going
-                to be freed on the strength of this snapshot.
+                to be freed because of this snapshot.
             alone: no checkpoint is written with it. If the flush found the disk full, the snapshot holds
-                what the flush would have logged; call `settling.covered` when it is durable.
+                what the flush would have logged; call `settling.covered` when it is appended.
         """
         return Snapshot(self.registry, self.publishers, start, alone=alone)
 
