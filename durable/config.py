@@ -42,8 +42,8 @@ class BrokerConfig:
 
     checkpoint_records: int = 250_000
     """Records of any kind after which checkpoints are written as well: a start takes seconds for a million
-    records, however small they are. Except for the first checkpoint after a start, later if checkpoints
-    are large: see docs/durable.md."""
+    records, however small they are. If checkpoints are large, later than that, except for the first one
+    after a start: see docs/durable.md."""
 
     capture_bytes: int = 64 * MIB
     """Bytes of the captured messages of one pattern that may wait to be stored; what exceeds it becomes a

@@ -61,8 +61,8 @@ def serve(
     Raises:
         RuntimeError: not called from a trio task.
         StoreInUse, ForeignStore, NewerFormat, StoreFailed: the directory cannot be opened.
-        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys that are held. What
-            `mesh.join` raises.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys that are held.
+        What `mesh.join` raises.
     """
     return Serving(_life(data, cluster, config, keyring, settings))
 
@@ -90,7 +90,7 @@ def check_start(
 
     Raises:
         StoreInUse: another broker has the directory open, which is most likely why an address is not free.
-            What `mesh.join` raises.
+        What `mesh.join` raises.
     """
     config, keyring = check_settings(cluster, keyring, settings)
     try:

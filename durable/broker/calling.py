@@ -72,8 +72,8 @@ class Calling:
                 self._take(part)
 
     def _begin(self, part: bytes) -> bool:
-        """Begin a call in the turn in which it comes: calls of one client are one behind the other only if
-        the client waits between them."""
+        """Begin a call in the turn in which it comes, so calls of one client run one after the other only if
+        the client itself waits between them."""
         if self._waits(part):
             return False
         try:

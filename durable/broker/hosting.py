@@ -87,8 +87,8 @@ class _Running:
 class Hosting:
     """All vhosts of one broker, open for as long as the `async with` block.
 
-    Entering raises what `open_vhost` raises. The exception are UNAVAILABLE errors of vhosts other than
-    `/`: their clients are told, and the other vhosts are served.
+    Entering raises what `open_vhost` raises, except UNAVAILABLE errors of vhosts other than `/`: these are
+    told to their clients, and the other vhosts are served.
     """
 
     def __init__(

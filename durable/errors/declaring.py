@@ -171,8 +171,8 @@ class NoAdministrator(DurableError):
 
 
 class AccessRefused(DurableError):
-    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`; with an
-    empty `name`, for every one of that kind."""
+    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`. If
+    `name` is empty, `kind` says in words what the permission is missing for."""
 
     def __init__(self, cluster: str, what: str, kind: str, name: str) -> None:
         of, matches = (f" {shown(name)}", " that matches this name") if name else ("", "")
