@@ -1,14 +1,14 @@
-"""Greetings, calls and their answers: msgpack, one value a part; long ones in pieces, see pieces.py.
+"""Hellos, calls and their answers: one msgpack value per part; long ones go in pieces, see pieces.py.
 
     hello     {"v": 6, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
     call      [number, operation, {arguments}]                                    on control tunnels
-    answer    [number, 0, result] or [number, 1, error code, {its numbers}]       number 0 answers the hello
+    answer    [number, 0, result] or [number, 1, error code, {its details}]       number 0 answers the hello
 
-The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v6.hex` pins
-it. No other one is spoken: its hello is answered with an `ended` that every release reads, Malformed, and
-both versions in its text.
+The version covers everything in these tunnels, parts.py included; `tests/golden/durable-v6.hex` pins it.
+A hello of another version is answered with an `ended` that every release can read: Malformed, with both
+versions in its text.
 
-Everything from the other end is checked here; what is wrong raises `Malformed`, which ends the tunnel.
+Everything from the other end is checked here; anything invalid raises `Malformed`, which ends the tunnel.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .pieces import PART_BYTES_MAX
 T = TypeVar("T")
 VERSION = 6
 CALL_BYTES_MAX = 16 << 20
-"""Of all its pieces: what 100,000 queues are declared with, compressed, and more."""
+"""Limit of a call in all its pieces: more than 100,000 queues need to be declared, compressed."""
 ANSWER_BYTES_MAX = 128 << 20
-"""Of all its pieces: 300,000 queues with the longest names that there are."""
+"""Limit of an answer in all its pieces: 300,000 queues with the longest possible names."""
 CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
 
 
@@ -38,7 +38,7 @@ class Hello(NamedTuple):
     fields: dict[str, Any]
 
     def field(self, name: str, kind: type[T], default: Any = ...) -> T:
-        """Of this type, or `default` where there is none. Raises Malformed."""
+        """Return a field of this type, or `default` if it is absent. Raises Malformed if it is missing or wrong."""
         value = self.fields.get(name, default)
         if value is ...:
             raise Malformed(f"a hello without {name}")
@@ -50,7 +50,7 @@ class Hello(NamedTuple):
 
 
 def greeted(greeting: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """What the broker's answer to a hello has to say. Raises Malformed: it does not, or otherwise."""
+    """Return a field of the broker's answer to a hello. Raises Malformed if it is absent or of another type."""
     value = greeting.get(name)
     if not isinstance(value, kind):
         raise Malformed(f"a greeting whose {name} is {type(value).__name__}, not {kind.__name__}")
@@ -90,7 +90,7 @@ def decode_hello(part: bytes) -> Hello:
 
 
 def encode_call(call: Call) -> bytes:
-    """Raises TooLarge: no broker takes it, and it would end the connection."""
+    """Encode a call. Raises TooLarge beyond CALL_BYTES_MAX: the broker would end the connection for it."""
     packed: bytes = msgpack.packb(tuple(call))
     if len(packed) > CALL_BYTES_MAX:
         raise TooLarge(call.operation, len(packed), CALL_BYTES_MAX)
@@ -111,7 +111,7 @@ def decode_call(whole: bytes) -> Call:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Raises TooLarge: no client takes it."""
+    """Encode an answer. Raises TooLarge beyond ANSWER_BYTES_MAX, which no client accepts."""
     fields = (
         (answer.number, 1, answer.error, dict(answer.details))
         if answer.error

@@ -1,4 +1,4 @@
-"""Definitions that a broker is to declare, as they travel: msgpack, compressed; see listing.py."""
+"""Definitions for a broker to declare, as bytes: compressed msgpack. Listings go the other way, see listing.py."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mesh.errors import TooLarge
 from ..errors import InvalidDefinition, Malformed
 
 BYTES_MAX = 64 << 20
-"""Not compressed: 200,000 queues."""
+"""Limit before compression: enough for 200,000 queues."""
 MAPS = frozenset(b"%c" % one for one in (*range(0x80, 0x90), 0xDE, 0xDF))
 LISTS = frozenset(b"%c" % one for one in (*range(0x90, 0xA0), 0xDC, 0xDD))
-"""First bytes, in msgpack."""
+"""First bytes of maps and of arrays in msgpack."""
 
 
 def pack_definitions(plain: Any) -> bytes:
-    """Raises InvalidDefinition: it is none; TooLarge: nobody takes it."""
+    """Encode definitions. Raises InvalidDefinition if msgpack cannot hold them, TooLarge above BYTES_MAX."""
     try:
         packed: bytes = msgpack.packb(plain)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -31,7 +31,7 @@ def pack_definitions(plain: Any) -> bytes:
 
 
 def unpack_definitions(data: bytes) -> Any:
-    """For a worker thread: entry by entry, so that others have their turn in between.
+    """Decode definitions, entry by entry: in a worker thread, this lets other threads run in between.
 
     Raises Malformed.
     """
@@ -46,8 +46,8 @@ def unpack_definitions(data: bytes) -> Any:
 
 
 def _unpacked(packed: bytes) -> dict[Any, Any]:
-    """As `unpackb`, which would let no other thread run for as long as it takes."""
-    unpacker = msgpack.Unpacker(max_buffer_size=len(packed))  # Nothing in it is longer.
+    """Decode as `unpackb` does; that is one call, during which no other thread can run."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(packed))  # No value inside can be longer.
     unpacker.feed(packed)
     found: dict[Any, Any] = {}
     for _ in range(unpacker.read_map_header()):

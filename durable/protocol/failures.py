@@ -1,7 +1,7 @@
-"""Errors between broker and client: the class by its name, with its text and its numbers.
+"""Errors sent between broker and client: the name of the class, the text, and the plain attributes.
 
-An error is put together without its constructor, so the text is the one of the release that raised
-it, and attributes may be added on either side.
+An error is rebuilt without calling its constructor, so its text is that of the release that raised it, and
+either side may add attributes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..errors import BrokerError, DurableError
 
 TEXT = "text"
 DETAIL_MAX = 64 * 1024
-"""Characters of one attribute: what was wrong with megabytes has to be told in an answer."""
+"""Longest attribute, in characters or bytes: a wrong value may be megabytes long and has to fit into an answer."""
 
 
 def take_apart(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]:
-    """Its code and its details: the text, and every attribute that is a plain value, and not a huge one."""
+    """Return the error's code and details: its text, and each attribute that is a plain value within DETAIL_MAX."""
     if isinstance(error, BrokerError):
         return error.code, dict(error.details)
     details = {name: value for name, value in vars(error).items() if _is_plain(value)}
@@ -27,7 +27,7 @@ def take_apart(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]:
 
 
 def put_together(code: str, details: Mapping[str, Any]) -> DurableError:
-    """The same error; BrokerError when this release does not know its class."""
+    """Rebuild the error; a BrokerError if this release does not know its class."""
     kind = next((one for one in _tree(DurableError) if one.__name__ == code), None)
     if kind is None:
         return BrokerError(code, dict(details))
@@ -43,7 +43,7 @@ def _is_attribute(name: object) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """What an error says is flat; what it was given, and repeats, may be anything."""
+    """Details of an error are scalars, or lists of these; the rejected value that it quotes may be anything."""
     if isinstance(value, list | tuple):
         return all(map(_is_scalar, value))
     return _is_scalar(value)

@@ -1,9 +1,9 @@
-"""What lists everything in a vhost, as it travels: made and read a little at a time, for it may be long.
+"""Listings of everything in a vhost, as bytes; they may be long, so they are encoded and decoded piece by piece.
 
     listing   compressed by zlib: per dict, u32 length of what follows, then the dict in msgpack
 
-Together they are one dict: lists and dicts that several of them have under one name follow one another
-there. Names of thousands of queues differ in little, so little is left of them compressed.
+The dicts are parts of one dict: lists and dicts that several parts have under one name are concatenated.
+Compression takes much off, because the names of thousands of queues differ little.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..errors import Malformed
 
 LENGTH = struct.Struct("<I")
 BYTES_MAX = 128 << 20
-"""Not compressed: more than a segment takes twice, so of definitions that last there is no more."""
+"""Limit before compression. Durable definitions stay below it: a segment of the default size has to hold them twice."""
 OPENED_BYTES = 64 * 1024
-"""Of what is read, at a time."""
+"""How much is decompressed at a time."""
 
 
 class Listing:
-    """One that is being made."""
+    """A listing that is being encoded."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj()
@@ -35,7 +35,7 @@ class Listing:
         self._size_bytes = 0
 
     def add(self, some: dict[str, Any]) -> None:
-        """Raises TooLarge: nobody takes it."""
+        """Append a dict. Raises TooLarge beyond BYTES_MAX, which no reader accepts."""
         packed: bytes = msgpack.packb(some)
         packed = LENGTH.pack(len(packed)) + packed
         self._size_bytes += len(packed)
@@ -44,12 +44,12 @@ class Listing:
         self._compressed.append(self._compressor.compress(packed))
 
     def finish(self) -> bytes:
-        """All that was added."""
+        """Return the encoded listing of all dicts added."""
         return b"".join([*self._compressed, self._compressor.flush()])
 
 
 def read_listing(data: object) -> Iterator[dict[str, Any]]:
-    """The dicts of a listing. Raises Malformed."""
+    """Yield the dicts of a listing. Raises Malformed."""
     if not isinstance(data, bytes):
         raise Malformed(f"a listing that is {type(data).__name__}")
     try:
@@ -81,7 +81,7 @@ def _read(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def put_behind(whole: dict[str, Any], some: dict[str, Any]) -> None:
-    """What came next behind what came before."""
+    """Merge the next dict of a listing into `whole`: lists and dicts are extended, other values replaced."""
     for name, value in some.items():
         there = whole.get(name)
         if isinstance(there, dict) and isinstance(value, dict):

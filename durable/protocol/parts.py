@@ -1,26 +1,26 @@
-"""What travels in publishers', consumers' and readers' tunnels, as bytes, little endian.
+"""The parts sent in tunnels of publishers, consumers and readers, as bytes; numbers are little endian.
 
 To the broker:
 
     publish   batches of mesh/protocol/batch.py, back to back
     settle    "A", then per range: u8 outcome (1 ack, 2 requeue, 3 reject, 4 release), u64 first tag,
-              u64 the one after the last. Requeued ones count as returned. Who ends the tunnel in order has
-              requeued what its user was handed and did not settle; all else is released then
-    hurry     "H": the client waits until all it has settled is on disk; without it that may take a moment
-    leaving   "L": it is about to end the tunnel, and wants nothing more
-    cursor    "K", u64 offset: all before it has been read
+              u64 end tag (exclusive). Requeued messages count as returned. A client that closes its tunnel in
+              order first requeues what it handed to its user and was not settled; the broker releases the rest
+    hurry     "H": the client waits until all its settlements are on disk; without it the broker may delay them
+    leaving   "L": the client is about to close the tunnel and wants no more deliveries
+    cursor    "K", u64 offset: everything before it has been read
 
 From the broker:
 
     confirm   "C", u64 sequence: everything before it is decided; then msgpack [[first, count, code, {...}], ...],
-              those that were refused; all others are stored. Of messages behind the sequence it may be told
-              before, with the sequence of the last confirm: if the tunnel breaks then, they are tried again
+              the refused messages; all others are stored. A refusal may be sent ahead of its confirm, with the
+              sequence of the last one: if the tunnel breaks before the confirm, its messages are tried again
     deliver   "D", then per slice: u64 first tag (in streams: offset), u32 returned, u32 batch length, then a batch
               of exactly those messages
-    settled   "S", u64: so many settle parts of this tunnel are on disk
-    gap       "G", u64 offset, msgpack [publisher, epoch, topic, first, messages]: not captured, right before this
-              offset, which comes with the next deliver
-    ended     "E", msgpack [code, {...}]: nothing more comes, and why; in any tunnel, also in place of a greeting
+    settled   "S", u64 count of this tunnel's settle parts that are on disk; to a reader: its cursor on disk
+    gap       "G", u64 offset, msgpack [publisher, epoch, topic, first, messages]: messages that were not captured
+              right before this offset, which is in the next deliver
+    ended     "E", msgpack [code, {...}]: why nothing more comes; in any tunnel, also instead of a greeting
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ SLICE_BYTES = SLICE.size
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
 PART_OVERHEAD_BYTES = 64 * 1024
-"""Of a part, for what stands around a message: key, properties, headers."""
+"""How much of a part is reserved for what surrounds a message: key, properties, headers."""
 ARRAY_BYTES_MAX = 5
-"""What msgpack puts before the entries of an array."""
+"""The longest prefix that msgpack writes before the elements of an array."""
 
 
 class Settlement(NamedTuple):
-    """Tags [`start`, `end`) of one consumer."""
+    """Tags [`start`, `end`) of one consumer, all with one outcome."""
 
     outcome: int
     start: int
@@ -63,7 +63,7 @@ class Settlement(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Messages of one publisher that were not stored, from sequence `first` on."""
+    """`count` messages of one publisher that were not stored, from sequence `first` on, and why."""
 
     first: int
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
@@ -72,7 +72,7 @@ class Refusal(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Consecutive messages as they are delivered."""
+    """Consecutive messages as one delivery carries them, `tag` being that of the first."""
 
     tag: int
     returned: int
@@ -80,20 +80,20 @@ class Slice(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Messages that a stream should have captured and did not, right before `offset`."""
+    """Messages that a stream should have captured but did not, right before `offset`."""
 
     offset: int
     publisher: bytes
-    """Its node id; all zeros, and no topic: several gaps, which stand as one because they are old."""
+    """Its node id. All zeros, with no topic, for several old gaps that were merged into one."""
     epoch: int
     topic: str
     first: int
-    """Of the publisher's sequences on this topic."""
+    """The first missing one of the publisher's sequences on this topic."""
     messages: int
 
 
 def decode_batches(part: bytes) -> list[Batch]:
-    """Raises Malformed: not batches back to back, all of them whole, valid and countable."""
+    """Decode batches back to back. Raises Malformed unless each is whole, valid and within the range of sequences."""
     batches: list[Batch] = []
     at = 0
     try:
@@ -131,7 +131,7 @@ def decode_settlements(part: bytes) -> list[Settlement]:
 
 
 def encode_number(kind: bytes, number: int) -> bytes:
-    """A cursor, or a count of settle parts."""
+    """Encode a cursor or a count of settle parts."""
     return NUMBER.pack(kind, number)
 
 
@@ -147,7 +147,7 @@ def encode_confirm(sequence: int, refusals: Sequence[Refusal]) -> bytes:
 
 
 def count_fitting(refusals: Sequence[Refusal], bytes_max: int) -> int:
-    """How many of them, from the first on, go into one confirm; one at least, unless there is none."""
+    """Return how many refusals, from the first on, fit into one confirm: at least one, if there is any."""
     size, count = NUMBER.size + ARRAY_BYTES_MAX, 0
     for refusal in refusals:
         size += len(msgpack.packb(refusal))
@@ -174,7 +174,7 @@ def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
 
 
 def encode_slice(tag: int, returned: int, batch: Buffer) -> tuple[bytes, Buffer]:
-    """Pieces to be joined behind DELIVER."""
+    """Return pieces that are to be joined behind DELIVER."""
     return SLICE.pack(tag, returned, len(batch)), batch
 
 
@@ -214,13 +214,13 @@ def decode_gap(part: bytes) -> Gap:
 
 
 def encode_ended(why: DurableError) -> bytes:
-    """Why a tunnel ends; may be the first part that the broker sends."""
+    """Encode why a tunnel ends; this may be the first part that the broker sends."""
     packed: bytes = msgpack.packb(take_apart(why))
     return ENDED + packed
 
 
 def decode_ended(part: bytes) -> DurableError:
-    """Why it ends. Raises Malformed."""
+    """Return why the tunnel ended. Raises Malformed."""
     try:
         code, details = msgpack.unpackb(part[1:])
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):

@@ -1,11 +1,11 @@
-"""Calls and answers that are longer than a part: several parts of a control tunnel, put together again.
+"""Calls and answers longer than a part: split into pieces, and joined again at the other end of a control tunnel.
 
-    piece     "P", u64 number of the call, u32 where it stands in the whole, u32 length of the whole,
+    piece     "P", u64 number of the call, u32 position in the whole, u32 length of the whole,
               then its bytes
 
-Nothing else begins with "P" there. Pieces of one whole come in order, and no other's come between
-them; parts that are none may. The first piece of a whole ends whatever was not whole yet: who sent
-that no longer waits.
+No other part of a control tunnel begins with "P". The pieces of one whole come in order, and no pieces of
+another whole between them; other parts may come between. The first piece of a new whole discards an
+unfinished one: its sender was cancelled and no longer waits.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from ..errors import Malformed
 PIECE = b"P"
 HEADER = struct.Struct("<cQII")
 PART_BYTES_MAX = 1 << 20
-"""What is longer goes in pieces, whatever the tunnel takes: they leave room between them."""
+"""Anything longer is sent in pieces, even if the tunnel takes longer parts, so that other parts fit in between."""
 
 
 def is_long(whole: bytes, part_bytes_max: int) -> bool:
-    """Whether it goes in pieces where parts may be so large."""
+    """Return whether it has to be sent in pieces through a tunnel with this limit."""
     return len(whole) > min(part_bytes_max, PART_BYTES_MAX)
 
 
 def in_pieces(number: int, whole: bytes, part_bytes_max: int) -> Iterator[bytes]:
-    """Parts that are `whole` together, which is call `number`, or its answer."""
+    """Yield the pieces of `whole`, which is call `number` or its answer."""
     size = max(1, min(part_bytes_max, PART_BYTES_MAX) - HEADER.size)
     for at in range(0, len(whole), size):
         yield HEADER.pack(PIECE, number, at, len(whole)) + whole[at : at + size]
 
 
 class Pieces:
-    """Of one tunnel, as they come.
+    """Joins the pieces that come through one tunnel.
 
     Args:
-        bytes_max: of what they make together; so much is kept at most.
+        bytes_max: the longest whole that is accepted; no more than that is kept.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._kept = bytearray()
         self._end = self._total = self.number = 0
-        """Of the whole that is coming; `number` is that of its call."""
+        """End of the last piece, length, and call number of the present whole."""
         self._passing_over = False
 
     @property
     def kept_bytes(self) -> int:
-        """Of a whole that has not come to its end."""
+        """Bytes of a whole that is not complete yet."""
         return len(self._kept)
 
     def whole(self, part: bytes) -> bytes | None:
-        """The part itself, or what the pieces up to this one make. None: there are more to come.
+        """Return the part itself, or the whole that this piece completes; None if more pieces are to come.
 
         Raises:
-            Malformed: a piece that is not the next one, or a part that should have been several.
+            Malformed: a piece is not the next one, or a part should have been sent in pieces.
         """
         if len(part) > PART_BYTES_MAX:
             raise Malformed(f"{len(part)} bytes in one part, at most {PART_BYTES_MAX}")
@@ -83,5 +83,5 @@ class Pieces:
         return whole
 
     def give_up(self) -> None:
-        """What has come of this whole is forgotten, and what is to come of it passed over."""
+        """Drop the pieces of the present whole, and ignore those still to come."""
         self._kept, self._passing_over = bytearray(), True

@@ -1,10 +1,10 @@
-"""Properties: what a publisher says of a message besides key, headers and payload.
+"""Message properties: everything that a publisher sets besides key, headers and payload.
 
-They stand in the shared headers of a batch, a msgpack map with short names, so messages with the
-same ones share them:
+They are encoded as the shared headers of a batch, a msgpack map with one-letter names, so that messages
+with equal properties share one copy:
 
     x exchange (absent: the default one)    p priority    t time to live in us    m 1: mandatory
-    c CC keys    b BCC keys (taken out before anything is stored)    d deaths, the latest first
+    c CC keys    b BCC keys (removed before anything is stored)    d deaths, the latest first
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ..definitions import PRIORITY_MAX
 from ..errors import InvalidDefinition, Malformed
 
 KEPT_BYTES = 1024
-"""Of properties that are kept decoded: a publisher chooses how long they are, and all share the room."""
+"""Longer encoded properties are not cached: a publisher chooses their length, and all publishers share the cache."""
 KEYS_MAX = 1000
 DEATHS_COUNTED_MAX = 2**32
-"""Of one way out: from there on it is not counted any more."""
+"""Upper bound of `Death.count`, which is not increased further."""
 TTL_S_MAX = 86400 * 365 * 100
 TTL_US_MAX = 10**6 * TTL_S_MAX
 DEATHS_BYTES = 1 << 20
-"""What a message may be longer when it is delivered than when it was published: where it has died."""
+"""How many bytes the recorded deaths may add to a message between publishing and delivery."""
 
 
 class Death(NamedTuple):
-    """One way out of a queue, however often it was taken."""
+    """One queue and reason by which a message was dead-lettered, and how often that happened."""
 
     queue: str
     reason: str
@@ -46,7 +46,7 @@ class Death(NamedTuple):
     keys: tuple[str, ...]
     """The routing key, then the CC keys."""
     first_us: int
-    """When it happened first, in us since 1970."""
+    """When it first happened, in us since 1970."""
 
 
 class Properties(NamedTuple):
@@ -63,8 +63,10 @@ NONE = Properties()
 
 
 def together(exchange: str, mandatory: bool, properties: Properties | None) -> Properties:
-    """What is said beside properties, and what they say. Raises InvalidDefinition: two exchanges, or
-    they are none."""
+    """Return `properties` with the separate `exchange` and `mandatory` arguments merged in.
+
+    Raises InvalidDefinition if both name an exchange and these differ, or if `properties` is of another type.
+    """
     if properties is None:
         return Properties(exchange, mandatory=mandatory)
     if not isinstance(properties, Properties):
@@ -80,7 +82,7 @@ def together(exchange: str, mandatory: bool, properties: Properties | None) -> P
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """As shared headers; nothing when all are as usual."""
+    """Encode as shared headers; empty if all fields have their defaults."""
     if properties == NONE:
         return b""
     fields: dict[str, Any] = {}
@@ -103,7 +105,7 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def decode_properties(raw: bytes) -> Properties:
-    """Raises Malformed. The same few are decoded again and again: those that are not large are kept."""
+    """Decode shared headers; short ones are cached, as the same few come again and again. Raises Malformed."""
     if not raw:
         return NONE
     return _kept(raw) if len(raw) <= KEPT_BYTES else _decode(raw)
@@ -128,12 +130,15 @@ def _decode(raw: bytes) -> Properties:
 
 
 def deaths_bytes(deaths: tuple[Death, ...]) -> int:
-    """What they take in shared headers."""
+    """Return the size of the encoded deaths in shared headers."""
     return len(msgpack.packb(deaths))
 
 
 def check_properties(properties: Properties) -> None:
-    """Raises InvalidDefinition, which names the field. For who publishes: a log may hold longer keys."""
+    """Raise InvalidDefinition, which names the field, for a value that may not be published.
+
+    Only for the publishing side: older logs may hold longer keys.
+    """
     check_reference("message", "exchange", properties.exchange)
     check_level("message", "priority", properties.priority, PRIORITY_MAX)
     if properties.ttl_us is not None:
@@ -149,9 +154,9 @@ def check_properties(properties: Properties) -> None:
 
 
 def check_published(key: str, properties: Properties) -> None:
-    """What came from a publisher, so it is text. Raises InvalidDefinition for what is too long.
+    """Raise InvalidDefinition if the key or a name that a publisher sent is too long; all of them are text already.
 
-    Not part of decoding, which reads logs, too: releases before took keys of any length.
+    Not part of decoding, which also reads logs: earlier releases accepted keys of any length.
     """
     _check_length("key", key)
     if properties is NONE:
@@ -163,9 +168,9 @@ def check_published(key: str, properties: Properties) -> None:
 
 
 def _check_length(field: str, name: str) -> None:
-    # No character takes more than four bytes.
+    # A character takes at most four bytes, so most names need not be encoded.
     if 4 * len(name) > NAME_BYTES_MAX and len(name.encode()) > NAME_BYTES_MAX:
-        # Its beginning only: the error waits in memory until the publisher is told.
+        # Quote only the start of the name: the error is kept in memory until the publisher is told.
         raise InvalidDefinition("message", field, name[:NAME_BYTES_MAX], KEY)
 
 
