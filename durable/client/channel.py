@@ -1,7 +1,7 @@
-"""The connection to a broker: one tunnel for calls, kept up; other tunnels name its session.
+"""The connection to a broker: one tunnel for calls, kept open. Other tunnels belong to its session.
 
-When it breaks it is opened again, for as long as the node lives. Calls are idempotent, so those under
-way are asked again; whatever belonged to the session, exclusive queues above all, is gone.
+When it breaks it is opened again, for as long as the node lives. Calls are idempotent, so unanswered
+ones are sent again; whatever belonged to the session, such as exclusive queues, is gone.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from ..wholes import Wholes
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
 CONTROL_WINDOW_BYTES = 32 << 20
-"""Answers about many thousands of queues are long."""
+"""Large, because a listing of many thousands of queues is a long answer."""
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
 MESSAGE_BYTES_MAX = 1 << 20
 
 
 class _Asked(Waker):
-    """A call under way: woken by its answer, and when there is another connection or none to come."""
+    """An unanswered call: woken by its answer, by a new connection, and when there will be none."""
 
     __slots__ = ("answer",)
 
@@ -56,44 +56,44 @@ class _Asked(Waker):
 
 
 class Channel:
-    """Of one `connect`."""
+    """The connection of one `connect`: makes calls, and opens tunnels that belong to its session."""
 
     def __init__(self, node: Node, cluster: str, vhost: str, timeout_s: float) -> None:
         self._node, self.cluster, self.vhost = node, cluster, vhost
         self.timeout_s = timeout_s
         self.after, self.within, self.run_beside = node.after, node.within, node.run_beside
         self.check_thread, self.end_if_forked = node.check_thread, node.end_if_forked
-        """The node's, for what is built on top of this."""
+        """The node's methods, for the classes built on this one."""
         self._numbers = count(1)
         self._calls: Wholes | None = None
         self.session = b""
-        """Empty: there is no connection at the moment."""
+        """Empty while there is no connection."""
         self._asked: dict[int, _Asked] = {}
         self._bell = Bell()
         self._trouble = "not connected yet"
         self.message_bytes_max = MESSAGE_BYTES_MAX
-        """What the broker takes at most, once there is a connection."""
+        """The largest message that the broker takes, known once it is connected."""
         self._refused: DurableError | None = None
-        """Why there will be none. The next use asks again what a broker refused: it may be there by then."""
+        """Why there is no connection. If the broker refused it, the next use tries again: it may succeed by then."""
         self._running = False
 
     @property
     def payload_bytes_max(self) -> int:
-        """What our node takes from another one."""
+        """The largest payload that our node takes from another one."""
         return self._node.config.payload_bytes_max
 
     def silence(self, timeout_s: float) -> str:
-        """That nobody has answered for so long, and why there is no connection, where there is none."""
+        """Return text for an error: no answer within that time and, without a connection, why there is none."""
         why = "" if self.session else f": {self._trouble}"
         return f"no answer within {timeout_s:g} s{why}"
 
     async def call(self, operation: str, **arguments: Any) -> Any:
-        """The result of an operation; asked again when the connection ends before the answer.
+        """Return the result of an operation; it is asked again if the connection ends before the answer.
 
         Raises:
-            BrokerLost: no answer within `timeout_s`.
-            TooLarge: its arguments are more than the broker takes.
-            DurableError: what the broker says.
+            BrokerLost: no answer came within `timeout_s`.
+            TooLarge: the arguments are longer than the broker takes.
+            DurableError: the error that the broker answered.
         """
         self._ensure_running()
         number, session = next(self._numbers), b""
@@ -128,13 +128,13 @@ class Channel:
     async def open(
         self, kind: str, window_bytes: int | None = None, **fields: Any
     ) -> AsyncGenerator[tuple[Tunnel, Mapping[str, Any]]]:
-        """Another tunnel of this session, and what the broker said to its hello.
+        """Open another tunnel of this session. Yields it and the broker's answer to its hello.
 
         Args:
-            window_bytes: of one by which messages come; at least one as large as the broker takes.
+            window_bytes: of a tunnel that brings messages; raised so that the largest message fits.
         Raises:
-            BrokerLost: no connection within `timeout_s`.
-            DurableError: what the broker says.
+            BrokerLost: there was no connection within `timeout_s`.
+            DurableError: the error that the broker answered.
         """
         session = await self.connected()
         if window_bytes is not None:
@@ -146,7 +146,7 @@ class Channel:
             try:
                 greeting = await self._greeting(tunnel)
             except trio.Cancelled as cancelled:
-                # In order: of a consumer that breaks off, what the broker has sent by now would count as returned.
+                # Leave the block in order: an aborted consumer's messages on their way would count as returned.
                 given_up = cancelled
             else:
                 yield tunnel, greeting
@@ -154,11 +154,11 @@ class Channel:
         raise given_up
 
     async def until_open(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """`attempt` to open something, again when the connection breaks meanwhile.
+        """Call `attempt`, which opens something, until it succeeds; again if the connection breaks meanwhile.
 
         Raises:
-            BrokerLost: it did not hold within `timeout_s`, or this node has left the mesh.
-            DurableError: what the broker says.
+            BrokerLost: it did not succeed within `timeout_s`, or this node has left the mesh.
+            DurableError: the error that the broker answered.
         """
         with self.within(self.timeout_s):
             while True:
@@ -174,7 +174,7 @@ class Channel:
         raise self._unreached()
 
     async def connected(self) -> bytes:
-        """The session, once there is one. Raises BrokerLost: not within `timeout_s`."""
+        """Return the session once there is one. Raises BrokerLost if there is none within `timeout_s`."""
         self._ensure_running()
         with self.within(self.timeout_s):
             while not self.session:
@@ -206,7 +206,7 @@ class Channel:
             self._changed()
 
     def _changed(self) -> None:
-        """There is another connection, or none any more: whoever waits looks again."""
+        """Wake all waiting tasks to look again: there is a new connection, or there is none any more."""
         self._bell.wake()
         for asked in self._asked.values():
             asked.wake()
@@ -230,7 +230,7 @@ class Channel:
                 if isinstance(error, Unknown | Malformed):
                     self._refused, self._running = error, False
                     return
-                if isinstance(error, NoMembers):  # For which it has waited: nobody was asked.
+                if isinstance(error, NoMembers):  # It has waited, and asked nobody: no backoff.
                     pause_s = RETRY_S
             finally:
                 self._calls, self.session = None, b""
@@ -247,7 +247,7 @@ class Channel:
         await tunnel.each(partial(self._heard, Pieces(ANSWER_BYTES_MAX)))
 
     def _heard(self, pieces: Pieces, part: bytes) -> bool:
-        """An answer or a piece of one, or why there will be none."""
+        """Take a part: an answer, a piece of one, or the reason why there will be none."""
         if part[:1] == ENDED:
             raise decode_ended(part)
         whole = pieces.whole(part)
@@ -261,7 +261,7 @@ class Channel:
         return True
 
     async def _greeting(self, tunnel: Tunnel) -> Mapping[str, Any]:
-        """The broker's answer to a hello."""
+        """Return the broker's answer to a hello. Raises what the broker answered instead."""
         try:
             part = await anext(tunnel)
         except StopAsyncIteration:

@@ -1,4 +1,4 @@
-"""What programs hold of a broker: declare, publish, consume, read.
+"""The client API of a broker: declare, publish, consume, read.
 
 broker = durable.connect(node, cluster="broker")
 await broker.declare_queue("jobs")
@@ -54,15 +54,15 @@ Headers = Mapping[str, Any] | None
 def connect(
     node: Node, *, cluster: str = "broker", vhost: str = "/", timeout: float = 30.0
 ) -> Connection:
-    """A broker's vhost, for as long as the node lives. Connects with the first use.
+    """Return a connection to a broker's vhost, for as long as the node lives. It connects at its first use.
 
-    Make one and keep it: one that was used has its tunnels until then, whoever lets go of it.
+    Make one and keep it: once used, its tunnels stay open until the node ends, even if nobody refers to it.
 
     Args:
-        timeout: seconds that any one answer may take, a restart of the broker included; inf: for ever.
+        timeout: seconds that any one answer may take, including a restart of the broker; inf: no limit.
     Raises:
-        InvalidDefinition: `cluster` or `vhost` is no name, or `timeout` no time.
-        TypeError: `node` is none, as `mesh.join(...)` without `async with`.
+        InvalidDefinition: `cluster` or `vhost` is not a valid name, or `timeout` not a valid time.
+        TypeError: `node` is not a node, such as `mesh.join(...)` without `async with`.
     """
     if not isinstance(node, Node):
         raise TypeError(f"node: want what `async with mesh.join(...) as node` gives, got {node!r}")
@@ -72,8 +72,8 @@ def connect(
 
 
 class Connection:
-    """Made by `connect`. Its calls raise BrokerLost when there is no answer in time, AccessRefused,
-    and what each of them says."""
+    """A broker's vhost, as a client uses it. Made by `connect`. All its calls raise BrokerLost if there is no
+    answer in time, and AccessRefused, besides the errors that each one names."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -83,20 +83,20 @@ class Connection:
         return f"<Connection to {self._channel.cluster} vhost {self._channel.vhost!r}>"
 
     async def declare_queue(self, name: str, **settings: Any) -> None:
-        """Make a queue, or make sure that it is as asked.
+        """Create a queue, or check that the existing one is as asked.
 
         Args:
             settings: fields of QueueDefinition.
         Raises:
-            DefinitionConflict: it is there and differs; the error says in what.
-            InvalidDefinition: a setting is wrong, or there is none of this name; which one was meant.
+            DefinitionConflict: it exists and differs; the error says in which fields.
+            InvalidDefinition: a setting is wrong or unknown; the error suggests the closest name.
         """
         await self._declare("declare_queue", read(QueueDefinition, {"name": name, **settings}))
 
     async def delete_queue(
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
     ) -> int | None:
-        """The number of messages it had; None: it was not there. Raises InUse; UnknownQueue: it is a stream."""
+        """Return how many ready messages it had; None if there was none. Raises InUse; UnknownQueue: it is a stream."""
         check_key("queue", "name", name)
         check_flags("queue", if_empty=if_empty, if_unused=if_unused)
         ready: int | None = await self._channel.call(
@@ -105,18 +105,18 @@ class Connection:
         return ready
 
     async def purge_queue(self, name: str) -> int:
-        """Drop what is ready; how many it was. Raises UnknownQueue; StoreFull: all of it stays, or some."""
+        """Drop all ready messages, and return how many. Raises UnknownQueue; StoreFull: some or all of them stay."""
         check_key("queue", "name", name)
         return int(await self._channel.call("purge_queue", name=name))
 
     async def declare_exchange(self, name: str, **settings: Any) -> None:
-        """As `declare_queue`. Args: fields of ExchangeDefinition."""
+        """Create an exchange, as `declare_queue` does. Args: fields of ExchangeDefinition."""
         await self._declare(
             "declare_exchange", read(ExchangeDefinition, {"name": name, **settings})
         )
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
-        """Nothing happens when it is not there; whether it was. Raises InUse."""
+        """Delete an exchange if it exists, and return whether it did. Raises InUse."""
         check_key("exchange", "name", name)
         check_flags("exchange", if_unused=if_unused)
         return await self._end("delete_exchange", name=name, if_unused=if_unused)
@@ -128,8 +128,8 @@ class Connection:
         """Route from an exchange to a queue, a stream, or another exchange.
 
         Raises:
-            UnknownExchange, UnknownQueue: one of them is not there.
-            ExclusiveQueue: it is another connection's.
+            UnknownExchange, UnknownQueue: one of them does not exist.
+            ExclusiveQueue: it belongs to another connection.
         """
         await self._declare("bind", _binding(exchange, destination, key, to_exchange, arguments))
 
@@ -137,7 +137,7 @@ class Connection:
         self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
         arguments: Headers = None,
     ) -> bool:  # fmt: skip
-        """Nothing happens when there is no such binding; whether there was one. Raises ExclusiveQueue."""
+        """Delete a binding if it exists, and return whether it did. Raises ExclusiveQueue."""
         binding = _binding(exchange, destination, key, to_exchange, arguments)
         binding.check()
         return await self._end("unbind", definition=to_plain(binding))
@@ -145,7 +145,7 @@ class Connection:
     async def declare_stream(
         self, name: str, *, patterns: str | Sequence[str] = (), **settings: Any
     ) -> None:
-        """Keep what is published on mesh topics, or to the stream itself. As `declare_queue`.
+        """Create a stream, as `declare_queue` does: it stores what is published to it, or on mesh topics.
 
         Args:
             settings: fields of StreamDefinition.
@@ -156,13 +156,13 @@ class Connection:
         await self._declare("declare_stream", read(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> bool:
-        """Nothing happens when it is not there; whether it was. Raises UnknownStream: it is a queue."""
+        """Delete a stream if it exists, and return whether it did. Raises UnknownStream: it is a queue."""
         check_key("stream", "name", name)
         return await self._end("delete_stream", name=name)
 
     async def delete_cursor(self, stream: str, cursor: str) -> bool:
-        """Forget how far a named reader came. Nothing happens when it is not there; whether it was. A
-        reader that still stores it puts it back. Raises UnknownStream."""
+        """Forget how far a named reader has read, and return whether that was known. A reader that still stores
+        this cursor creates it again. Raises UnknownStream."""
         check_key("stream", "name", stream)
         check_name("reader", "cursor", cursor)
         return await self._end("delete_cursor", stream=stream, cursor=cursor)
@@ -170,9 +170,9 @@ class Connection:
     async def set_permission(
         self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
     ) -> None:
-        """What a cluster may do in this vhost: patterns that whole names must match.
+        """Set what a cluster may do in this vhost: patterns that have to match whole names.
 
-        Raises NoAdministrator: nobody could change it any more. The first is for who administers.
+        Raises NoAdministrator if nobody could change permissions any more; so the first one is the administrator's.
         """
         definition = PermissionDefinition(
             cluster=cluster, configure=configure, write=write, read=read
@@ -180,50 +180,50 @@ class Connection:
         await self._declare("set_permission", definition)
 
     async def clear_permission(self, cluster: str) -> bool:
-        """Whether anything had been said of it."""
+        """Remove a cluster's permission, and return whether it had one."""
         PermissionDefinition(cluster=cluster).check()
         return await self._end("clear_permission", cluster=cluster)
 
     async def vhosts(self) -> list[str]:
-        """Names of all vhosts of the broker."""
+        """Return the names of all vhosts of the broker."""
         names: list[str] = await self._channel.call("vhosts")
         return names
 
     async def create_vhost(self, name: str) -> None:
-        """A log, queues and permissions of its own; `connect(node, vhost=name)` leads there.
+        """Create a vhost with its own log, queues and permissions; `connect(node, vhost=name)` leads there.
 
-        Nothing happens when it is there. Raises InvalidDefinition, VhostUnavailable; StoreFull: there
-        is no space for it, not now; StoreError: it cannot be made.
+        Does nothing if it exists. Raises InvalidDefinition, VhostUnavailable; StoreFull: there is not
+        enough space at present; StoreError: it cannot be made.
         """
         check_key("vhost", "name", name)
         await self._channel.call("create_vhost", name=name)
 
     async def delete_vhost(self, name: str) -> bool:
-        """With everything in it, and with the connections to it; whether it was there.
+        """Delete a vhost, everything in it, and its connections. Return whether it existed.
 
         Raises:
-            InUse: it is this one, or `/`.
-            StoreFailed: nobody gets at it, but it is on the disk still; the broker's next start has it.
+            InUse: it is this connection's vhost, or `/`.
+            StoreFailed: it is closed, but still on the disk, and will be opened at the broker's next start.
         """
         check_key("vhost", "name", name)
         return await self._end("delete_vhost", name=name)
 
     async def statistics(self) -> dict[str, Any]:
-        """Per queue, stream and for the vhost: plain numbers, units in their names.
+        """Return the counters of each queue and stream, and of the vhost: plain numbers, with units in their names.
 
-        Of hundreds, not of one moment: what is declared or deleted meanwhile may be there or not.
+        They are read some hundreds at a time, not at one moment: a queue that is declared or deleted meanwhile
+        may be in it or not.
         """
         return await self._listed("statistics")
 
     async def bindings(self) -> list[dict[str, Any]]:
-        """Fields of BindingDefinition of each, unlike in an export those to queues in memory, too. All
-        of one moment."""
+        """Return the fields of BindingDefinition of each binding, all of one moment. Unlike an export, this
+        includes bindings to queues in memory."""
         found: list[dict[str, Any]] = (await self._listed("bindings"))["bindings"]
         return found
 
     async def export_definitions(self) -> dict[str, Any]:
-        """All that is declared and lasts, at one moment, as a dict that JSON can hold: see
-        definition_forms.py.
+        """Return all durable definitions, of one moment, as a dict that JSON can hold: see definition_forms.py.
 
         Raises:
             AccessRefused: this cluster may not configure all of it.
@@ -231,13 +231,13 @@ class Connection:
         return await self._listed("export_definitions")
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> dict[str, int]:
-        """Declare all of it or nothing; how many of each kind were not there before.
+        """Declare all of it or nothing. Return how many of each kind are new.
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
-            TooManyQueues, TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator: what is wrong with
-                which entry; nothing was declared.
-            TooLarge, RecordTooLarge: all of it is more than the broker takes, or its log; nor was anything.
+            TooManyQueues, TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator: an entry is
+                wrong, and the error names it; nothing was declared.
+            TooLarge, RecordTooLarge: it is more than the broker takes, or its log; nothing was declared.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
         packed = pack_definitions(given)
@@ -249,16 +249,16 @@ class Connection:
         priority: int = 0, ttl: float | None = None, mandatory: bool = False,
         cc: str | Sequence[str] = (), bcc: str | Sequence[str] = (), timeout: float | None = None,
     ) -> None:  # fmt: skip
-        """Publish one message; returns when it is on disk, once, in every queue it is routed to.
+        """Publish one message. Returns when it is on disk, once, in every queue that it is routed to.
 
         Args:
-            timeout: seconds to wait for that; default: the connection's; inf: for ever.
+            timeout: seconds to wait for that; default: the connection's; inf: no limit.
         Raises:
             Unroutable, QueueFull, MemoryFull, UnknownExchange, AccessRefused, StoreFull: it was not
                 stored.
-            Unconfirmed: unknown. After a timeout it goes on being sent for as long as this node
-                lives, under its own sequence, so that it is stored once; published again it may
-                be stored twice. A note tells what was refused for certain.
+            Unconfirmed: the outcome is unknown. After a timeout the message is still sent for as long as
+                this node lives, under its sequence, so that it is stored once; if you publish it again, it
+                may be stored twice. A note tells what was certainly refused.
         """
         properties = _properties(exchange, priority, ttl, mandatory, cc, bcc)
         await self._publish(exchange, key, [payload], headers, properties, timeout)
@@ -268,8 +268,8 @@ class Connection:
         priority: int = 0, ttl: float | None = None, mandatory: bool = False,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
-        """Publish messages with one key; returns when all are on disk. Raises as `publish`, and
-        `timeout` is for all of them together."""
+        """Publish messages with one key. Returns when all are on disk. Raises as `publish`; `timeout` is
+        for all of them together."""
         properties = _properties(exchange, priority, ttl, mandatory, (), ())
         await self._publish(exchange, key, payloads, headers, properties, timeout)
 
@@ -277,30 +277,30 @@ class Connection:
         self, name: str | None = None, *, epoch: int | None = None,
         window_bytes: int = WINDOW_BYTES,
     ) -> Publisher:  # fmt: skip
-        """Pipelined publishing: `async with broker.publisher() as p: await p.send(...)`.
+        """Publish without waiting for each confirm: `async with broker.publisher() as p: await p.send(...)`.
 
-        Leaving the block flushes: it raises Unconfirmed where the broker says nothing for as long as
-        one answer may take, and what is refused.
+        Leaving the block flushes, which raises what was refused, and Unconfirmed if the broker is silent
+        for as long as one answer may take.
 
         Args:
-            name: a publisher that comes back under its name, with a later epoch, replaces itself.
-            epoch: default: a later one than the broker has seen of that name, when this connects first.
-            window_bytes: what may be unconfirmed; `send` waits for room.
+            name: opened again under its name with a later epoch, a publisher replaces the earlier one.
+            epoch: default: one later than any the broker has seen of that name, when this first connects.
+            window_bytes: how much may be unconfirmed; `send` waits for room.
         Raises:
-            InvalidDefinition: one of these cannot be. So raises what publishes where messages of that name
-                and epoch were sent before: these would pass for those. See `numbered_publisher`.
+            InvalidDefinition: an argument is invalid. Publishing raises it, too, if messages were sent under this
+                name and epoch before: new ones would be dropped as duplicates. See `numbered_publisher`.
         """
         return Publisher(self._channel, name, epoch, window_bytes)
 
     def numbered_publisher(
         self, name: str, *, epoch: int = EPOCH, window_bytes: int = WINDOW_BYTES
     ) -> NumberedPublisher:
-        """For what may have to be done again: `name` and sequences say what has been stored before.
+        """Publish messages that may have to be sent again: `name` and sequences tell which are stored already.
 
         Args:
-            epoch: a later one begins anew; what came under an earlier one is forgotten.
+            epoch: a later one starts anew; what was sent under an earlier one no longer counts.
         Raises:
-            InvalidDefinition: one of these cannot be.
+            InvalidDefinition: an argument is invalid.
         """
         return NumberedPublisher(self._channel, name, epoch, window_bytes)
 
@@ -308,21 +308,21 @@ class Connection:
         self, queue: str, *, prefetch: int = 1000, prefetch_bytes: int = 16 << 20,
         priority: int = 0, exclusive: bool = False, no_ack: bool = False, peek: bool = False,
     ) -> Deliveries:  # fmt: skip
-        """Messages of a queue: `async with broker.consume("jobs") as deliveries`.
+        """Consume messages of a queue: `async with broker.consume("jobs") as deliveries`.
 
-        When the block has ended, what was not settled is ready again, for whoever comes next. What of
-        it had been taken from `deliveries` counts as returned; where the connection broke, all of it.
+        When the block ends, unsettled messages are ready again, for any consumer. Those that had been taken
+        from `deliveries` count as returned; if the connection broke, all of them do.
 
         Args:
-            prefetch: messages that may be unsettled at a time; 0: no limit.
-            prefetch_bytes: none is sent any more while those have so many bytes.
+            prefetch: how many messages may be unsettled at a time; 0: no limit.
+            prefetch_bytes: no more are sent while the unsettled ones have this many bytes; 0: no limit.
             priority: others get nothing while a consumer of higher priority takes more.
             exclusive: nobody else may consume.
-            no_ack: messages are settled as they are sent: lost when this program dies.
-            peek: to look only: nothing that is unsettled when the block ends counts as returned, and no queue
-                goes because this consumer was its last.
+            no_ack: messages are settled as they are sent, and lost if this program dies.
+            peek: only look: messages unsettled at the end of the block do not count as returned, and no queue
+                is deleted because this consumer was its last.
         Raises:
-            InvalidDefinition: one of these cannot be.
+            InvalidDefinition: an argument is invalid.
         Raises, on entering the block:
             UnknownQueue, QueueInUse.
         """
@@ -343,15 +343,15 @@ class Connection:
     def read(
         self, stream: str, *, start: str | int | datetime = "next", cursor: str = ""
     ) -> Records:
-        """Messages of a stream: `async with broker.read("audit", start="first") as records`.
+        """Read messages of a stream: `async with broker.read("audit", start="first") as records`.
 
         Args:
-            start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local.
-            cursor: a name under which the broker keeps how far it was read, see `Records.store`;
-                when it knows one, `start` does not matter.
+            start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local time.
+            cursor: a name under which the broker keeps how far it was read, see `Records.store`; if the
+                broker knows it, `start` is ignored.
         Raises:
             ValueError: `start` is none of these.
-            InvalidDefinition: `stream` or `cursor` is no name.
+            InvalidDefinition: `stream` or `cursor` is not a valid name.
         """
         check_key("reader", "stream", stream)
         check_reference("reader", "cursor", cursor)
@@ -369,7 +369,7 @@ class Connection:
         found: dict[str, Any] = {}
         for some in read_listing(await self._channel.call(operation)):
             put_behind(found, some)
-            await trio.lowlevel.checkpoint()  # Others of this node have their turn, too.
+            await trio.lowlevel.checkpoint()  # Lets this node's other tasks run meanwhile.
         return found
 
     async def _declare(self, operation: str, definition: Definition) -> None:
@@ -377,7 +377,7 @@ class Connection:
         await self._channel.call(operation, definition=to_plain(definition))
 
     async def _end(self, operation: str, **arguments: Any) -> bool:
-        """Whether what it ends was there. Asked again after a broken connection it may not be any more."""
+        """Return whether it existed. A call repeated after a lost connection may find it deleted by the first."""
         return bool(await self._channel.call(operation, **arguments))
 
     async def _publish(
@@ -418,7 +418,7 @@ def _binding(
 ) -> BindingDefinition:
     return BindingDefinition(
         exchange=exchange, destination=destination, key=key, to_exchange=to_exchange,
-        # What is no mapping, or has names that are none, is told by its check.
+        # Arguments that are not a mapping, or whose names are not text, are reported by `check`.
         arguments=tuple(sorted(arguments.items(), key=_name_of))
         if isinstance(arguments, Mapping) else () if arguments is None else arguments,
     )  # fmt: skip
@@ -434,7 +434,7 @@ def _properties(
 ) -> Properties:  # fmt: skip
     ttl_us = None
     if ttl is not None:
-        if not isinstance(ttl, int | float) or not 0 <= ttl <= TTL_S_MAX:  # NaN is not, either.
+        if not isinstance(ttl, int | float) or not 0 <= ttl <= TTL_S_MAX:  # Refuses NaN, too.
             allowed = f"a number of seconds of 0 to {TTL_S_MAX}, or None"
             raise InvalidDefinition("message", "ttl", ttl, allowed)
         ttl_us = int(ttl * 1e6)
@@ -442,9 +442,9 @@ def _properties(
 
 
 def _several(names: Any) -> tuple[str, ...]:
-    """One text is one name: as letters it would go elsewhere, and nobody would be told.
+    """Return the names as a tuple. One text is one name: split into letters it would silently go elsewhere.
 
-    What is neither text nor several is left to the check of where it goes."""
+    A value that is not iterable is left to the check of the field it is for."""
     if isinstance(names, str):
         return (names,)
     return tuple(names) if isinstance(names, Iterable) else names

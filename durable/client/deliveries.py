@@ -1,8 +1,8 @@
-"""Consuming: an iterator over what the broker delivers; settlements go back in the other direction.
+"""Consuming: an iterator over a queue's messages; settlements are sent back through the same tunnel.
 
-When the connection breaks it is opened again. What was unsettled then is delivered again: of that,
-nothing more is handed over that had come before. Settling what the program still holds of the old
-connection does nothing, as the broker has forgotten that it gave it to us, but `synced` tells of it.
+When the connection breaks it is opened again. Messages that were unsettled then are delivered again, so those
+that had come but were not handed to the program are dropped. Settling messages of the old connection does
+nothing, because the broker has forgotten that delivery; `synced` reports such settlements as lost.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from .feed import WINDOW_BYTES, Feed
 UNSETTLED = "it ended before all was settled"
 UNKNOWN = "unknown whether all that was settled is stored"
 RANGES_MAX = 1000
-"""Settled with one part: any broker's window and segments take that."""
+"""Ranges per settle part: few enough for the window and the segment size of any broker."""
 
 
 class _Session:
-    """One tunnel's worth of settlements. Those that come after its end go nowhere.
+    """The settlements of one tunnel. Those made after its end are not sent.
 
     Args:
-        lost: told of how many messages the settlement may not have reached the broker's disk.
+        lost: called with how many messages' settlements may not have reached the broker's disk.
     """
 
     def __init__(self, tunnel: Tunnel, lost: Callable[[int], None]) -> None:
         self._tunnel, self._lost = tunnel, lost
         self._gathered: list[Settlement] = []
         self._packed: list[Settlement] = []
-        """Of a part that waits for its turn, or for room in the tunnel."""
+        """Settlements in a part that waits for its turn, or for room in the tunnel."""
         self._work = Waker()
         self._hurried = False
         self._under_way: deque[int] = deque()
-        """Messages in each part that was sent and is not on the broker's disk yet."""
+        """For each part that was sent and is not on the broker's disk yet, how many messages it settles."""
         self._durable = 0
-        """Parts that are."""
+        """How many parts are on the broker's disk."""
         self._settled_end = 0
-        """All before it has been given to `settle`."""
+        """All tags before this one have been given to `settle`."""
         self.unsettled = 0
-        """Messages given to `settle` that are not on the broker's disk yet."""
+        """How many messages were given to `settle` and are not on the broker's disk yet."""
         self._ended = False
 
     def settle(self, outcome: int, start: int, end: int) -> None:
@@ -85,7 +85,7 @@ class _Session:
         self._work.wake()
 
     async def run(self) -> None:
-        """Send what gathers, until cancelled, or the tunnel breaks."""
+        """Send what gathers, until cancelled or until the tunnel breaks."""
         try:
             while True:
                 if self._gathered:
@@ -103,10 +103,10 @@ class _Session:
             self.end()
 
     def leave(self, handed_end: int) -> None:
-        """Give back what the user had, before this tag, and has not settled: that counts as a return,
-        unlike what the broker finds unsettled behind it.
+        """Requeue all messages before tag `handed_end` that the user received and has not settled. They count as
+        returned, unlike later ones, which the broker then finds unsettled.
 
-        Without waiting: who leaves may be cancelled. Where there is no room, nothing counts.
+        Does not wait, because the caller may be cancelled. If there is no room in the tunnel, none counts.
         """
         if not self.open:
             return
@@ -120,18 +120,18 @@ class _Session:
                 self._tunnel.send_nowait(encode_settlements(gathered[at : at + RANGES_MAX]))
 
     def hurry(self) -> None:
-        """Somebody waits until all of it is on the broker's disk."""
+        """Tell the broker that a task waits until all of it is on disk."""
         self._hurried = True
         self._work.wake()
 
     def durable(self, parts: int) -> None:
-        """So many of those sent are, all in all."""
+        """Note that the first `parts` of all parts sent are on the broker's disk."""
         while self._under_way and self._durable < parts:
             self._durable += 1
             self.unsettled -= self._under_way.popleft()
 
     def end(self) -> None:
-        """What is not on the broker's disk by now is lost."""
+        """End: count as lost whatever is not on the broker's disk by now."""
         lost, self.unsettled, self._ended = self.unsettled, 0, True
         self._gathered.clear()
         self._under_way.clear()
@@ -140,12 +140,12 @@ class _Session:
 
     @property
     def open(self) -> bool:
-        """Whether what came by it can be settled."""
+        """Whether messages that came through this tunnel can still be settled."""
         return not self._ended and not self._tunnel.broken
 
 
 class Deliveries(Feed):
-    """Made by `Connection.consume`."""
+    """Iterator over a queue's messages. Made by `Connection.consume`."""
 
     used_as = "async with broker.consume(...) as deliveries"
 
@@ -154,7 +154,7 @@ class Deliveries(Feed):
         self.queue, self._settings = queue, settings
         self._session: _Session | None = None
         self._lost = 0
-        """Messages whose settlement went down with a connection, which nobody has been told."""
+        """How many messages' settlements were lost with a connection and not reported yet."""
 
     async def _leave(self, error: BaseException | None) -> None:
         session, tunnel = self._session, self._tunnel
@@ -173,23 +173,23 @@ class Deliveries(Feed):
             self._session.leave(last.end_tag if last is not None else 0)
 
     async def _until_released(self, tunnel: Tunnel) -> None:
-        """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
+        """Return when the broker has released this consumer: its unsettled messages are ready again."""
         with suppress(MeshError), self._channel.within(self._channel.timeout_s):
             await tunnel.send_eof()
             async for _ in tunnel:
-                pass  # It was on its way, and goes to somebody else.
+                pass  # A delivery that was on its way; the broker gives it to somebody else.
 
     async def synced(self) -> None:
-        """Return when everything settled so far is on the broker's disk: what was acked will not come
-        again. What was rejected where there is a dead letter exchange moves there right behind.
+        """Return when everything settled so far is on the broker's disk: acked messages will not come again.
+        Rejected ones then move to the dead letter exchange, if there is one.
 
-        To be called by the task that iterates. What is delivered meanwhile is kept for it: up to
-        `prefetch_bytes`, or, where that is 0, whatever comes while the broker's disk is busy.
+        Only for the task that iterates. Deliveries that come meanwhile are kept for it: up to `prefetch_bytes`
+        or, if that is 0, as many as come while the broker's disk is busy.
 
         Raises:
-            BrokerLost: of what was settled since this was called last, some went down with a connection,
-                or the broker says nothing for as long as one answer may take. Up to `unsettled` of these
-                messages may come again. What went down is told once.
+            BrokerLost: settlements made since the last call were lost with a connection, or the broker
+                is silent for as long as one answer may take. Up to `unsettled` messages may come again. A
+                loss is reported once.
             ConsumerCancelled: the broker ended this consumer meanwhile.
         """
         session, timeout_s = self._session, self._channel.timeout_s
@@ -211,7 +211,7 @@ class Deliveries(Feed):
             raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
 
     async def _receive_within(self, timeout_s: float) -> bool:
-        """Whether something came."""
+        """Receive one part; return whether one came in time."""
         with self._alone(), self._channel.within(timeout_s):
             await self._receive()
             return True
@@ -222,7 +222,7 @@ class Deliveries(Feed):
 
     @property
     def _stale(self) -> bool:
-        # What is settled as it is sent comes but once.
+        # With no_ack, messages are settled as they are sent, and do not come again.
         return self._session is not None and not self._session.open and not self._settings["no_ack"]
 
     async def _receive(self) -> None:
@@ -254,5 +254,5 @@ class Deliveries(Feed):
             session = _Session(tunnel, self._lose)
             self._run_until_closed(stack, session.run)
             stack.callback(session.end)
-            self._last = None  # Tags begin anew.
+            self._last = None  # Its tag is of the old tunnel; tags start anew with each.
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()

@@ -1,4 +1,4 @@
-"""Messages as a consumer or a reader sees them."""
+"""Deliveries: messages as a consumer or a reader receives them, one by one or in batches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..protocol.properties import Death, Properties, decode_properties
 
 
 class Settler(Protocol):
-    """Takes settlements of one tunnel."""
+    """Sends settlements of the messages that came through one tunnel."""
 
     def settle(self, outcome: int, start: int, end: int) -> None: ...
 
 
 def _negative(requeue: bool) -> int:
-    """Raises InvalidDefinition: it is not said which."""
+    """Return the outcome of a `nack`. Raises InvalidDefinition if `requeue` is not a bool."""
     check_flags("delivery", requeue=requeue)
     return REQUEUE if requeue else REJECT
 
@@ -39,9 +39,9 @@ class DeliveryBatch:
         self._headers: list[Mapping[str, Any]] | None = None
         self.tag = found.tag
         self.redelivered = found.returned
-        """How often these came back from a consumer before."""
+        """How often these messages were returned by a consumer before."""
         self.gaps = gaps
-        """Of a stream: what it could not capture, right before the first of these."""
+        """Of a stream: what could not be captured right before the first message."""
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch {self.tag} {self.routing_key!r} {len(self)} messages>"
@@ -51,7 +51,7 @@ class DeliveryBatch:
 
     @property
     def end_tag(self) -> int:
-        """After the last of them."""
+        """The tag after that of the last message."""
         return self.tag + len(self)
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -65,7 +65,7 @@ class DeliveryBatch:
 
     @property
     def headers(self) -> Sequence[Mapping[str, Any]]:
-        """Per message."""
+        """Headers of each message."""
         if self._headers is None:
             column = self._batch.message_headers()
             self._headers = (
@@ -77,7 +77,7 @@ class DeliveryBatch:
 
     @property
     def lost(self) -> int:
-        """Of a stream: messages that are missing right before the first of these, see `gaps`."""
+        """Of a stream: how many messages are missing right before the first one, see `gaps`."""
         return sum(gap.messages for gap in self.gaps)
 
     @property
@@ -94,7 +94,7 @@ class DeliveryBatch:
 
     @property
     def deaths(self) -> tuple[Death, ...]:
-        """Queues they have left for being expired, rejected, too many, returned too often."""
+        """Queues that dead-lettered these messages: expired, rejected, over the limit, or returned too often."""
         return self.properties.deaths
 
     @property
@@ -104,34 +104,34 @@ class DeliveryBatch:
 
     @property
     def published(self) -> datetime:
-        """When they were packed, by the publisher's clock; of what is in no calendar, the nearest."""
+        """When they were packed, by the publisher's clock; the nearest datetime if it is out of range."""
         return time_at(self._batch.time_us)
 
     async def ack(self, start: int = 0, end: int | None = None) -> None:
-        """They have been processed. Leaves with the next part to the broker.
+        """Settle messages as processed. This leaves with the next part that is sent to the broker.
 
-        When the connection by which they came has ended this does nothing: they are delivered again,
-        and the next `Deliveries.synced` raises BrokerLost. So it is with `nack` and `reject`.
+        Does nothing after the connection that brought them has ended: the broker delivers them again,
+        and the next `Deliveries.synced` raises BrokerLost. The same holds for the other outcomes.
 
         Args:
-            start, end: only those with these places in the batch, as in a slice of `payloads`. So it is
-                with the others.
+            start, end: settle only these, numbered as in a slice of `payloads`; the other outcomes
+                take them, too.
         """
         self._settle(ACK, start, end)
 
     async def nack(self, start: int = 0, end: int | None = None, *, requeue: bool = True) -> None:
-        """They have not: again later, in their old place, or see `reject`.
+        """Settle messages as not processed: deliver them again later, in their place, or else as `reject`.
 
-        Raises InvalidDefinition: `requeue` is neither true nor false.
+        Raises InvalidDefinition if `requeue` is not a bool.
         """
         self._settle(_negative(requeue), start, end)
 
     async def reject(self, start: int = 0, end: int | None = None) -> None:
-        """They never will: dead-lettered, or dropped."""
+        """Settle messages as not processable: they are dead-lettered, or dropped."""
         self._settle(REJECT, start, end)
 
     async def release(self, start: int = 0, end: int | None = None) -> None:
-        """Nobody has tried: ready again, in their old place, and `redelivered` stays what it was."""
+        """Give messages back untried: ready again, in their place, with `redelivered` unchanged."""
         self._settle(RELEASE, start, end)
 
     def _settle(self, outcome: int, start: int, end: int | None) -> None:
@@ -140,7 +140,7 @@ class DeliveryBatch:
 
 
 class Delivery:
-    """One message."""
+    """One message. Its settlements work as those of `DeliveryBatch`."""
 
     __slots__ = ("_batch", "_index", "payload")
 
@@ -156,7 +156,7 @@ class Delivery:
 
     @property
     def end_tag(self) -> int:
-        """After this one."""
+        """The tag after this one."""
         return self.tag + 1
 
     @property
@@ -173,17 +173,17 @@ class Delivery:
 
     @property
     def lost(self) -> int:
-        """Of a stream: messages that were published before this one and could not be captured."""
+        """Of a stream: how many messages right before this one could not be captured."""
         return 0 if self._index else self._batch.lost
 
     @property
     def redelivered(self) -> int:
-        """How often it came back from a consumer before."""
+        """How often this message was returned by a consumer before."""
         return self._batch.redelivered
 
     @property
     def published(self) -> datetime:
-        """When it was packed, by the publisher's clock."""
+        """When the message was packed, by the publisher's clock."""
         return self._batch.published
 
     @property
@@ -195,22 +195,22 @@ class Delivery:
         return self._batch.deaths
 
     async def ack(self, *, multiple: bool = False) -> None:
-        """It has been processed; with `multiple`, so has everything delivered before it.
+        """Settle the message as processed; with `multiple`, everything delivered before it, too.
 
-        When the connection by which it came has ended this does nothing: see `DeliveryBatch.ack`.
+        Does nothing after the connection that brought it has ended, see `DeliveryBatch.ack`.
         """
         self._settle(ACK, multiple)
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
-        """It has not: again later, in its old place, or see `reject`. Raises as `DeliveryBatch.nack`."""
+        """Settle it as not processed: again later, in its place, or as `reject`. Raises as `DeliveryBatch.nack`."""
         self._settle(_negative(requeue), multiple)
 
     async def reject(self) -> None:
-        """It never will: dead-lettered, or dropped."""
+        """Settle the message as not processable: it is dead-lettered, or dropped."""
         self._settle(REJECT, False)
 
     async def release(self, *, multiple: bool = False) -> None:
-        """Nobody has tried it: ready again, in its old place, and `redelivered` stays what it was."""
+        """Give the message back untried: ready again, in its place, with `redelivered` unchanged."""
         self._settle(RELEASE, multiple)
 
     def _settle(self, outcome: int, multiple: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a broker sends down a tunnel, batch by batch; opened again where it was when it breaks."""
+"""Receiving what a broker sends through a tunnel, batch by batch; a broken tunnel is replaced and goes on there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW_BYTES = 4 << 20
 
 
 class _Attempt:
-    """To open the next tunnel, in a task of its own."""
+    """An attempt to open the next tunnel, in a task of its own."""
 
     def __init__(self) -> None:
         self.scope, self.ended = trio.CancelScope(), trio.Event()
@@ -33,24 +33,24 @@ class _Attempt:
 
 
 class Feed(AsyncBlock, ABC):
-    """Of one consumer or reader. One task at a time may iterate; another gets a RuntimeError."""
+    """Receives for one consumer or reader. Only one task at a time may iterate; another gets a RuntimeError."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel, self.within = channel, channel.within
-        """`within`: as a node's, for what is built on top of it."""
+        """`within`: the node's method, for callers of this class."""
         self._stack = AsyncExitStack()
         self._entered = self._receiving = False
         self._tunnel: Tunnel | None = None
-        """None also between two connections, for as long as the next one could not be opened."""
+        """None outside the block, and after a break until another one is open."""
         self._attempt: _Attempt | None = None
-        """The one under way."""
+        """The one in progress."""
         self._batches: deque[DeliveryBatch] = deque()
         self._messages: Iterator[Delivery] = iter(())
         self._last: Delivery | DeliveryBatch | None = None
-        """What was given last."""
+        """What was handed out last."""
 
     async def __aenter__(self) -> Self:
-        if self._entered:  # The tunnel of before would stay open, and keep what came by it.
+        if self._entered:  # The first tunnel would stay open, and hold its unsettled messages.
             raise RuntimeError(f"entered twice at a time: for another one, `{self.used_as}`")
         self._entered = True
         try:
@@ -73,7 +73,7 @@ class Feed(AsyncBlock, ABC):
 
     @abstractmethod
     async def _leave(self, error: BaseException | None) -> None:
-        """What there is to say to the broker, or to hear from it, before the tunnel is closed."""
+        """Tell the broker what remains to be told, and wait for its answer, before the tunnel is closed."""
 
     def __aiter__(self) -> Self:
         return self
@@ -87,12 +87,12 @@ class Feed(AsyncBlock, ABC):
             self._messages = iter(await self._next_batch())
 
     async def take(self) -> DeliveryBatch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
-            RuntimeError: of the one before only some messages have been taken, one by one.
+            RuntimeError: some messages of the previous batch were taken one by one, and others remain.
             ConsumerCancelled: the broker ended this consumer.
-            BrokerLost: the connection broke and there was no other within the timeout. The next call
+            BrokerLost: the connection broke and no other was opened within the timeout. The next call
                 tries again.
         """
         if not self._stale and (left := next(self._messages, None)) is not None:
@@ -108,7 +108,7 @@ class Feed(AsyncBlock, ABC):
         return self._batches.popleft()
 
     async def _receive_anew(self) -> None:
-        """Take in one part, by a new tunnel where there is none; one that breaks is closed."""
+        """Receive one part, through a new tunnel if there is none. A tunnel that breaks is closed."""
         self._channel.check_thread()
         try:
             if self._tunnel is None and self._entered:
@@ -120,8 +120,9 @@ class Feed(AsyncBlock, ABC):
             await self._close()
 
     async def _open_again(self) -> None:
-        """Cancelled, it goes on, and the next call waits for it: begun anew each time it would never come to an end,
-        where whoever polls gives it less time than it takes. Raises as `until_open`, of what fails meanwhile."""
+        """Wait until another task has opened the next tunnel. If this call is cancelled, that task goes on and the
+        next call waits for it: a caller that polls with less time than opening takes would otherwise start anew
+        each time and never get a tunnel. Raises as `until_open`."""
         if self._attempt is None:
             attempt = _Attempt()
             self._channel.run_beside(partial(self._try, attempt))
@@ -137,7 +138,7 @@ class Feed(AsyncBlock, ABC):
         try:
             with attempt.scope:
                 await self._channel.until_open(self._open)
-        except Exception as error:  # Of whoever waits for it; else the next call tries again.
+        except Exception as error:  # For whoever waits; if nobody does, the next call tries again.
             attempt.error = error
         finally:
             self._attempt = None
@@ -145,7 +146,7 @@ class Feed(AsyncBlock, ABC):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Around receiving. Raises RuntimeError: another task does, and one would miss what the other takes in."""
+        """Hold while receiving. Raises RuntimeError if another task is: each would miss what the other receives."""
         if self._receiving:
             raise RuntimeError("two tasks receive at once: give each a block of its own")
         self._receiving = True
@@ -155,26 +156,26 @@ class Feed(AsyncBlock, ABC):
             self._receiving = False
 
     def batches(self) -> Batches:
-        """Iterate over batches, which is several times faster: `.payloads`, `await batch.ack()`."""
+        """Iterate over whole batches, which is several times faster: `.payloads`, `await batch.ack()`."""
         return Batches(self)
 
     @property
     def _stale(self) -> bool:
-        """Whether what has come and was not handed over will come again, by another connection."""
+        """Whether what was received but not handed out will come again through another connection."""
         return False
 
     @abstractmethod
     async def _open(self) -> None:
-        """Set `_tunnel`, and what ends it in `_stack`."""
+        """Open a tunnel and set `_tunnel`, and `_stack` to what closes it."""
 
     @abstractmethod
     async def _receive(self) -> None:
-        """Take one part of the tunnel in."""
+        """Receive one part from the tunnel."""
 
     def _run_until_closed(
         self, stack: AsyncExitStack, task: Callable[[], Awaitable[None]]
     ) -> None:  # fmt: skip
-        """What sends up the tunnel that `stack` ends, however long there is no room in it."""
+        """Run `task`, which sends through the tunnel, until `stack` is closed, even while it waits for room."""
         scope = trio.CancelScope()
         stack.callback(scope.cancel)
 
@@ -187,7 +188,7 @@ class Feed(AsyncBlock, ABC):
     async def _close(self) -> None:
         if self._attempt is not None:
             self._attempt.scope.cancel()
-            # It ends at once; what it has opened by then is closed here.
+            # The cancelled task ends at once; if it has opened a tunnel by then, that is closed below.
             with trio.CancelScope(shield=True):
                 await self._attempt.ended.wait()
         stack, self._stack = self._stack, AsyncExitStack()
@@ -198,7 +199,7 @@ class Feed(AsyncBlock, ABC):
 
 
 class Batches:
-    """Made by `Feed.batches`."""
+    """Iterator over whole batches. Made by `Feed.batches`."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed

@@ -1,4 +1,4 @@
-"""What a publisher has been given and not sent: messages alike in a row become one batch."""
+"""Messages handed to a publisher and not packed yet: those with equal key and properties become one batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Group:
     """
 
     exchange: str | None
-    """None: it is not all that `properties` say."""
+    """None if `properties` hold more than an exchange."""
     key: str
     properties: bytes
     limit_bytes: int
@@ -31,39 +31,40 @@ class Group:
 
 
 NOTHING = Group("", "", b"", -1)
-"""Takes no message, whatever it is like."""
+"""A group that takes no message."""
 
 
 class Gathering:
-    """What has been given, in groups, in the order in which they were begun.
+    """Groups of messages that are not packed yet, in the order in which the groups were begun.
 
-    Messages that go to one queue by its name pass those to other queues: nobody can tell, and keys
-    in turn make full batches. What an exchange routes anywhere keeps its place among everything.
+    A message sent directly to one queue may overtake messages to other queues: no consumer can observe it,
+    and alternating keys still make full batches. A message that an exchange routes keeps its place among all.
 
     Args:
-        batch_bytes: the bodies of one batch, about.
-        turns_bytes: what more may gather while queues take turns: their batches are small enough.
+        batch_bytes: approximate limit of the messages in one batch.
+        turns_bytes: how much more may gather while messages to several queues alternate, so that the
+            batch of each queue grows.
     """
 
     def __init__(self, batch_bytes: int, turns_bytes: int = 0) -> None:
         self._batch_bytes, self._turns_bytes = batch_bytes, turns_bytes
         self._groups: deque[Group] = deque()
         self._open: dict[str, Group] = {}
-        """By queue, what still takes messages to it."""
+        """Groups that still take messages, by queue."""
         self.last = NOTHING
-        """What took the last message: it takes the next one that is alike."""
+        """The group that took the last message; it takes the next one if key and properties are equal."""
         self._leave_from(LEAVE_BYTES)
         self._other_bytes = 0
-        """Of all groups but the last."""
+        """Size of all groups but the last one."""
         self._ended = self._ended_count = 0
-        """Groups, from the first on, that were seen to take no more, and their messages."""
+        """How many leading groups are known to take no more messages, and how many messages they hold."""
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     @property
     def count(self) -> int:
-        """Messages. Not kept up to date with each: queues in turn would pay for it with each."""
+        """Number of messages, counted on demand: a counter would cost alternating queues time per message."""
         newest_first, others = reversed(self._groups), len(self._groups) - self._ended
         return self._ended_count + sum(len(one.payloads) for one in islice(newest_first, others))
 
@@ -81,7 +82,7 @@ class Gathering:
         *,
         to_queue: bool = False,
     ) -> None:
-        """Take a message. `to_queue`: it goes to the queue of that key, and nowhere else."""
+        """Take a message. `to_queue`: it goes directly to the queue named `key`, and nowhere else."""
         size = len(payload) + PER_MESSAGE_BYTES + len(headers or b"")
         group = self._group_for(key, properties, headers is not None, size, to_queue)
         if group is NOTHING:
@@ -89,7 +90,7 @@ class Gathering:
             if headers is not None:
                 group.headers = []
             if headers is not None or exchange is None:
-                group.limit_bytes = -1  # Each of them comes this way.
+                group.limit_bytes = -1  # The publisher's hot path cannot add to this group.
             self._groups.append(group)
             if to_queue:
                 self._open[key] = group
@@ -104,10 +105,10 @@ class Gathering:
     def extend(
         self, payloads: Sequence[bytes], start: int, ends: Sequence[int], room_bytes: int
     ) -> int:
-        """Take what follows message `start`, which was added last and is like it, as far as one batch
-        and `room_bytes` go; where the rest begins. `ends`: see `ends_of`."""
+        """Take messages after `start`, which was added last and is alike, as far as one batch and
+        `room_bytes` allow. Return the index of the first one not taken. `ends`: see `ends_of`."""
         group, begins = self.last, start + 1
-        # Whoever waits for the confirm of one need not wait for what follows here.
+        # A single message needs nothing of what follows, and somebody may be waiting for its confirm.
         if begins == len(payloads):
             return begins
         room_bytes = min(room_bytes, self._batch_bytes - group.size_bytes)
@@ -121,7 +122,7 @@ class Gathering:
     def _group_for(
         self, key: str, properties: bytes, with_headers: bool, size_bytes: int, to_queue: bool
     ) -> Group:
-        """The group that takes a message, or NOTHING: what is large gets a batch of its own."""
+        """Return the group that takes a message; NOTHING if a new one is needed, as for a very large message."""
         group = self.last
         if to_queue and group.key != key:
             group = self._open.get(key, NOTHING)
@@ -132,45 +133,48 @@ class Gathering:
         )
 
     def turn(self, exchange: str | None, key: str) -> Group:
-        """The group of another queue than the last one's, now the last; NOTHING if there is none."""
+        """Make the open group of another queue the last one, and return it.
+
+        NOTHING if there is none, or if so much has gathered that some should leave first.
+        """
         try:
             group = self._open.get(key)
-        except TypeError:  # A list, say: that it is no key is found on the long way.
+        except TypeError:  # An unhashable key, such as a list; the slow path reports it.
             return NOTHING
         if group is None or group.exchange != exchange:
             return NOTHING
-        # As `turn_to`: keys in turn come here with every message.
+        # This is `turn_to` inlined: with alternating keys every message comes here.
         self._other_bytes += self.last.size_bytes - group.size_bytes
         self.last = group
         return group if self._other_bytes < self._turn_bytes else NOTHING
 
     def turn_to(self, group: Group) -> None:
-        """Make it the last one."""
+        """Make `group` the last one."""
         self._other_bytes += self.last.size_bytes - group.size_bytes
         self.last = group
 
     def due(self, queue: str | None) -> bool:
-        """Whether some of it should leave first: before a message to `queue`, or to an exchange."""
+        """Return whether some should leave before a message to `queue` is added; None for an exchange."""
         in_turn = queue is not None and queue != self.last.key
         return self.size_bytes >= (self._turn_bytes if in_turn else self._leave_bytes)
 
     def stay(self) -> None:
-        """The sender had its turn: so much more before it gets another."""
+        """The caller has let the sender run: let LEAVE_BYTES more gather before it does so again."""
         self._leave_from(self.size_bytes + LEAVE_BYTES)
 
     def _leave_from(self, size_bytes: int) -> None:
-        """With so much gathered, some of it should leave before another group is begun, and with
-        so much more before another queue has its turn."""
+        """Set from which total on some should leave before another group is begun; with `turns_bytes`
+        more, before a message to another queue."""
         self._leave_bytes, self._turn_bytes = size_bytes, size_bytes + self._turns_bytes
 
     def barrier(self) -> int:
-        """How many there are: what comes from now on stands behind all of them."""
+        """Return the number of messages, and make sure that later ones are packed behind all of them."""
         if not self._groups:
             return 0
         count = self._ended_count = self.count
         self._ended = len(self._groups)
         self._open.clear()
-        if self._groups[-1] is self.last:  # It goes on.
+        if self._groups[-1] is self.last:  # It stays open: later messages come behind all others.
             self._ended -= 1
             self._ended_count -= len(self.last.payloads)
         else:
@@ -178,17 +182,17 @@ class Gathering:
         return count
 
     def close(self) -> None:
-        """No group takes more: nobody is going to pack it."""
+        """Let no group take more messages, because nothing will be packed any more."""
         self._open.clear()
         self.turn_to(NOTHING)
 
     def pack(
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
     ) -> tuple[bytes, int]:
-        """Batches for one part, from `sequence` on, and how many messages are in it."""
+        """Pack batches for one part, numbered from `sequence` on. Return them and their number of messages."""
         self._leave_from(LEAVE_BYTES)
         batches: list[bytes] = []
-        """In the pieces they are made of: all are joined once."""
+        """Pieces of all batches, joined once at the end."""
         size = total = 0
         while self._groups:
             self._split_first(part_bytes_max)
@@ -214,7 +218,7 @@ class Gathering:
         return b"".join(batches), total
 
     def _split_first(self, part_bytes_max: int) -> None:
-        """Where a broker takes less in one part than its batch was given: only what fits leaves."""
+        """Split the first group if its batch is too large for a part: some brokers take smaller parts."""
         group = self._groups[0]
         room = part_bytes_max - batch_overhead(group.key, group.properties)
         if group.size_bytes <= room or len(group.payloads) == 1:
@@ -235,21 +239,21 @@ class Gathering:
 
 
 def ends_of(payloads: Sequence[bytes], headers: bytes | None) -> list[int]:
-    """How many bytes all messages up to each one take, that one included."""
+    """Return the cumulative sizes: for each message, the bytes of it and of all before it."""
     around = PER_MESSAGE_BYTES + len(headers or b"")
     return list(accumulate(map(around.__add__, map(len, payloads))))
 
 
 def batch_overhead(key: str, properties: bytes) -> int:
-    """Bytes of a batch beside its messages."""
+    """Return the bytes of a batch besides its messages."""
     return HEADER_BYTES + len(key.encode()) + len(properties)
 
 
 def fitting(
     payloads: Sequence[bytes], headers: Sequence[bytes] | None, room_bytes: int, start: int = 0
 ) -> tuple[int, int]:
-    """How many of the messages from `start` on fit, at least one, and how many bytes they take."""
-    if not start:  # All of them, nearly always: no loop for that.
+    """Return how many messages from `start` on fit, at least one, and how many bytes they take."""
+    if not start:  # Nearly always all of them fit, which needs no loop to find out.
         size_bytes = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         size_bytes += sum(map(len, headers or ()))
         if size_bytes <= room_bytes:

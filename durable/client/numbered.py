@@ -1,10 +1,10 @@
-"""Publishing messages whose sequences their sender knows: what a program does again is stored once.
+"""Publishing messages whose sequences the caller chooses, so that a repeated attempt stores each message once.
 
     given ──> stored before? ──> batches, one per key and properties ──> part, see sending.py
 
-A task that is tried again, or a program that is started again, opens a publisher of the same name
-and epoch and sends its messages with the same sequences. The broker says at the greeting what it
-has of them on disk; those do not travel again, and what is on disk since then it drops.
+A task that is retried, or a program that is restarted, opens a publisher with the same name and epoch and
+sends its messages with the same sequences. The broker's greeting tells which of these are on disk; they are
+not sent again. Those that are stored after the greeting are sent, and the broker drops them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .outbox import Part
 from .sending import Sender, as_given
 
 EPOCH = 1
-"""Of all numbered publishers, unless said otherwise: a later one begins anew and knows nothing."""
+"""Default epoch of numbered publishers. A later epoch starts anew: nothing counts as stored."""
 
 
 class NumberedPublisher(Sender):
-    """Made by `Connection.numbered_publisher`.
+    """Publishes messages whose sequences the caller chooses. Made by `Connection.numbered_publisher`.
 
-    Sequences only grow; what is left out is no loss. Whoever opens one that is open elsewhere
-    takes over, and the other one ends with PublisherFenced: two attempts at a task never mix.
+    Sequences only grow, and may have gaps. Opening one that is open elsewhere takes over, and the other
+    one ends with PublisherFenced: two attempts at a task never mix.
     """
 
     used_as = "async with broker.numbered_publisher(...) as publisher"
@@ -47,18 +47,18 @@ class NumberedPublisher(Sender):
         self._given: deque[tuple[int, int, bytes]] = deque()
         self._given_bytes = 0
         self._next = self._taken_end = 0
-        """Behind everything that has been given; behind all of that which is to be sent."""
+        """The end of all sequences given, and of those that were taken to be sent."""
         self._known = Known(0, (), 0)
         self._known_as, self._bell = b"", Bell()
-        """The id under which that is known; empty: the broker has said nothing yet."""
+        """The id for which `_known` holds; empty until the broker has told it."""
         self._turn = trio.Lock()
 
     async def __aenter__(self) -> Self:
-        """Raises BrokerLost: nothing was heard in time."""
+        """Raises BrokerLost if the broker does not answer in time."""
         await super().__aenter__()
         try:
             await self._until_known()
-        except BaseException:  # It would go on to connect, and fence off those who come after it.
+        except BaseException:  # It would go on connecting, and fence off those who come after it.
             self.stop()
             raise
         return self
@@ -73,7 +73,7 @@ class NumberedPublisher(Sender):
 
     @property
     def known(self) -> Known:
-        """What the broker said when this was opened."""
+        """The sequences that were on disk when this was opened, as the broker told."""
         return self._known
 
     async def send(
@@ -82,23 +82,23 @@ class NumberedPublisher(Sender):
     ) -> int:  # fmt: skip
         """Hand over messages with sequences from `first` on.
 
-        Waits only while the window is full, or another task hands over its own. Cancelled: some of them
-        may have been taken, and all may be given again.
+        Waits only while the window is full, or another task hands over its own. If cancelled, some may have
+        been taken, and all may be given again.
 
         Args:
             headers: as packed by `mesh.message.encode_headers`, one for each payload.
         Returns:
-            how many of them were on disk before: they are not sent.
+            how many of them were already on disk; these are not sent.
         Raises:
             ValueError: `first` has been given before, or is too large.
-            InvalidDefinition: it is no integer, or `headers` are not bytes, one for each payload.
-            TypeError: `payloads` is no list of bytes.
+            InvalidDefinition: `first` is not an integer, or `headers` are not bytes, one for each payload.
+            TypeError: `payloads` is not a list of bytes.
             TooLarge: one is larger than the broker takes; none was taken.
-            PublishError: messages given before were refused, and all that was given after the first
-                of these; what gives them again is another attempt.
-            SequenceLost: more than 1000 gaps were left in the sequences after this one, and who gave
-                it before may have left it out. A later epoch begins anew.
-            BrokerLost: there is no room, and the broker says nothing for as long as one answer may take.
+            PublishError: a message given before was refused, and with it all messages after it; only
+                another attempt may give them again.
+            SequenceLost: more than 1000 gaps were left in the sequences after this one, so it is unknown
+                whether an earlier attempt sent it or left it out. A later epoch starts anew.
+            BrokerLost: there is no room, and the broker is silent for as long as one answer may take.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         try:
@@ -113,7 +113,7 @@ class NumberedPublisher(Sender):
             raise InvalidDefinition("message", "headers", headers, allowed)
         if first + len(payloads) > NUMBERS_END:
             raise ValueError(f"sequence {first} is too large, want less than {NUMBERS_END}")
-        try:  # Without a checkpoint where no other task sends.
+        try:  # Spares a checkpoint if no other task is sending.
             self._turn.acquire_nowait()
         except trio.WouldBlock:
             await self._turn.acquire()
@@ -138,7 +138,7 @@ class NumberedPublisher(Sender):
         sent = 0
         for low, high in self._known.missing(first, end):
             sent += high - low
-            low = max(low, self._taken_end)  # The same again, from one who was cancelled half-way.
+            low = max(low, self._taken_end)  # A call that was cancelled may have taken some.
             some = payloads[low - first : high - first]
             some_headers = headers and headers[low - first : high - first]
             at = 0
@@ -172,7 +172,7 @@ class NumberedPublisher(Sender):
         return self._given_bytes
 
     def _barrier(self) -> int:
-        # Whatever has become of it: of what will never be confirmed no part is kept.
+        # Everything taken counts, whatever became of it: no part is kept of what will never be confirmed.
         return self._taken_end
 
     def _pack(self) -> Part:
@@ -196,8 +196,9 @@ class NumberedPublisher(Sender):
         return bool(self._given or self._outbox)
 
     def _hello(self) -> dict[str, Any]:
-        # An earlier attempt's messages will come again, whatever this one has seen confirmed. And what
-        # was refused is to be told from what is stored for as long as it takes: all in one piece.
+        # `oldest` is 0 although much is confirmed, because another attempt will send the earliest sequences again.
+        # `stops`: after one refusal the broker refuses all that follows. That is one hole however long it is, so
+        # the broker can tell refused messages from stored ones for as long as it takes.
         return {"oldest": 0, "stops": True}
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
@@ -210,8 +211,8 @@ class NumberedPublisher(Sender):
 
 
 class Known:
-    """Sequences that are on disk: all before `decided`, but for the holes, of which those before
-    `floor` are forgotten. Who flushes now and then can tell what became of these all the same."""
+    """Sequences on disk: all before `decided` except the holes. Holes before `floor` are forgotten; a program
+    that flushes now and then knows from that what became of those sequences."""
 
     def __init__(self, decided: int, holes: Sequence[Sequence[int]], floor: int) -> None:
         self._decided, self.floor = decided, floor
@@ -219,13 +220,13 @@ class Known:
 
     @property
     def end(self) -> int:
-        """Behind the last one that is on disk."""
+        """The sequence after the last one on disk."""
         if self._holes and self._holes[-1][1] == self._decided:
             return self._holes[-1][0]
         return self._decided
 
     def missing(self, first: int, end: int) -> list[tuple[int, int]]:
-        """What of [`first`, `end`) is not, in order. Raises SequenceLost: nobody knows."""
+        """Return which of [`first`, `end`) are not on disk, in order. Raises SequenceLost if that is forgotten."""
         if first < self.floor:
             raise SequenceLost(first, self.floor)
         found: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
-"""What a publisher has sent and not been answered: kept as packed, to be sent again, word for word.
+"""A publisher's unconfirmed parts, kept as packed so that they can be sent again unchanged.
 
-A part that comes again is tried again, refused messages and all. So what the broker says of one counts when
-it has decided the whole part, and is forgotten if the connection is lost before.
+A part that is sent again is decided anew, its refused messages included. So a refusal takes effect only when
+the broker has decided the whole part, and is dropped if the connection breaks before.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ..protocol.parts import Refusal
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """Somebody who wants to know what becomes of sequences [`first`, `end`)."""
+    """A task waiting for sequences [`first`, `end`) to be decided; `wake` is called when they are."""
 
     first: int
     end: int
     wake: Callable[[], None]
     done: bool = False
     error: DurableError | None = None
-    """Why nobody will ever know what became of some of them."""
+    """Why the outcome of some of them will never be known."""
     refusal: DurableError | None = None
-    """The first one."""
+    """The first refusal among them."""
     refusals: list[tuple[int, int, str]] = field(default_factory=list)
-    """From which sequence to which, and the name of the error's class."""
+    """First sequence, end (exclusive), and name of the error's class."""
 
     @property
     def refused(self) -> Counter[str]:
-        """Messages, by kind of refusal."""
+        """Number of refused messages by class of error."""
         found = Counter[str]()
         for low, high, kind in self.refusals:
             found[kind] += high - low
@@ -49,31 +49,31 @@ class Part:
 
 
 class Outbox:
-    """Of one publisher."""
+    """The unconfirmed parts of one publisher, and the tasks waiting for them."""
 
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
         self._waiters: deque[Waiter] = deque()
         self._left_out: deque[tuple[int, int]] = deque()
-        """Sequences that no message has, in order."""
+        """Ranges of sequences that no message uses, in order."""
         self.size_bytes = 0
         self.heard = 0
-        """Up to which sequence the broker has ever said something."""
+        """The highest sequence up to which any confirm has come."""
         self.confirmed = 0
-        """Everything before this sequence is decided; no part of which something is not is behind it."""
+        """Everything before this sequence is decided. It never lies inside a part that is decided only partly."""
         self.refused = 0
-        """Messages, of all that was decided."""
+        """How many of the decided messages were refused."""
         self._refusals: deque[Refusal] = deque()
-        """Of parts that are not decided yet."""
+        """Refusals in parts that are not wholly decided yet."""
         self._untold: tuple[DurableError, Counter[str]] | None = None
-        """The first refusal that nobody waited for, and how many messages there were of each kind."""
+        """Refusals that nobody waited for: the first one, and the number of messages by class of error."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     @property
     def count(self) -> int:
-        """Of parts."""
+        """Number of parts."""
         return len(self._parts)
 
     @property
@@ -85,26 +85,26 @@ class Outbox:
         self.size_bytes += len(part.data)
 
     def leave_out(self, first: int, end: int) -> None:
-        """No message has sequences [`first`, `end`), which are behind all that were given before."""
+        """Note that no message uses sequences [`first`, `end`); they lie behind all that were used before."""
         self._left_out.append((first, end))
 
     def undecided(self, first: int, end: int) -> int:
-        """Messages with sequences [`first`, `end`) that are not confirmed; those given, sent or not."""
+        """Return how many messages with sequences [`first`, `end`) are not confirmed, whether sent or not."""
         low = max(first, self.confirmed)
         return max(end - low, 0) - _shared(self._left_out, low, end)
 
     def unknown(self, waiter: Waiter) -> int:
-        """Messages of its own of which nobody has said anything."""
+        """Return how many of the waiter's messages are neither confirmed nor refused."""
         spans = ((low, high) for low, high, _ in waiter.refusals)
         ahead = _shared(spans, self.confirmed, waiter.end)
         return self.undecided(waiter.first, waiter.end) - ahead
 
     def wait_for(self, waiter: Waiter) -> None:
-        """Waiters come in the order of their `end`, none of which is confirmed."""
+        """Add a waiter. Its `end` is not confirmed yet, and is not below that of the waiters before."""
         self._waiters.append(waiter)
 
     def decided(self, sequence: int, refusals: Sequence[Refusal]) -> None:
-        """What the broker says: all before `sequence`; stored, but for the refused ones."""
+        """Take a confirm: everything before `sequence` is decided, and stored unless it was refused."""
         self.heard = max(self.heard, sequence)
         parts = self._parts
         while parts and parts[0].end <= sequence:
@@ -120,7 +120,7 @@ class Outbox:
             self._left_out.popleft()
 
     def again(self) -> None:
-        """All parts that are kept are sent once more: what has been refused of them may be stored."""
+        """All parts are about to be sent again: drop their refusals, since those messages may be stored this time."""
         self._refusals.clear()
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -141,7 +141,7 @@ class Outbox:
         self._untold[1][refusal.code] += count
 
     def forget(self, waiters: Iterable[Waiter]) -> None:
-        """Nobody waits any more, so what is refused of theirs is told to whoever asks next."""
+        """Remove waiters that gave up; refusals that only they knew of are kept for `take_untold`."""
         for waiter in waiters:
             if waiter.done:
                 continue
@@ -151,7 +151,7 @@ class Outbox:
                 self._untold = first, counts + waiter.refused
 
     def take_untold(self) -> tuple[DurableError, Counter[str]] | None:
-        """What was refused while nobody waited for it: the first reason, and how many of each kind."""
+        """Return, once, what was refused while nobody waited: the first error, and messages by class of error."""
         untold, self._untold = self._untold, None
         return untold
 
@@ -159,8 +159,8 @@ class Outbox:
         return (one for one in self._waiters if one.first < end and first < one.end)
 
     def fail(self, error: Callable[[int], DurableError]) -> None:
-        """Nobody will ever know: `error` of so many messages, to everybody who waits."""
-        self._parts.clear()  # They do not come again: what was refused of them stays so.
+        """Drop all parts, and wake each waiter with `error(count)`, `count` being its messages of unknown outcome."""
+        self._parts.clear()  # They are not sent again, so `decided` may now report their refusals.
         self.decided(self.confirmed, ())
         self.size_bytes = 0
         while self._waiters:
@@ -175,12 +175,12 @@ class Outbox:
 
 
 def _shared(spans: Iterable[tuple[int, int]], low: int, high: int) -> int:
-    """How many sequences of [`low`, `high`) are in one of these."""
+    """Return how many sequences of [`low`, `high`) lie in one of the spans."""
     return sum(max(min(end, high) - max(first, low), 0) for first, end in spans)
 
 
 def _without(span: tuple[int, int], waiter: Waiter) -> Iterator[tuple[int, int]]:
-    """What of [low, high) is not the waiter's."""
+    """Yield the parts of [low, high) outside the waiter's range."""
     low, high = span
     if low < min(high, waiter.first):
         yield low, min(high, waiter.first)

@@ -1,4 +1,4 @@
-"""Publishing with confirms: messages alike are gathered, and numbered when they are packed.
+"""Publishing with confirms: messages with equal key and properties are batched, and numbered when packed.
 
 send ──> gathering ──(the sender's turn)──> part, see sending.py
 """
@@ -25,13 +25,13 @@ from .outbox import Part
 from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
 
 BATCH_BYTES = 512 * 1024
-"""Bodies per batch: one checksum, one record, one header for so much."""
+"""Limit of the messages in a batch, each of which has one checksum, one header, and one record in the log."""
 TURNS_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Given:
-    """Messages alike to be handed over, as they were given; those from `at` on still are."""
+    """Messages with one key and equal properties to be handed over; those before `at` have been."""
 
     exchange: str
     key: str
@@ -39,14 +39,14 @@ class Given:
     ends: Sequence[int]
     """See `ends_of`."""
     encoded: bytes
-    """Properties; `packed` are headers."""
+    """The encoded properties; `packed` are the encoded headers."""
     packed: bytes | None
     properties: Properties | None
     at: int = 0
 
 
 class Publisher(Sender):
-    """A stream of messages with sequences of its own. Made by `Connection.publisher`."""
+    """Publishes messages, numbered by itself, without waiting for each. Made by `Connection.publisher`."""
 
     used_as = "async with broker.publisher(...) as publisher"
 
@@ -56,7 +56,7 @@ class Publisher(Sender):
         super().__init__(channel, name, epoch, window_bytes)
         self._gathering = Gathering(min(BATCH_BYTES, window_bytes), min(TURNS_BYTES, window_bytes))
         self._packed = 0
-        """The first sequence that has not been packed."""
+        """The sequence that the next packed message gets."""
 
     async def send(
         self, exchange: str, key: str, payload: bytes, *,
@@ -66,12 +66,12 @@ class Publisher(Sender):
         """Hand over one message; waits only while the window is full. See `flush`.
 
         Args:
-            mandatory: refused with Unroutable when it reaches no queue. Else it is confirmed, and gone.
-            properties: of the same exchange, or of none; `mandatory` if either says so.
+            mandatory: refuse it with Unroutable if it reaches no queue; otherwise it is confirmed and dropped.
+            properties: their exchange is empty or the same; `mandatory` holds if either says so.
         Raises:
-            InvalidDefinition: no key, or properties that cannot be, or of another exchange.
-            TooLarge: larger than the broker takes.
-            BrokerLost: there is no room, and the broker says nothing for as long as one answer may take.
+            InvalidDefinition: the key or the properties are invalid, or name another exchange.
+            TooLarge: the message is larger than the broker takes.
+            BrokerLost: there is no room, and the broker is silent for as long as one answer may take.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         if mandatory or properties is not None:
@@ -100,9 +100,10 @@ class Publisher(Sender):
         headers: Mapping[str, Any] | None = None, mandatory: bool = False,
         properties: Properties | None = None,
     ) -> None:  # fmt: skip
-        """`send` with each of them, for less: they are taken batch by batch. See `flush`.
+        """Hand over messages as `send` does, batch by batch, which takes less time. See `flush`.
 
-        None is taken where one cannot be. Cancelled, or ended, while there is no room: some are on their way.
+        If one is invalid, none is taken. If this is cancelled, or the publisher ends, while there is no room,
+        some are on their way.
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
@@ -123,11 +124,11 @@ class Publisher(Sender):
         """Hand over messages and return when all of them are on disk.
 
         Args:
-            mandatory, properties: as `send` has them.
+            mandatory, properties: as for `send`.
         Raises:
-            PublishError: some were refused; the first reason, with a note of how many, by kind.
-            Unconfirmed: unknown; the broker says nothing for as long as one answer may take.
-            BrokerLost: the same, and the rest was not taken, for there is no room.
+            PublishError: some were refused; this is the first reason, with a note of how many, by kind.
+            Unconfirmed: unknown, because the broker is silent for as long as one answer may take.
+            BrokerLost: likewise, and the rest was not taken because there is no room.
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
@@ -141,19 +142,19 @@ class Publisher(Sender):
         self, exchange: str, key: str, payloads: Sequence[bytes],
         headers: Mapping[str, Any] | None, properties: Properties | None,
     ) -> Given:  # fmt: skip
-        """What `publish` is to hand over. Raises what it raises before any of it is on its way."""
+        """Prepare what `publish` hands over. Raises what `publish` raises before anything is on its way."""
         each = as_given(payloads)
         encoded, packed = self._packed_with(each, exchange, key, headers, properties)
         return Given(exchange, key, each, ends_of(each, packed), encoded, packed, properties)
 
     async def hand_over(self, given: Given, handed: Handed, patience_s: float = inf) -> None:
-        """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
+        """As `publish`, without waiting for confirms. If cancelled, `handed` says how many are on their way."""
         while not self.hand_over_nowait(given, handed):
             await self._wait_room(patience_s)
 
     def hand_over_nowait(self, given: Given, handed: Handed) -> bool:
-        """As much of it as there is room for; whether that is all. Whoever comes before the rest gets the
-        next sequences."""
+        """Take as many as there is room for, and return whether those are all. Messages that others hand over
+        before the rest get the next sequences."""
         self._check()
         first, count = self._barrier(), len(given.payloads)
         while given.at < count and not self._full():
@@ -165,15 +166,15 @@ class Publisher(Sender):
 
     @property
     def stored(self) -> int:
-        """Messages of which the broker has said, so far, that they are on disk."""
+        """How many messages the broker has confirmed as on disk so far."""
         return max(self._outbox.confirmed - self._outbox.refused, 0)
 
     def _packed_with(
         self, payloads: tuple[bytes, ...], exchange: str, key: str,
         headers: Mapping[str, Any] | None, properties: Properties | None,
     ) -> tuple[bytes, bytes | None]:  # fmt: skip
-        """What goes with each of them: properties, and headers. Raises what `send` does of messages that
-        cannot be."""
+        """Return the encoded properties and headers of each message. Raises what `send` raises for messages
+        that cannot be sent."""
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         self._check_sizes(payloads, encoded, len(packed or b""))
@@ -190,7 +191,7 @@ class Publisher(Sender):
             self._gathering.add(None, key, encoded, payload, headers, to_queue=to_queue)
 
     def _add_many(self, given: Given) -> None:
-        """Of what is left, what one batch takes and the window has room for, at least one."""
+        """Add the next messages: at least one, then as many as one batch takes and the window has room for."""
         payloads, at = given.payloads, given.at
         self._add(
             given.exchange, given.key, payloads[at], given.encoded, given.packed, given.properties
@@ -198,11 +199,12 @@ class Publisher(Sender):
         given.at = self._gathering.extend(payloads, at, given.ends, self._room_bytes())
 
     def _barrier(self) -> int:
-        """The sequence that the next message gets: behind all that were handed over before."""
+        """Return the sequence that the next message gets, which is behind all messages handed over before."""
         return self._packed + self._gathering.barrier()
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
-        """Raises InvalidDefinition: ours would have the sequences of an earlier one's messages, and pass for those."""
+        """Raises InvalidDefinition if this name and epoch have published before: our first messages would get the
+        sequences of those, and be dropped as duplicates."""
         if not self._packed and greeted(greeting, "next", int):
             later = "a later one, for under this one messages have been sent before, or None"
             raise InvalidDefinition("publisher", "epoch", self.epoch, later)

@@ -1,4 +1,4 @@
-"""Reading a stream: an iterator that goes on where it was when the connection breaks."""
+"""Reading a stream: an iterator that continues where it was after the connection breaks."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
 PLACES = ("first", "last", "next")
-"""Where reading may start, besides at an offset or a time."""
+"""Where reading may start, other than at an offset or a time."""
 OUTSIDE = "records used outside of their `async with` block"
 
 
 class Records(Feed):
-    """Made by `Connection.read`. A delivery's `tag` is its offset; there is nothing to settle.
-    What the stream could not capture shows as `lost` of the message behind it."""
+    """Iterator over a stream's messages. Made by `Connection.read`. A delivery's `tag` is its offset, and needs no
+    settling. `lost` of a message tells how many before it the stream could not capture."""
 
     used_as = "async with broker.read(...) as records"
 
@@ -50,17 +50,17 @@ class Records(Feed):
         super().__init__(channel)
         self.stream, self._cursor = stream, cursor
         self._stored: int | None = None
-        """The cursor, as `store` was last called, and as the broker has it on disk."""
+        """The cursor as it was last given to `store`; `_kept`: as the broker has it on disk."""
         self._kept: int | None = None
         self._told: int | None = None
-        """The cursor as it was last sent by this connection."""
+        """The cursor as it was last sent through this connection."""
         self._work = Waker()
         self._began: int | None = None
-        """The offset at which the broker began: `start` may mean another one the next time."""
+        """The offset at which the broker began: `start`, such as `next`, may mean another one when asked again."""
         self._life = b""
-        """Of the stream: offsets of another one of its name mean nothing."""
+        """Identifies the stream: the offsets of a later one of the same name are unrelated."""
         self._gaps: list[Gap] = []
-        """Told, and not handed out with the batch behind them yet."""
+        """Received, and waiting for the batch that follows them."""
         self._start: dict[str, Any] = (
             {"start": "time", "time_us": _time_us(start)}
             if isinstance(start, datetime)
@@ -75,11 +75,11 @@ class Records(Feed):
                 self._tunnel.send_nowait(encode_number(CURSOR, self._stored))
 
     async def store(self) -> None:
-        """Have the broker keep, under our cursor, that everything taken so far has been read.
+        """Have the broker store under our cursor that everything taken so far has been read.
 
-        It is on the broker's disk soon after, and when the block has been left: leaving raises BrokerLost
-        when it is unknown whether it is, ConsumerCancelled when the broker ended this reader before. A reader
-        that is killed begins with the last one that was.
+        It is on the broker's disk soon after, at the latest when the block has been left. Leaving raises
+        BrokerLost if it is unknown whether it is stored, ConsumerCancelled if the broker ended this reader
+        before. A reader that was killed begins at the last cursor that was stored.
         """
         if not self._entered:
             raise RuntimeError(OUTSIDE)
@@ -89,9 +89,9 @@ class Records(Feed):
         self._work.wake()
 
     async def _tell(self, tunnel: Tunnel) -> None:
-        """The broker, of the latest cursor only: once for all that are stored in one turn."""
+        """Send the latest cursor to the broker, once for all calls of `store` in one turn."""
         self._told = self._kept
-        with suppress(MeshError):  # Said again with the next connection.
+        with suppress(MeshError):  # The next connection sends it again.
             while True:
                 if self._stored is not None and self._told != self._stored:
                     self._told = self._stored
@@ -104,18 +104,18 @@ class Records(Feed):
         with self._channel.within(timeout_s), self._alone():
             while self._kept != self._stored:
                 await self._receive_anew()
-                self._batches.clear()  # Nobody is going to take them.
+                self._batches.clear()  # The block is being left: nobody takes them any more.
             return
         unknown = f"unknown whether cursor {self._cursor!r} is stored"
         why = f"{unknown}, {self._channel.silence(timeout_s)}"
         raise BrokerLost(self._channel.cluster, why)
 
     def settle(self, outcome: int, start: int, end: int) -> None:
-        """Streams are not settled: what was read stays."""
+        """Do nothing: streams are not settled, and what was read stays."""
 
     @property
     def offset(self) -> int | None:
-        """Of the next message, once one was taken."""
+        """The offset of the next message; None until one was taken."""
         return None if self._last is None else self._last.end_tag
 
     async def _receive(self) -> None:
@@ -143,12 +143,12 @@ class Records(Feed):
         start = self._start
         if offset is not None:
             start = {"start": offset, "again": True, "life": self._life}
-        self._gaps = []  # They are told again.
+        self._gaps = []  # The broker sends them again.
         async with AsyncExitStack() as stack:
             tunnel, greeting = await stack.enter_async_context(
                 self._channel.open(
                     READ,
-                    # What was captured may be as large as any live message.
+                    # A captured message may be as large as any live one.
                     window_bytes=max(WINDOW_BYTES, self._channel.payload_bytes_max),
                     stream=self.stream,
                     cursor=self._cursor,
@@ -164,7 +164,8 @@ class Records(Feed):
 
 
 def _time_us(start: datetime) -> int:
-    """Without a zone it is local: of the first such one, or the last, Python has no time in UTC in some zones."""
+    """Convert to us since 1970. A datetime without a zone is local time; the first and last ones of `datetime` have
+    no UTC equivalent in some zones, and become the nearest time that has one."""
     try:
         return since_epoch_us(start if start.tzinfo else start.astimezone())
     except (OverflowError, ValueError):

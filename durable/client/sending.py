@@ -1,10 +1,10 @@
-"""Sending with confirms: parts leave by a tunnel and are kept until the broker says that they are on disk.
+"""Sending with confirms: parts go through a tunnel and are kept until the broker says that they are on disk.
 
-    what has gathered ──(the sender's turn)──> part ──> tunnel
-                                                └──> unconfirmed ──confirm──> whoever waits
+    gathered messages ──(the sender's turn)──> part ──> tunnel
+                                                └──> unconfirmed ──confirm──> waiting callers
 
-When the connection breaks, everything unconfirmed is sent again, word for word; the broker knows
-what it has stored. So a message is stored once, however often it had to be sent.
+When the connection breaks, all unconfirmed parts are sent again unchanged; the broker knows what it has
+stored. So a message is stored once, however often it had to be sent.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from .outbox import Outbox, Part, Waiter
 PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
 UNDER_WAY_MAX = 4
-"""Parts not yet confirmed, while which less than FULL_BYTES waits for one of them: each costs both ends
-as much as twenty small messages in one, and a sync of the disk takes in what came before it."""
+"""With so many parts unconfirmed, less than FULL_BYTES waits until one of them is confirmed: a part costs both
+ends as much as twenty small messages within one, and one sync of the disk covers all parts that came before it."""
 FULL_BYTES = 64 * 1024
 
 
 class Handed:
-    """What one caller has handed over: in several runs of sequences when others came between."""
+    """The messages that one caller handed over: several runs of sequences if other callers came in between."""
 
     def __init__(self) -> None:
         self.runs: list[Waiter] = []
@@ -72,12 +72,12 @@ class Handed:
 
     @property
     def refusal(self) -> DurableError | None:
-        """The first one."""
+        """The first refusal."""
         return next((run.refusal for run in self.runs if run.refusal is not None), None)
 
     @property
     def error(self) -> DurableError | None:
-        """What is unknown comes before what is refused, which is told with it."""
+        """The error to raise: an unknown outcome before a refusal, which is then added as a note."""
         for run in self.runs:
             if run.error is not None:
                 return run.error
@@ -91,7 +91,7 @@ class Handed:
 
 
 class Sender(AsyncBlock, ABC):
-    """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
+    """Keeps one publisher's tunnel open and its unconfirmed parts; a subclass decides how messages are batched."""
 
     def __init__(
         self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
@@ -102,9 +102,9 @@ class Sender(AsyncBlock, ABC):
         self._channel, self._window_bytes = channel, window_bytes
         self._name, self._token = name, token_bytes(16) if name is None else _named(name)
         self.id = b""
-        """What the broker makes of that for our cluster: it says so before anything is packed."""
+        """Made by the broker of the token and our cluster; its greeting tells it before anything is packed."""
         self._epoch = epoch
-        """None: none was given, and the broker is still to say which. What it says is ours for good."""
+        """None until the broker assigns one, if none was given; never changed after that."""
         self._outbox = Outbox()
         self._work, self._room = Waker(), Bell()
         self._failure: DurableError | None = None
@@ -113,43 +113,43 @@ class Sender(AsyncBlock, ABC):
         self._entered = False
         self._spinner: Spinner
         self._idle: Tunnel | None = None
-        """The tunnel, while its sender has nothing to send."""
+        """The tunnel while `_send` has nothing to send, so that `_leave` may use it."""
         self._resend = False
         self._properties: dict[Properties, bytes] = {}
         self._key = ""
-        """The last one that was checked. This one is right."""
+        """The last key that was checked; the empty one is valid."""
 
     @property
     def epoch(self) -> int:
-        """0: none was given, and the broker has not told one yet."""
+        """0 until the broker has assigned one."""
         return self._epoch or 0
 
     @abstractmethod
     def _gathered(self) -> int:
-        """Bytes that have been given and not packed."""
+        """Bytes handed over and not packed."""
 
     @abstractmethod
     def _barrier(self) -> int:
-        """The sequence behind all messages that were handed over before."""
+        """Return the sequence behind all messages handed over so far; later messages come behind it, too."""
 
     @abstractmethod
     def _pack(self) -> Part:
-        """What has gathered, or as much of it as a part takes; there is something."""
+        """Pack what has gathered, or as much as one part takes; called only if something has."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Nobody packs any more."""
+        """Called when nothing will be packed any more."""
 
     def _bears_id(self) -> bool:
-        """Whether anything that is to be sent was packed under the present id."""
+        """Return whether anything still to be sent was packed under the present id."""
         return bool(self._outbox)
 
     def _hello(self) -> dict[str, Any]:
-        """`oldest`: the first sequence that this publisher may send again."""
+        """Return further fields of the hello. `oldest`: the first sequence that may be sent again."""
         return {"oldest": self._outbox.confirmed}
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
-        """What the broker knows of this publisher, each time a tunnel has been opened."""
+        """Take from the broker's greeting what it knows of this publisher; called for each new tunnel."""
 
     async def __aenter__(self) -> Self:
         await self._channel.connected()
@@ -157,7 +157,7 @@ class Sender(AsyncBlock, ABC):
         return self
 
     def start(self) -> None:
-        """Begin to send, beside the node, until it is closed."""
+        """Start sending, in a task beside the node, until `stop`."""
         if not self._entered:
             self._entered, self._spinner = True, spinner_of_this_run()
             self._spinner.attach()
@@ -175,7 +175,7 @@ class Sender(AsyncBlock, ABC):
             self.stop()
 
     def stop(self) -> None:
-        """From this moment on take nothing more: nobody would send it."""
+        """Take nothing more from now on, because nothing would send it; whoever waits gets an error."""
         self._scope.cancel()
         self._end(None)
 
@@ -183,7 +183,7 @@ class Sender(AsyncBlock, ABC):
         """Return when everything handed over so far is on disk.
 
         Raises:
-            As `publish` does, also for what was refused before, unless `publish` has told it.
+            As `publish` does, also for messages refused earlier, unless `publish` has raised that.
         """
         self._check_entered()
         try:
@@ -197,14 +197,14 @@ class Sender(AsyncBlock, ABC):
         self._raise_refused()
 
     def _raise_refused(self) -> None:
-        """What was refused and has been told to nobody."""
+        """Raise what was refused and has not been raised to anybody."""
         untold = self._outbox.take_untold()
         if untold is not None:
             _note_refused(*untold)
             raise untold[0]
 
     def _handed_over(self, handed: Handed, first: int) -> None:
-        """All from sequence `first` on is this caller's."""
+        """Note that all messages from sequence `first` on belong to this caller."""
         end = self._barrier()
         if end > self._outbox.confirmed and end > first:
             self._check()
@@ -213,27 +213,27 @@ class Sender(AsyncBlock, ABC):
             handed.runs.append(run)
 
     async def confirmed(self, handed: Handed) -> None:
-        """Return when all of it is on disk. Raises what `publish` raises of it, and Unconfirmed when the
-        broker says nothing for as long as one answer may take."""
+        """Return when all of it is on disk. Raises what `publish` raises for it, and Unconfirmed if the
+        broker is silent for as long as one answer may take."""
         if not await self.wait_confirmed(handed, self._channel.timeout_s, anew=True):
             raise Unconfirmed(self.unknown(handed), self._silence())
 
     async def wait_confirmed(
         self, handed: Handed, patience_s: float, *, anew: bool = False
     ) -> bool:
-        """Return when all of it is on disk; False: that takes longer. Raises what `publish` raises of it.
+        """Return True once all of it is on disk, False if that takes longer. Raises what `publish` raises for it.
 
         Args:
-            patience_s: seconds, from now on.
-            anew: and again whenever the broker has decided something in them.
+            patience_s: seconds to wait, from now on.
+            anew: wait as long again whenever the broker has confirmed anything meanwhile.
         """
         self._channel.check_thread()
         if not handed.runs:
             await trio.lowlevel.checkpoint()
         wake, heard = handed.waker.wake, self._outbox.heard
-        # No scope: what is left to be done when a confirm has come is part of its time (history.md).
+        # A timer, not a cancel scope: whatever has to be undone after the confirm adds to its latency (history.md).
         timer = self._channel.after(patience_s, wake)
-        little = self._outbox.size_bytes <= SOON_BYTES  # What is more takes the broker longer.
+        little = self._outbox.size_bytes <= SOON_BYTES  # More takes the broker too long to spin.
         try:
             with self._spinner if little else nullcontext():
                 for run in handed.runs:
@@ -254,7 +254,7 @@ class Sender(AsyncBlock, ABC):
 
     @contextmanager
     def _forgotten(self, handed: Handed) -> Iterator[None]:
-        """Whoever gives up in the block, or is cancelled, waits for none of it any more."""
+        """When the block is left, for whatever reason, let the outbox forget this caller's waiters."""
         try:
             yield
         finally:
@@ -264,27 +264,28 @@ class Sender(AsyncBlock, ABC):
         return self._channel.silence(self._channel.timeout_s)
 
     def unknown(self, handed: Handed) -> int:
-        """How many of them nobody has said anything of, so far."""
+        """Return how many of its messages are neither confirmed nor refused so far."""
         return sum(map(self._outbox.unknown, handed.runs))
 
     def _check_sizes(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:
-        """Raises TooLarge: one is larger than the broker takes. None has been taken."""
+        """Raise TooLarge if one is larger than the broker takes, before any of them is taken."""
         around, limit = len(properties) + headers_bytes, self._channel.message_bytes_max
         size = max(map(len, payloads), default=0) + around
         if size > limit:
             raise TooLarge("message", size, limit)
 
     def _encoded(self, exchange: str, key: str, properties: Properties | None) -> bytes:
-        """Raises InvalidDefinition: the broker would refuse it, or end this publisher for it."""
+        """Return the encoded properties. Raises InvalidDefinition for what the broker would refuse, or for which
+        it would end this publisher."""
         if key != self._key:
             check_key("message", "key", key)
             self._key = key
         wanted = Properties(exchange) if properties is None else properties
         try:
             encoded = self._properties.get(wanted)
-        except TypeError:  # A list somewhere: the check says where.
+        except TypeError:  # Not hashable, as with a list in it: check_properties names the field.
             encoded = None
         if encoded is None:
             check_properties(wanted)
@@ -306,7 +307,7 @@ class Sender(AsyncBlock, ABC):
         return self._window_bytes - self._gathered() - self._outbox.size_bytes
 
     async def _wait_room(self, patience_s: float) -> None:
-        """Raises BrokerLost: the broker says nothing for that long."""
+        """Wait until the window is not full. Raises BrokerLost if the broker is silent for that long."""
         self._check()
         while self._full():
             self._work.wake()
@@ -325,7 +326,7 @@ class Sender(AsyncBlock, ABC):
 
     @property
     def ended(self) -> bool:
-        """Whether it takes nothing any more."""
+        """Whether this publisher takes nothing more."""
         return self._failure is not None
 
     def _check_entered(self) -> None:
@@ -347,7 +348,7 @@ class Sender(AsyncBlock, ABC):
                     except BrokerLost:
                         pass
                     except PublisherFenced as error:
-                        # The broker knows only what `_named` makes of it.
+                        # The broker knows the hash from `_named` only; the user knows the name.
                         named = error.publisher if self._name is None else self._name
                         self._end(PublisherFenced(named, error.epoch, error.latest))
                         return
@@ -356,17 +357,17 @@ class Sender(AsyncBlock, ABC):
                         return
                     except NodeClosed:
                         return
-                    except TooLarge as error:  # Sent again, word for word, to one that takes less.
+                    except TooLarge as error:  # A part sent again, to a broker that takes less.
                         self._end(Unconfirmed(self._unconfirmed, str(error)))
                         return
                     except MeshError:
-                        pass  # The tunnel broke: again, with a new one.
+                        pass  # The tunnel broke: open another.
                     await trio.sleep(RETRY_S)
             finally:
                 self._end(None)
 
     async def _connected(self) -> None:
-        """One tunnel: first what is unconfirmed again, then what comes."""
+        """Use one tunnel until it ends: send all unconfirmed parts again, then new ones."""
         async with self._channel.open(
             PUBLISH, publisher=self._token, epoch=self._epoch, **self._hello()
         ) as (tunnel, greeting):
@@ -381,15 +382,15 @@ class Sender(AsyncBlock, ABC):
                 nursery.cancel_scope.cancel()
 
     def _identify(self, publisher: bytes) -> None:
-        """Go on under the id that the broker tells. Raises Unconfirmed: what is to be sent has another
-        one, and would be another cluster's."""
+        """Use the id that the broker tells. Raises Unconfirmed if unsent messages were packed under another id:
+        they would count as another cluster's."""
         if publisher != self.id and self._bears_id():
             why = "the broker knows this program as a member of another cluster now"
             raise Unconfirmed(self._unconfirmed, why)
         self.id = publisher
 
     def _heard(self, part: bytes) -> bool:
-        """A confirm, or why there will be none."""
+        """Take a confirm, or the reason why there will be none."""
         if part[:1] == ENDED:
             raise decode_ended(part)
         self._outbox.decided(*decode_confirm(part))
@@ -399,23 +400,23 @@ class Sender(AsyncBlock, ABC):
         return True
 
     def _leave(self) -> None:
-        """What has gathered leaves at once when nothing is on its way that it could wait for."""
+        """Send what has gathered at once if no part is unconfirmed: there is no confirm to wait for."""
         if self._idle is not None and not self._outbox:
-            with suppress(MeshError):  # Broken: the next tunnel begins with what is unconfirmed.
+            with suppress(MeshError):  # Broken: the next tunnel starts with all unconfirmed parts.
                 try:
                     self._idle.send_nowait(self._next_part().data)
                 except trio.WouldBlock:
                     self._resend = True
-        if self._resend or self._may_leave():  # Else there is nothing to wake its task for.
+        if self._resend or self._may_leave():  # Otherwise `_send` would be woken for nothing.
             self._work.wake()
 
     def _may_leave(self) -> bool:
-        """Whether a part should be made of what has gathered, now."""
+        """Return whether a part should be packed now."""
         size = self._gathered()
         return size >= FULL_BYTES or (size > 0 and self._outbox.count < UNDER_WAY_MAX)
 
     def _next_part(self) -> Part:
-        """From now on it is kept until it is confirmed."""
+        """Pack the next part; it is kept until it is confirmed."""
         part = self._pack()
         self._outbox.sent(part)
         return part
@@ -439,11 +440,11 @@ class Sender(AsyncBlock, ABC):
 
     @property
     def _unconfirmed(self) -> int:
-        """Messages, sent or not."""
+        """Number of messages not confirmed, whether sent or not."""
         return self._outbox.undecided(0, self._barrier())
 
     def _end(self, error: DurableError | None) -> None:
-        """Nothing more will be answered."""
+        """End this publisher: whoever waits, or uses it later, gets `error`; None: it was closed."""
         if self._failure is not None:
             return
         self._failure = error or Unconfirmed(self._unconfirmed, "the publisher was closed")
@@ -457,9 +458,9 @@ class Sender(AsyncBlock, ABC):
 
 
 def as_given(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
-    """As they are now: who changes the list while its messages wait for room changes none of them.
+    """Return the payloads as a tuple: a caller may change its list while the messages wait for room.
 
-    Raises TypeError: it is no list of bytes. What has no order is none, nor what comes but once.
+    Raises TypeError if it is not a sequence of bytes; neither a set nor an iterator is one.
     """
     if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
         raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
@@ -481,7 +482,7 @@ def _told(counts: Counter[str]) -> str:
 
 
 def _named(name: str) -> bytes:
-    """Raises InvalidDefinition: of it there is no hash."""
+    """Return the token for a name, its hash. Raises InvalidDefinition if it cannot be encoded as UTF-8."""
     try:
         return blake2b(name.encode(), digest_size=16).digest()
     except (AttributeError, UnicodeEncodeError):
