@@ -1,4 +1,4 @@
-"""`mesh-broker vhosts`, `declare-vhost`, `permissions` and so on: who may do what, and where, from a shell."""
+"""`mesh-broker vhosts`, `declare-vhost`, `permissions` and so on: vhosts, and what clusters may do in them."""
 
 from __future__ import annotations
 

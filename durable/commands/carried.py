@@ -1,10 +1,10 @@
-"""A log without what compaction did to it: what was carried forward stands at its place again.
+"""Undoes compaction while a log is copied: records that were carried forward return to their first place.
 
-    read      1 2 3     6 7 8(4) 9(5) 10       4 and 5 were freed, and moved before that
-    written   1 2 3 4 5 6 7           8        log positions anew
+    read      1 2 3     6 7 8(4) 9(5) 10       4 and 5 were freed, after copies were appended as 8 and 9
+    written   1 2 3 4 5 6 7           8        log positions are assigned anew
 
-A moved record names the log position that it had first. Copied as it is, that would be another record's,
-and who tells by it what stands twice, as Spark does, would take the copy for one of that.
+A moved record names the log position that it had first. In a copy, another record has that position, and a
+reader that recognises duplicates by it, as Spark does, would take the moved record for a duplicate of that one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .stored import Reading
 
 
 class Carried:
-    """Of one log, which is read once from its beginning to its end."""
+    """Yields drafts for the copy of one log, which is read once from beginning to end."""
 
     def __init__(self, offline: Offline) -> None:
         self._void = offline.replay.void
@@ -29,14 +29,14 @@ class Carried:
         self._reading = Reading(offline)
         self._origin = 0
         self._known: set[Target] = set()
-        """What of the record that had this log position first is written already."""
+        """The targets of the record first at `_origin` that are written already."""
 
     def drafts(self, records: Iterable[Record]) -> Iterator[Draft]:
-        """What is to be written of the next records.
+        """Yield what to write for the next records.
 
         Raises:
-            RecordDamaged, NotInLog: one was moved, and cannot be read any more.
-            DurableError: one was moved that only a later release can put back.
+            RecordDamaged, NotInLog: a moved record cannot be read any more.
+            DurableError: a record was moved that only a later release can put back.
         """
         for record in records:
             yield from self._put_back(record.position, ())
@@ -47,18 +47,19 @@ class Carried:
             yield from self._put_back(record.position + 1, record.targets)
 
     def _put_back(self, end: int, standing: Collection[Target]) -> Iterator[Draft]:
-        """What stood before log position `end`, but for what is `standing` there."""
+        """Yield moved records that first stood before log position `end`, except targets `standing` there still."""
         while self._moved and self._moved[0][0] < end:
             origin, position = self._moved.popleft()
             if origin != self._origin:
                 self._origin, self._known = origin, set(standing)
             record = self._reading.record(position)
-            # The first copy has all that the later ones have, if it can be read.
+            # The first copy has all targets that later copies have, if it can be read.
             targets = tuple(one for one in record.targets if one not in self._known)
             if targets:
                 self._known.update(targets)
                 moved = decode_moved(record)
-                if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):  # Moved, it counts as messages.
+                # Replay would take a moved record of any other kind for messages.
+                if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):
                     raise DurableError(
                         f"the record at log position {position} was of kind {moved.kind} before it was "
                         "moved, which this release does not know: use the one that wrote it"

@@ -1,4 +1,4 @@
-"""`mesh-broker`: its commands as one program."""
+"""The command `mesh-broker`: its commands as one program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ open, and never change it. `mesh-broker COMMAND --help` explains a command."""
 
 
 def parser(argv: Sequence[str] = ()) -> Parser:
-    """Of what these arguments need."""
+    """Return a parser with the commands that these arguments need."""
     top = make_parser(
         "mesh-broker", "Run a durable broker, look into one, and into its directory.", EPILOG
     )
@@ -46,5 +46,5 @@ def parser(argv: Sequence[str] = ()) -> Parser:
 
 
 def load(argv: Sequence[str]) -> Callable[[], int]:
-    """What runs this command, and returns its exit status."""
+    """Return a function that runs this command and returns its exit status."""
     return partial(run_program, parser(argv), argv)

@@ -1,4 +1,4 @@
-"""`mesh-broker declare-queue`, `bind`, `delete-queue`, `purge` and so on: what a vhost has, from a shell."""
+"""`mesh-broker declare-queue`, `bind`, `delete-queue`, `purge` and so on: queues, exchanges and streams."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _field(text: str) -> tuple[str, Any]:
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
     fields = given_once(args.settings)
-    # Before Python makes of it what nobody typed: of `self` a TypeError, of a dict its keys as patterns.
+    # Check before the call: a field `self` would be a TypeError, and the keys of a dict would pass for patterns.
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")

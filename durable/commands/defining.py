@@ -27,7 +27,7 @@ from .options import add_reaching, reached
 
 STANDARD = Path("-")
 FILE_BYTES_MAX = 2 * BYTES_MAX
-"""JSON as `export` writes it takes twice what the broker takes it as, or less."""
+"""The JSON that `export` writes takes at most twice the bytes of what is sent to the broker."""
 
 
 def add(commands: Commands) -> None:
@@ -63,7 +63,7 @@ async def export_definitions(args: argparse.Namespace) -> int:
     if args.file == STANDARD:
         write_stdout(text.encode())  # JSON is UTF-8, whatever the terminal shows.
         return 0
-    # Whoever reads a FIFO may take their time, and may never come.
+    # Opening a FIFO blocks until somebody reads it, which may never happen, so it has to be cancellable.
     await trio.to_thread.run_sync(write_out, args.file, text, abandon_on_cancel=True)
     words(f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}")
     return 0
@@ -74,8 +74,8 @@ def as_json(definitions: dict[str, Any]) -> str:
 
 
 def write_out(file: Path, text: str) -> None:
-    """Whole or not at all, behind symlinks and with the mode that the file had; but what is no regular
-    file, a device or a FIFO, is written into."""
+    """Replace the file as a whole or not at all, keeping its mode and resolving symlinks. A file that is not
+    regular, such as a device or a FIFO, is written into."""
     if file.exists() and not file.is_file():
         with file.open("w", encoding="utf-8") as there:
             there.write(text)
@@ -88,7 +88,7 @@ def write_out(file: Path, text: str) -> None:
             new.chmod(stat.S_IMODE(target.stat().st_mode))
         new.write_text(text, encoding="utf-8")
         os.replace(new, target)
-    except OSError as error:  # Not with a name that nobody gave.
+    except OSError as error:  # Name the file that was asked for, not the temporary one.
         raise OSError(error.errno, error.strerror, os.fspath(file)) from error
     finally:
         new.unlink(missing_ok=True)
@@ -108,7 +108,7 @@ async def import_definitions(args: argparse.Namespace) -> int:
 
 
 def _read(file: Path) -> dict[str, object]:
-    """Raises DurableError: it is no JSON object, or in one of its objects a name is twice."""
+    """Raises DurableError if it is not a JSON object, or if an object in it has a name twice."""
     if file == STANDARD:
         data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     else:
@@ -126,7 +126,7 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _as_dict(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python would take the later one, and say nothing."""
+    """Raises DurableError if a name is there twice: Python would silently take the later value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen = Counter(name for name, _ in pairs)

@@ -1,4 +1,4 @@
-"""What recovery found, in words and in JSON: the same whether a broker started or somebody only looked."""
+"""The findings of recovery as text and as JSON, alike for a starting broker and for a command that only looks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..log.report import Damage, LogGap, RecoveryReport, TornTail
 
 
 def summary(report: RecoveryReport) -> str:
-    """How much was read, and how fast."""
+    """Return how much was read, and how fast."""
     encrypted = "; encrypting" if report.encrypted else ""
     if report.formatted:
         return f"a new store{encrypted}"
@@ -24,12 +24,12 @@ def summary(report: RecoveryReport) -> str:
 
 
 def rate(report: RecoveryReport) -> float:
-    """MB/s."""
+    """Return MB/s."""
     return report.bytes_read / report.seconds / 1e6 if report.seconds else 0.0
 
 
 def findings(report: RecoveryReport, *, only_looked: bool = False) -> list[str]:
-    """A line for everything that is not as it was written; none when all is well."""
+    """Return a line for everything that is not as it was written; none if all is well."""
     lines = [_gap(one) for one in report.gaps]
     lines += [_damage(one, only_looked) for one in report.damage]
     if report.torn is not None:
@@ -52,7 +52,7 @@ def _damage(one: Damage, only_looked: bool) -> str:
 
 
 def _torn(torn: TornTail, only_looked: bool) -> str:
-    """The rest of a commit that a crash cut off, as a rule."""
+    """Describe a torn tail, usually the remains of a commit that a crash cut off."""
     where = f"segment {torn.segment}, log position {torn.position}"
     if not torn.size_bytes and not torn.missing_bytes:
         return f"torn: nothing stands in {where}, though the segment before was finished"
@@ -63,7 +63,7 @@ def _torn(torn: TornTail, only_looked: bool) -> str:
 
 
 def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
-    """Records that are as they were written, and make no sense."""
+    """Return lines for records that are intact but have no valid meaning."""
     lines = [f"makes no sense: {one.what} at log position {one.position}" for one in damaged]
     if unknown_kinds:
         lines.append(f"{unknown_kinds} records of kinds that only a later release knows")
@@ -71,11 +71,11 @@ def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
 
 
 def as_json(report: RecoveryReport, *, looked_at: Path | None = None) -> dict[str, Any]:
-    """Every field of the report.
+    """Return every field of the report as plain values.
 
     Args:
-        looked_at: the log's directory, where it was only read. The copies that a broker would have made are
-            not in it, and `encrypted` says whether it has a data key: nothing was about to be encrypted.
+        looked_at: the log's directory, if it was only read. Then no copies of damage were made, so none is
+            named, and `encrypted` says whether there is a data key, because nothing was going to be written.
     """
     fields = asdict(report)
     fields["store_id"] = report.store_id.hex()

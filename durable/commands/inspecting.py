@@ -1,4 +1,4 @@
-"""`mesh-broker inspect`: what is in a broker's directory."""
+"""`mesh-broker inspect`: shows what is in a broker's directory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def inspect(args: argparse.Namespace) -> int:
         raise WrongUsage("--cat prints the messages of a queue: say which with --queue")
     found = places(args.data, args.vhost)
     if args.queue is not None and len(found) > 1:
-        found = places(args.data, DEFAULT_VHOST)  # As everywhere else.
+        found = places(args.data, DEFAULT_VHOST)  # The default vhost, as in all commands.
     rows: list[dict[str, Any]] = []
     load_keyring = partial(keyring_of, settings(args))
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked):

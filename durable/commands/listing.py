@@ -1,4 +1,4 @@
-"""`mesh-broker bindings` and `cursors`: what is routed where, and how far readers are, from a shell."""
+"""`mesh-broker bindings` and `cursors`: what is routed where, and how far readers have read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 def show_all(
     args: argparse.Namespace, found: Sequence[T], line: Callable[[T], str], nothing: str = ""
 ) -> None:
-    """All as one JSON document, or a line each; `nothing` is said to people where there is none."""
+    """Print all as one JSON document, or one line each; if there is none, tell people so with `nothing`."""
     if args.json:
         print(json.dumps(found))
         return
@@ -76,7 +76,7 @@ def _cursor_line(one: dict[str, Any]) -> str:
 
 
 def _rows(streams: dict[str, Any], wanted: str | None) -> Iterator[dict[str, Any]]:
-    """`lag` is how many messages are there to be read; those freed meanwhile are not."""
+    """Yield a row per cursor. `lag` counts only messages that can still be read, not those freed meanwhile."""
     for name, stream in streams.items():
         for cursor, offset in stream["cursors"].items() if wanted in (None, name) else ():
             lag = max(stream["end"] - max(offset, stream["start"]), 0)

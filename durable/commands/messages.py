@@ -94,14 +94,14 @@ async def publish(args: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
-    """For a block that publishes: of what routes nowhere it is said which queue, or key, was meant."""
+    """Add to Unroutable errors of the block which queue or key was probably meant."""
     try:
         yield
     except Unroutable as error:
         exchange, key = error.exchange, error.key
         if exchange:
             bound = (one for one in await broker.bindings() if one["exchange"] == exchange)
-            # Its own may be there, and lead to another exchange that routes it nowhere.
+            # This key itself may be bound, to another exchange that routes it nowhere.
             known = [one["key"] for one in bound if one["key"] != key]
         else:
             found = await broker.statistics()
@@ -110,7 +110,7 @@ async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
 
 
 async def consume(args: argparse.Namespace) -> int:
-    # 0 is no limit: who settles nothing would else see the first of them only.
+    # 0 is no limit: --peek settles nothing, so with a limit it would print only the first messages.
     prefetch = args.count or (0 if args.peek else 1000)
     prefetch_bytes = 0 if args.peek else PREFETCH_BYTES
 

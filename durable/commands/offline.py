@@ -1,6 +1,6 @@
-"""A broker's directory without a broker: each vhost's log is read into a registry, as at a start.
+"""Reading a broker's directory without a broker: each vhost's log is replayed into a registry, as at a start.
 
-What is looked at is not changed by a byte, see log/read_only_disk.py.
+Not a byte of the directory is changed, see log/read_only_disk.py.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 
 LoadKeyring = Callable[[], Keyring | None]
-"""Called when something is encrypted, and only then: who looks at anything else needs no keys."""
+"""Called only if something is encrypted, so that everything else can be read without keys."""
 
 ADOPTED = "salvaged."
-"""Queues of lanes whose declaration is lost are called so, and by the lane's number."""
+"""Queues for lanes whose declaration is lost are named with this prefix and the lane's number."""
 
 ATTEMPTS = 10
-"""To read a log whose broker frees segments meanwhile."""
+"""Attempts at reading a log while its broker frees segments."""
 
 
 class Place(NamedTuple):
-    """Where a vhost is."""
+    """Where a vhost is on the disk."""
 
     name: str
     log: Path
     named: bool
-    """Whether its name could be read; else it is one we gave it."""
+    """Whether its name could be read; otherwise `name` is made up."""
 
 
 def places(data: Path, vhost: str | None = None) -> list[Place]:
-    """All vhosts in a broker's directory, or the one that is asked for.
+    """Return all vhosts in a broker's directory, or only the given one.
 
     Raises:
-        DurableError: no broker ever had this directory.
+        DurableError: this is not a broker's directory.
         UnknownVhost: there is no such vhost.
     """
     base = data / "vhosts"
@@ -96,36 +96,36 @@ def _place(path: Path) -> Place:
 
 
 class VhostGone(DurableError):
-    """It was deleted while it was to be read, with --unlocked."""
+    """The vhost was deleted while it was being read, with --unlocked."""
 
 
 class KindCount:
-    """Records of one kind."""
+    """How many records of one kind there are, and their size."""
 
     def __init__(self) -> None:
         self.records = self.size_bytes = 0
 
 
 class Offline:
-    """One vhost as its log says it is. Raises as `open_store`; to be closed by way of `store`."""
+    """The state of one vhost according to its log. Raises as `open_store`; close it by `store.close()`."""
 
     def __init__(self, disk: ReadOnlyDisk, encryption: Encryption) -> None:
         self.replay = _new_replay()
         self.registry, self.publishers = self.replay.registry, self.replay.publishers
         self.kinds: dict[int, KindCount] = {}
         self.epochs: dict[int, int] = {}
-        """The first log position of each."""
+        """The first log position of each epoch."""
         self.recalled: dict[int, list[tuple[int, int]]] = {}
-        """By lane, what only checkpoint files know to be settled: the records have been freed."""
+        """By lane, sequences whose settlement only checkpoint files know, because its records have been freed."""
         self.moved: list[tuple[int, int]] = []
-        """Of each record that compaction carried forward the log position it had first, and its own."""
+        """For each record carried forward by compaction: the log position that it had first, and its own."""
         self.absent: list[str] = []
-        """Checkpoint files that the root names, and that are not there."""
+        """Checkpoint files that the root names, but that do not exist."""
         self.undecrypted = 0
-        """Records that were taken as they stand, for want of a key."""
+        """How many records were taken undecrypted because there is no key."""
         self._as_written = encryption.as_written
         self._declared: set[int] = set()
-        """Lanes of all queues and streams that ever were declared."""
+        """Lanes of all queues and streams that were ever declared."""
         self._loaded, self._start = _new_replay(), 0
         self.store = open_store(
             disk, LogConfig(), new_store_id=bytes(16), now_us=0, clock=time.perf_counter,
@@ -135,8 +135,8 @@ class Offline:
         self.store.report = self.report.with_lost(self._loaded.missing(self.report))
 
     def _begin(self, disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> Beginning:
-        """At the front. What a broker would load of checkpoints is loaded beside, to see what of all that
-        they need is missing."""
+        """Begin at the front of the log. What a broker would load from checkpoints is loaded beside it, into `_loaded`,
+        to find out whether anything that they need is missing."""
         begin = begin_at(disk, store_id, cipher, self._loaded, end=None)
         self._start = begin.start
         return Beginning(0, begin.kept)
@@ -150,7 +150,7 @@ class Offline:
         kind.size_bytes += header.total_bytes
         if header.epoch not in self.epochs:
             self.epochs[header.epoch] = header.position
-        if self._as_written:  # What can be read makes no sense without the rest.
+        if self._as_written:  # Readable records make no sense without the encrypted ones.
             self.undecrypted += header.encrypted
             return
         if header.kind == Kind.DEFINITIONS:
@@ -171,18 +171,18 @@ class Offline:
                     self._declared.add(change[1])
 
     def adopt(self) -> None:
-        """Declare a queue for each lane of which no declaration is left. Before `finish`."""
+        """Declare a queue for each lane whose declaration is lost. To be called before `finish`."""
         for lane in sorted(self.registry.lanes.keys() - self._declared):
             definition = QueueDefinition(name=f"{ADOPTED}{lane}")
             self.registry.apply([changes.QUEUE, [lane], to_plain(definition)])
 
     def recall(self, disk: Disk) -> None:
-        """Take over what checkpoint files say is settled. Before `finish`."""
+        """Take over settlements that only checkpoint files have. To be called before `finish`."""
         files = Checkpoints(
             disk, self.report.store_id, lambda: self.report.found_end, self.store.cipher
         )
         for ack in files.acks():
-            with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
+            with suppress(ValueError, TypeError, KeyError):  # A start does without it, too.
                 self.recalled |= recall_settled(self.registry, ack)
         if (root := files.read_root()) is not None:
             with suppress(ValueError, TypeError):
@@ -199,7 +199,7 @@ class Offline:
         return self.report.end
 
     def records(self) -> Iterator[Record]:
-        """All that can be read, in order."""
+        """Yield all records that can be read, in order."""
         return self.store.reader.records(0, self.end)
 
 
@@ -208,7 +208,7 @@ def _new_replay() -> Replay:
 
 
 class _NoStore:
-    """What a vhost wants of its log when nothing will be written, nor freed."""
+    """Stands in for the log of a vhost to which nothing is written and of which nothing is freed."""
 
     end = durable_end = append_bytes_max = reserve_bytes = 0
 
@@ -230,7 +230,7 @@ class _NoStore:
 def each_offline(
     found: Sequence[Place], load_keyring: LoadKeyring, **how: bool
 ) -> Iterator[tuple[Place, Offline]]:
-    """As `open_offline`, one after the other; one that its broker deletes meanwhile is told and left out."""
+    """Open each as `open_offline` does; a vhost that its broker deletes meanwhile is reported and left out."""
     for place in found:
         try:
             with open_offline(place, load_keyring, **how) as offline:
@@ -244,17 +244,17 @@ def open_offline(
     place: Place, load_keyring: LoadKeyring, *, unlocked: bool = False, adopting: bool = False,
     checksums_will_do: bool = False,
 ) -> Iterator[Offline]:  # fmt: skip
-    """Read a vhost's log. No broker can open it for as long as the block lasts.
+    """Read a vhost's log. No broker can open it during the block.
 
     Args:
-        unlocked: read even while a broker has it open; what it is writing may look damaged.
-        adopting: if log positions are lost, there is a queue for each lane that nobody declared.
-        checksums_will_do: if it is encrypted and there are no keys at all, read it nevertheless.
+        unlocked: read it even if a broker has it open; what that is writing may look damaged.
+        adopting: if log positions are lost, make a queue for each lane without a declaration.
+        checksums_will_do: if it is encrypted and there are no keys at all, read it undecrypted.
     Raises:
         DurableError: a broker has it open.
         VhostGone: it was deleted meanwhile.
         ForeignStore, NewerFormat, StoreFailed: it cannot be read.
-        StoreKeyMissing, StoreKeyWrong: the same without another key.
+        StoreKeyMissing, StoreKeyWrong: it cannot be read without another key.
     """
     encrypted = is_encrypted(place.log)
     keyring = load_keyring() if encrypted else None
@@ -284,14 +284,14 @@ def _opened(
             ) from error
         except StoreFailed as error:
             _check_there(place)
-            if isinstance(error.__cause__, PermissionError):  # Not the disk, and it names the file.
+            if isinstance(error.__cause__, PermissionError):  # Not a disk error; it names the file.
                 raise error.__cause__ from None
-            # A segment was freed between the listing and its turn: what stands now is read.
+            # A segment was freed after the directory was listed: read again what is there now.
             if not (unlocked and left and isinstance(error.__cause__, FileNotFoundError)):
                 raise
             continue
         try:
-            _check_there(place)  # Else what was read may be half of it.
+            _check_there(place)  # If it is being deleted, only some of it may have been read.
         except VhostGone:
             offline.store.close()
             raise
@@ -300,7 +300,7 @@ def _opened(
 
 
 def _check_there(place: Place) -> None:
-    """Raises VhostGone."""
+    """Raises VhostGone if the vhost is being deleted, or is not there."""
     if is_going(place.log.parent) or not place.log.is_dir():
         raise VhostGone(f"vhost {place.name}: was deleted meanwhile")
 

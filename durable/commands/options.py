@@ -1,4 +1,4 @@
-"""Options that several commands share, and how those that talk to a broker reach it."""
+"""Options shared by several commands, and the connection of those that talk to a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def size(text: str) -> int:
-    """A size in bytes: 1000, 64K, 256M, 1G; K is 1024."""
+    """Parse a size in bytes: 1000, 64K, 256M, 1G; K is 1024."""
     matched = SIZE.fullmatch(text.strip()) if text.isascii() else None
     if matched is None:
         raise argparse.ArgumentTypeError(f"want a size as 65536, 64K, 256M or 1G, got {text!r}")
@@ -31,7 +31,7 @@ def size(text: str) -> int:
 
 
 def sizes(number: float) -> str:
-    """A size for people."""
+    """Format a size for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -43,7 +43,7 @@ def add_reaching(
     command: argparse.ArgumentParser, vhost: str | None = DEFAULT_VHOST,
     told: str = DEFAULT_VHOST,
 ) -> None:  # fmt: skip
-    """For commands that talk to a running broker; `told` is what help says of the default `vhost`."""
+    """Add the options of commands that talk to a running broker; help shows `told` as the default of `vhost`."""
     group = command.add_argument_group("broker")
     group.add_argument(
         "--broker", default=BROKER, metavar="CLUSTER",
@@ -60,14 +60,14 @@ def add_reaching(
 
 
 def add_command(commands: Commands, name: str, text: str) -> argparse.ArgumentParser:
-    """A command whose line in the list, `text`, describes all of it."""
+    """Add a command whose one line in the list, `text`, is also its whole description."""
     return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
 
 
 def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
-    """The command reaches a running broker and does this; it ends with 0, unless that raises.
+    """Let a command connect to a running broker and call `do`; exit status 0 unless that raises.
 
-    What cannot be is wrong usage: all that it takes was typed.
+    InvalidDefinition is wrong usage here, because every value was typed.
     """
 
     async def run(args: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def add_json(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """For a block that takes only what was typed: what cannot be is wrong whatever a broker would say."""
+    """Report InvalidDefinition in the block as wrong usage: all its values were typed, whatever the broker has."""
     try:
         yield
     except InvalidDefinition as error:
@@ -95,7 +95,7 @@ def wrong_usage() -> Iterator[None]:
 
 @asynccontextmanager
 async def reached(args: argparse.Namespace) -> AsyncGenerator[Connection]:
-    """A connection for the length of the block; who reaches no broker is told why, if that is known."""
+    """Connect for the length of the block. If no broker is reached, tell why on stderr, if that is known."""
     async with joined(args) as node:
         with wrong_usage():
             broker = connect(node, cluster=args.broker, vhost=args.vhost, timeout=args.timeout)

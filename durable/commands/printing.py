@@ -1,4 +1,4 @@
-"""Messages on stdout until a signal, `--count` or `--idle`: what `consume` and `read` have in common."""
+"""Printing messages until a signal, `--count` or `--idle` ends it: what `consume` and `read` have in common."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Feed)
 
 
 def add_printing(command: argparse.ArgumentParser) -> None:
-    """When it ends, and what of each message is printed."""
+    """Add options for when the command ends, and what of each message is printed."""
     add_count(command, "messages")
     command.add_argument(
         "--idle", type=some_seconds, default=math.inf, metavar="SECONDS",
@@ -34,10 +34,10 @@ async def print_messages(
     args: argparse.Namespace, open_feed: Callable[[Connection], Awaitable[F]],
     handle: Callable[[F, Delivery], Awaitable[None]],
 ) -> int:  # fmt: skip
-    """Hand each message of what is opened to `handle`, one after the other. Returns the exit status."""
+    """Call `handle` with each message of the opened feed, one after the other. Return the exit status."""
     with until_told() as told:
         async with reached(args) as broker, AsyncExitStack() as leaving:
-            # For an answer, too; not for what was acknowledged, or a cursor, to get there.
+            # A signal also ends the wait for an answer, but not the wait until acks or the cursor are stored.
             with told.waiting:
                 with wrong_usage():
                     feed = await open_feed(broker)
@@ -49,7 +49,7 @@ async def print_messages(
 
 
 async def _until_enough(feed: Feed, args: argparse.Namespace) -> AsyncIterator[Delivery]:
-    """As many as --count says, and as long as they come within --idle."""
+    """Yield at most --count messages, and stop when none has come for --idle."""
     seen = 0
     while args.count is None or seen < args.count:
         with feed.within(args.idle) as idle:

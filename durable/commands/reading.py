@@ -77,10 +77,10 @@ async def read(args: argparse.Namespace) -> int:
 
 
 async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> None:
-    """Who mistypes an offset would wait for ever, and not know."""
+    """Warn if the offset to start at does not exist yet: after a typing error the command would wait silently."""
     stream = (await broker.statistics())["streams"].get(args.stream)
     if stream is None or args.cursor in stream["cursors"] or args.start < stream["end"]:
-        return  # Where there is no such stream, whoever reads it is told.
+        return  # If there is no such stream, reading it reports that.
     end = stream["end"]
     words(f"stream {args.stream} has no offset {args.start} yet, its next message gets {end}")
 

@@ -1,4 +1,4 @@
-"""`mesh-broker salvage`: what can be read of a damaged directory, in a new one."""
+"""`mesh-broker salvage`: copies what can be read of a damaged directory into a new one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
 async def salvage(args: argparse.Namespace) -> int:
     found = places(args.data, args.vhost)
     _check_new(args.data, args.to)
-    # Before there is anything in NEW, which has to be empty the next time.
+    # Report wrong settings before anything is in NEW, which has to be empty at the next attempt.
     config = log_config(args)
     rows, load_keyring = [], partial(keyring_of, settings(args))
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked, adopting=True):
@@ -118,7 +118,7 @@ async def _copy(
     offline: Offline, adopted: Iterable[Queue], new: Path, config: LogConfig,
     encryption: Encryption | None,
 ) -> dict[str, int]:  # fmt: skip
-    """Append everything to a log of its own; records by kind."""
+    """Append everything to a new log. Return the number of records by kind."""
     copied: dict[str, int] = {}
     async with open_log(RealDisk(new), config, encryption=encryption) as log:
         drafts = Carried(offline).drafts(offline.records())
@@ -135,7 +135,7 @@ async def _copy(
 
 
 def _some(drafts: Iterator[Draft]) -> list[Draft]:
-    """The next of them. Blocks: they are read meanwhile."""
+    """Return the next drafts. Blocks while it reads their records."""
     some, size_bytes = [], 0
     for one in drafts:
         some.append(one)
@@ -146,7 +146,7 @@ def _some(drafts: Iterator[Draft]) -> list[Draft]:
 
 
 async def _append(log: Log, drafts: list[Draft]) -> None:
-    """In halves where the new segments are smaller than what was read at once."""
+    """Append drafts; in halves if the new segments are smaller than what was read at once."""
     try:
         (*_, last) = await log.append(drafts)
     except TooLarge:
@@ -166,7 +166,7 @@ def _declared(adopted: Iterable[Queue]) -> Iterator[Draft]:
 
 
 def _counts(offline: Offline) -> dict[str, int]:
-    """Messages by queue and stream; queues made up for lanes that turned out to be empty left out."""
+    """Return messages by queue and stream, without adopted queues that turned out to be empty."""
     registry = offline.registry
     counts = {
         one.name: one.ready
@@ -177,7 +177,7 @@ def _counts(offline: Offline) -> dict[str, int]:
 
 
 def _compare(new: Place, load_keyring: LoadKeyring, row: dict[str, Any]) -> None:
-    """What a broker will find in the new directory is what was read in the old one."""
+    """Check that a broker will find in the new directory what was read from the old one."""
     with open_offline(new, load_keyring) as offline:
         problems, counts = findings(offline.report, only_looked=True), _counts(offline)
     if problems or counts != row["queues"]:

@@ -1,4 +1,4 @@
-"""`mesh-broker serve`: a broker until SIGTERM, Ctrl-C, or a disk that fails."""
+"""`mesh-broker serve`: runs a broker until SIGTERM, Ctrl-C, or a failing disk."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .options import BROKER, size, sizes
 DONE, FAILED = 0, 1
 STATUSES = {signal.SIGTERM: DONE, signal.SIGINT: INTERRUPTED}
 LOOK_S = 0.2
-"""How often it is asked whether a store has stopped."""
+"""Interval of looking whether a store has stopped."""
 TELL_S = 1.0
-"""Clients are still answered for so long, that it has."""
+"""For so long clients are still answered that the store has stopped."""
 SEGMENT_PER_RESERVE = 8
 
 LOG_SIZES = {
@@ -104,7 +104,10 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
-    """Args: chunk_bytes: of the node; a message of that size fits into any window. Raises ConfigError."""
+    """Return the broker's settings. `chunk_bytes` is the node's: a message of that size fits into any window.
+
+    Raises ConfigError.
+    """
     log, given = log_config(args), _given(args, {**BROKER_SIZES, **COUNTS})
     room = log.segment_bytes - log.reserve_bytes
     sized = "tunnel_window_bytes" in given
@@ -134,7 +137,7 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
 
 
 def log_config(args: argparse.Namespace) -> LogConfig:
-    """With a reserve that suits the segments. Raises ConfigError."""
+    """Return the log's settings, with a reserve in proportion to its segments. Raises ConfigError."""
     given = _given(args, LOG_SIZES)
     if "segment_bytes" in given and "reserve_bytes" not in given:
         given["reserve_bytes"] = _reserve(given["segment_bytes"])
@@ -144,7 +147,7 @@ def log_config(args: argparse.Namespace) -> LogConfig:
 
 @contextmanager
 def _as_options() -> Iterator[None]:
-    """Settings are named as the options are that set them."""
+    """Name the option, not the setting, in OutOfRange errors of the block."""
     try:
         yield
     except OutOfRange as error:
@@ -161,7 +164,7 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 
 
 async def serve(args: argparse.Namespace) -> int:
-    # All that may be wrong with the settings is said before there is a store.
+    # Report everything that is wrong with the settings before a store is created.
     of_node, keyring = check_start(args.data, args.cluster, None, settings(args))
     config = config_of(args, of_node.chunk_bytes)
     collector = Collector(own_process=True)
@@ -170,16 +173,16 @@ async def serve(args: argparse.Namespace) -> int:
     )
     hosted: list[Hosted] = []
     failed: set[str] = set()
-    # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
-    # what would be written.
+    # Signals set `told` instead of raising KeyboardInterrupt, which may come between any two instructions: a
+    # half-changed state would then be written to the disk.
     with collector.serving(), until_told(STATUSES) as told, told.waiting:
-        async with broker:  # It may take long to open, or for ever: then it is left.
-            # From now on only a wait is cancelled: around the broker, it would end what drains it.
+        async with broker:  # A signal may interrupt opening it, which may take long, or for ever.
+            # From here on a signal cancels only the wait in `_run`: a scope around the broker would cancel draining.
             told.waiting = trio.CancelScope()
             if told.status is None:
                 await _run(broker, args, told, failed)
             hosted = broker.all_hosted()
-    _tell_failed(hosted, args, failed)  # Also where it did with what was in flight.
+    _tell_failed(hosted, args, failed)  # A store may also have failed while draining.
     kept = args.keep_going or not failed
     status = told.status if told.status is not None and kept else FAILED
     if status != FAILED:
@@ -191,7 +194,7 @@ async def serve(args: argparse.Namespace) -> int:
 async def _run(
     broker: Broker, args: argparse.Namespace, told: Told, failed: set[str]
 ) -> None:  # fmt: skip
-    """Until it is told to end, or a store has stopped."""
+    """Serve on the mesh until a signal, or until a store has stopped."""
     for hosted in broker.all_hosted():
         _tell_found(hosted, args)
     async with broker.on_mesh(**settings(args)) as node:
@@ -209,7 +212,7 @@ def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
 
 
 async def _until_failed(broker: Broker, args: argparse.Namespace, failed: set[str]) -> None:
-    """Return when a store has stopped, unless it is to be gone on without it; the log says why."""
+    """Return when a store has stopped, unless --keep-going. Its log says why it stopped."""
     while True:
         _tell_failed(broker.all_hosted(), args, failed)
         if failed and not args.keep_going:
@@ -219,7 +222,7 @@ async def _until_failed(broker: Broker, args: argparse.Namespace, failed: set[st
 
 
 def _tell_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set[str]) -> None:
-    """Of each vhost once; `failed` are those of which it has been told, added to."""
+    """Report each stopped store once; `failed` holds the names of those reported, and is added to."""
     for one in hosted:
         reason, name = one.log.failure, one.vhost.name
         if reason is not None and name not in failed:

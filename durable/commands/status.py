@@ -1,4 +1,4 @@
-"""`mesh-broker status`: what a running broker counts."""
+"""`mesh-broker status`: the counters of a running broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"offsets {one['start']} to {one['end'] - 1}, {sizes(one['size_bytes'])}{_oldest(one)}"
             if one["end"] > one["start"]
             else f"empty, the next offset is {one['end']}"
-        )  # As `inspect` says it.
+        )  # In the words of `inspect`.
         yield (
             f"stream {name}: {held}, {len(one['cursors'])} cursors, {one['missed']} missed"
             f"{_rates(one, 'published', 'delivered')}{_disk(one)}"
@@ -78,13 +78,13 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _oldest(one: dict[str, Any]) -> str:
-    """Nothing where there is none."""
+    """The age of the oldest message; empty if there is none."""
     age_s = one["oldest_s"]
     return "" if age_s is None else f", oldest {age_s:.0f} s"
 
 
 def _rates(one: dict[str, Any], *names: str) -> str:
-    """Nothing when nothing happened in the last interval."""
+    """The rates of the last interval; empty if all are zero."""
     rates = [(one[f"{name}_per_s"], name) for name in names]
     if not any(rate for rate, _ in rates):
         return ""
@@ -92,13 +92,13 @@ def _rates(one: dict[str, Any], *names: str) -> str:
 
 
 def _dropped(one: dict[str, Any]) -> str:
-    """Nothing where nothing was."""
+    """The numbers of dropped messages by reason; empty if there are none."""
     counts = one["dropped"].items()
     return "; dropped: " + ", ".join(f"{count} {why}" for why, count in counts) if counts else ""
 
 
 def _disk(one: dict[str, Any]) -> str:
-    """Nothing where nothing was stored."""
+    """How long storing took; empty if nothing was stored."""
     return f"; on disk: {_within(one['confirm_us'])}{_written(one)}" if one["confirm_us"] else ""
 
 
@@ -113,7 +113,7 @@ def _within(counts: dict[str, int]) -> str:
 
 
 def _within_us(counts: dict[str, int], share: float) -> int:
-    """The upper bound of a histogram below which this share of all is."""
+    """Return the smallest bound of a histogram below which at least this share of all values lies."""
     bounds = sorted(counts, key=int)
     so_far = accumulate(counts[bound] for bound in bounds)
     wanted = share * sum(counts.values())

@@ -1,4 +1,4 @@
-"""Messages as they stand in a log that nobody has open."""
+"""The messages in a log that no broker has open."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..vhost.stream import Stream
 from .offline import Offline
 
 NEAR_MAX = 4
-"""Places at which records are read in turn: of what compaction has carried forward twice, one copy stands
-far from the other."""
+"""How many places keep the records read last. Records are read at several places in turn: of a record that compaction
+carried forward twice, one copy is far from the other."""
 
 
 class Message(NamedTuple):
-    """One of a queue or stream."""
+    """One message of a queue or stream."""
 
     position: int
     lane: int
@@ -37,14 +37,14 @@ class Message(NamedTuple):
     exchange: str
     priority: int
     returned: int
-    """How often it came back from a consumer."""
+    """How often it was returned by a consumer."""
     time_us: int
     headers: Mapping[str, Any]
     payload: bytes
 
 
 def messages(offline: Offline, member: Queue | Stream) -> Iterator[Message | int]:
-    """What is not settled, highest priority first; an int: so many that cannot be read."""
+    """Yield unsettled messages, highest priority first; an int stands for so many that cannot be read."""
     if isinstance(member, Stream):
         yield from _of_lane(offline, member.lane, [(member.start, member.end)])
         return
@@ -75,7 +75,7 @@ def _cut(
 ) -> Iterator[Message]:
     try:
         properties = decode_properties(batch.shared_headers)
-    except Malformed:  # It was captured: these are whatever the mesh carried.
+    except Malformed:  # A captured message has whatever headers its publisher gave it on the mesh.
         properties = Properties("")
     column, payloads = batch.message_headers(), batch.payloads
     returned = {
@@ -93,19 +93,19 @@ def _cut(
 
 
 class Reading:
-    """Records by position, some at a time: neighbours are wanted next, at a few places in turn."""
+    """Reads records by position, many at once, since neighbours are usually wanted next, at a few places in turn."""
 
     def __init__(self, offline: Offline) -> None:
         self._offline = offline
         self._near: deque[dict[int, Record]] = deque(maxlen=NEAR_MAX)
 
     def batches(self, run: Run, start: int, end: int) -> list[tuple[Batch, int]]:
-        """See batches_in. Raises DurableError, RemoteProtocolError: it cannot be read."""
+        """As `batches_in`. Raises DurableError or RemoteProtocolError if the record cannot be read."""
         body = batch_bytes(self.record(run.position))
         return batches_in(body, run.first, start, end)
 
     def record(self, position: int) -> Record:
-        """Raises RecordDamaged, NotInLog: it cannot be read."""
+        """Return a record. Raises RecordDamaged or NotInLog if it cannot be read."""
         for near in self._near:
             if position in near:
                 return near[position]

@@ -1,4 +1,4 @@
-"""`mesh-broker verify`: every byte of a directory read, every checksum and the chain compared."""
+"""`mesh-broker verify`: reads every byte of a directory and checks every checksum and the chain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 
 def add_offline(command: argparse.ArgumentParser) -> None:
-    """Which directory, and which vhost in it."""
+    """Add the options for which directory, and which vhost in it."""
     command.add_argument("data", metavar="DIR", type=path, help="what `serve` has as --data")
     command.add_argument("--vhost", type=named, metavar="V", help="only this one (default: all)")
     add_keys(command.add_argument_group("keys, if some of it is encrypted"))
@@ -72,7 +72,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def problems_of(place: Place, offline: Offline) -> list[str]:
-    """A line for each."""
+    """Return a line for each problem."""
     unnamed = [] if place.named else [f"the name of {place.log.parent} cannot be read"]
     replay, copies = offline.replay, damaged_copies(place.log)
     keys = [f"{copies} of the 2 copies in the file {KEYS_NAME} are damaged"] if copies else []
@@ -87,15 +87,15 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
 
 
 def _damaged_files(log: Path) -> Iterator[str]:
-    """Beside the segments. A start does without them; but what only the two of a queue knew to be settled comes again
-    without both."""
+    """Yield problems with files other than segments. A start does without these, except that messages which only a
+    queue's two `ack` files know to be settled come again if both are damaged."""
     if not (log / STORE_NAME).exists() and has_segments(log):
         yield f"missing: the file {STORE_NAME}"
     checkpoints = (log / ROOT_NAME, *sorted((log / FOLDER_NAME).glob("*/*")))
     for file in (log / STORE_NAME, *checkpoints):
         if file.name not in (STORE_NAME, ROOT_NAME, *KINDS) or not file.is_file():
             continue
-        with suppress(FileNotFoundError):  # With --unlocked: its broker has removed it.
+        with suppress(FileNotFoundError):  # With --unlocked, the broker may have removed it.
             with closing(ReadOnlyDirectory(file.parent).open(file.name)) as opened:
                 data = opened.pread(opened.size_bytes, 0)
             if file.name == STORE_NAME:
