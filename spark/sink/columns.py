@@ -1,4 +1,4 @@
-"""Whether rows with these columns can be sent: looked at before there are any."""
+"""Checks whether rows with these columns can be sent, before there are any rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .options import EXCHANGE, OFFSETS, QUEUES, SinkOptions
 
 TEXT, WHOLE = r"(string|varchar|char)\b.*", r"(tiny|small|big)?int"
 UNPACKED = r"[<,:](date|time|timestamp\w*|decimal|interval|variant)\b(?!:)"
-"""What msgpack has no form for, at any depth; a field of a struct may have such a name."""
+"""Types that msgpack cannot encode, at any depth; the name of a struct's field may look like one."""
 TYPES: Mapping[str, tuple[str, str]] = {
-    # column: as Spark writes its type, and for people
+    # column: pattern for Spark's notation of its type, and a description for people
     "value": (rf"binary|{TEXT}", "binary or string"),
     **dict.fromkeys(("queue", "exchange", "topic"), (TEXT, "string")),
     **dict.fromkeys(("partition", "offset"), (WHOLE, "an integer")),
@@ -25,11 +25,12 @@ TYPES: Mapping[str, tuple[str, str]] = {
 
 
 def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
-    """
+    """Check that rows with these columns can be sent as the options say.
+
     Args:
-        types: of each column, as `DataFrame.dtypes` has it.
+        types: the type of each column, as in `DataFrame.dtypes`.
     Raises:
-        MissingColumn, WrongColumn: rows with these cannot be sent as the options say.
+        MissingColumn, WrongColumn: they cannot.
     """
     needed = {"value": "the payload"}
     if options.to == QUEUES and options.queue is None:

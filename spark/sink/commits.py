@@ -1,4 +1,4 @@
-"""What tasks tell when they are done, and what becomes of it: checked, added up, written down."""
+"""The results of tasks: checked, added up, and written to the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("spark.sink")
 
 @dataclass
 class Told(WriterCommitMessage):
-    """What one task tells."""
+    """The result of one task, as Spark carries it to the driver."""
 
     sent: Sent
 
@@ -38,7 +38,7 @@ def collect(
     messages: Sequence[WriterCommitMessage | None], batch: int | None = None, *,
     aborted: bool = False,
 ) -> Report:  # fmt: skip
-    """What the tasks told; None: of a task that failed."""
+    """Add up the results of the tasks; None stands for a task that failed."""
     report = Report(batch=batch, aborted=aborted)
     for one in messages:
         report.tasks += 1
@@ -52,7 +52,7 @@ def collect(
 
 
 def check_lanes(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Raises Disordered: of one queue two tasks had rows."""
+    """Raises Disordered if two tasks had rows of the same queue and partition."""
     seen: set[str] = set()
     for one in messages:
         for lane in one.sent.lanes if isinstance(one, Told) else ():

@@ -1,13 +1,13 @@
-"""What may go wrong while rows are sent; the text of each is one line.
+"""Errors of sending rows; the text of each is one line.
 
 SinkError (CaptureError)
-├── MissingColumn     the rows lack what has to be sent
-├── WrongColumn       a column is of a type that cannot be sent
-├── MissingValue      rows have nothing in a column that says where they go, or when
-├── HeadersTooLarge   a row's headers are more than a message may have
-├── Unreachable       nobody there to send to: no member, no broker, no keys that fit
+├── MissingColumn     the rows lack a column that is needed
+├── WrongColumn       a column has a type that cannot be sent
+├── MissingValue      null in a column that says where a row goes, or when
+├── HeadersTooLarge   a row's headers exceed the limit of a message
+├── Unreachable       there is nobody to send to: no member, no broker, no suitable keys
 ├── Disordered        rows of one queue came from two tasks, or not in the order of their offsets
-└── SendingFailed     it began, and did not end: how many messages had been handed over
+└── SendingFailed     sending began and failed: how many messages had been handed over
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..errors import CaptureError
 
 
 class SinkError(CaptureError):
-    """Root of what the sink raises, beside wrong options."""
+    """Root of what the sink raises, besides errors of options."""
 
 
 class MissingColumn(SinkError, ValueError):
-    """The sink needs `name`, and the rows have `known`."""
+    """The sink needs column `name`; the text says `why`, and which columns the rows have."""
 
     def __init__(self, name: str, why: str, known: Iterable[str]) -> None:
         super().__init__(f"no column {name!r}, {why}: the rows have {', '.join(known)}")
@@ -30,7 +30,7 @@ class MissingColumn(SinkError, ValueError):
 
 
 class WrongColumn(SinkError, ValueError):
-    """Column `name` is of Spark's `type`."""
+    """Column `name` has Spark's type `type`, which cannot be sent."""
 
     def __init__(self, name: str, type: str, wanted: str) -> None:  # noqa: A002
         super().__init__(f"column {name!r} is {type}: want {wanted}; cast it")
@@ -38,7 +38,7 @@ class WrongColumn(SinkError, ValueError):
 
 
 class MissingValue(SinkError, ValueError):
-    """`count` rows, at least, have null in column `name`: as damaged records have that are kept."""
+    """At least `count` rows have null in column `name`, as damaged records have that were kept."""
 
     def __init__(self, name: str, count: int) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class MissingValue(SinkError, ValueError):
 
 
 class HeadersTooLarge(SinkError, ValueError):
-    """Those of `whose`: `what`."""
+    """The headers of `whose` row are too large: `what`."""
 
     def __init__(self, whose: str, what: str) -> None:
         super().__init__(f"{whose}: {what}, as they are sent; leave it out, as by --where")
@@ -65,7 +65,7 @@ class Unreachable(SinkError):
 
 
 class Disordered(SinkError):
-    """What would not keep its order, or be recognised when it comes again."""
+    """Rows that would lose their order, or would not be recognised if they were sent again."""
 
     def __init__(self, lane: str, what: str) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class Disordered(SinkError):
 
 
 class SendingFailed(SinkError):
-    """After `sent` messages of one task, what was refused among them."""
+    """Sending failed: `why`, after `sent` messages of one task had been handed over, refused ones included."""
 
     def __init__(self, why: str, sent: int) -> None:
         super().__init__(f"{why} ({sent} messages of this task had been handed over)")

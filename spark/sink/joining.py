@@ -1,8 +1,8 @@
-"""One node of the mesh for each worker process of Spark, kept from task to task.
+"""One node of the mesh per worker process of Spark, kept from task to task.
 
-A task has the process's main thread; the node lives in a thread of its own with trio's loop, so that
-it goes on being a member between tasks. Handshakes and discovery are paid once; when no task has
-come for `IDLE_S`, it leaves.
+A task runs in the process's main thread. The node runs in a thread of its own with trio's loop, so that
+it stays a member between tasks, and handshakes and discovery are paid once. It leaves when no task has
+used it for `IDLE_S`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ IDLE_S = 30.0
 T = TypeVar("T")
 
 _KEPT: dict[Hashable, WorkerNode] = {}
-# What outlives a task can only be the process's own: Spark gives tasks nothing to keep.
+# Global, because Spark gives a task nothing else that outlives it.
 _LOCK = threading.Lock()
 
 
 class WorkerNode:
-    """A node in a thread; `call` runs functions of the loop's, as long as somebody uses it."""
+    """A node in a thread of its own; tasks run functions on its loop with `call`."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._users = 1
-        """Tasks that have it; who makes it is the first."""
+        """How many tasks use it; the one that creates it is the first."""
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -46,7 +46,7 @@ class WorkerNode:
         self.ended = False
 
     def start(self) -> None:
-        """Join; blocks until it is a member, or raises why it is none."""
+        """Join the mesh; blocks until the node is a member. Raises what prevented it."""
         threading.Thread(target=self._run, name="mesh", daemon=True).start()
         self._ready.wait()
         if self._failure is not None:
@@ -62,16 +62,16 @@ class WorkerNode:
             self._ready.set()
 
     async def _live(self) -> None:
-        # Whoever published it was allowed to.
+        # Captured messages may have headers as large as any publisher was allowed.
         joining = {"headers_bytes_max": HEADERS_BYTES_MAX, **self._options.joining}
         async with mesh.join(self._options.cluster, **joining) as node:
             self._node, self._token = node, trio.lowlevel.current_trio_token()
             self._ready.set()
             while not self._idle():  # noqa: ASYNC110
-                await trio.sleep(IDLE_S)  # Looked at so seldom, and nobody waits for it.
+                await trio.sleep(IDLE_S)  # Coarse, but nobody waits for the node to leave.
 
     def _idle(self) -> bool:
-        """Whether nobody has used it since this was asked last; then nobody gets it any more."""
+        """Return whether no task has used it since the last call; if so, no task will get it any more."""
         with _LOCK:
             self.ended = self._users == 0 and not self._used
             self._used = False
@@ -82,19 +82,19 @@ class WorkerNode:
         self._used = True
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run `function(node, *args)` there; blocks this thread."""
+        """Run `function(node, *args)` on the node's loop; blocks this thread."""
         assert self._node is not None
         return trio.from_thread.run(function, self._node, *args, trio_token=self._token)
 
 
 @contextmanager
 def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
-    """The process's node with these settings, joined when there is none.
+    """Lend the process's node with these settings; it joins if there is none.
 
     Raises:
-        Unreachable: it cannot join: no keys, no address.
+        Unreachable: it cannot join, for want of keys or of an address, for example.
     """
-    # The process, too: what a fork has copied has no thread any more.
+    # The process id is part of the key: a forked child has a copy of this table, but not the threads.
     key = (os.getpid(), options.cluster, repr(sorted(options.joining.items())))
     with _LOCK:
         kept = _KEPT.get(key)

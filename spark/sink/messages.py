@@ -1,5 +1,5 @@
-"""From Arrow batches to what is sent: payloads, headers and addresses, with no work per row that
-arrays can do."""
+"""Converts Arrow batches to what is sent: payloads, headers and addresses, column by column, without work per
+row where possible."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .options import EXCHANGE, OFFSETS, QUEUES, SKIP, SinkOptions
 from .pacing import Times
 
 REPLAYED_FROM, REPLAY_ID = "x-replayed-from", "x-replay-id"
-"""Headers of every replayed message: the queue or stream that it was in, and which replay."""
+"""Headers of every replayed message: the queue or stream that it was captured in, and the id of the replay."""
 HEADERS_BYTES_MAX = 64 * 1024
 PAIRS_KEPT, KEPT_BYTES = 4096, 1024
-"""Rows whose headers are kept as packed, for all queries of a worker, and how large these may be."""
+"""How many encoded headers are cached, for all queries of a worker; larger ones than this are not."""
 Pairs = tuple[tuple[str, Any], ...]
 
 
 class Address(NamedTuple):
-    """Where a message goes, and which queue and partition it was captured in."""
+    """Where a message goes, and the queue and partition that it was captured in."""
 
     exchange: str
     key: str
@@ -46,21 +46,21 @@ def lane_name(queue: str, partition: int) -> str:
 
 
 class Messages(NamedTuple):
-    """Rows of one batch that are to be sent, in order."""
+    """The rows of one batch that are to be sent, in order."""
 
     payloads: list[bytes]
     headers: list[bytes] | None
     addresses: Sequence[Address]
     which: Ints
-    """Of each row, which of the addresses is its."""
+    """For each row, the index of its address."""
     offsets: Ints | None
     times_us: Times
     skipped: int
-    """Rows left out because they are marked as replayed."""
+    """How many rows were left out because they are marked as replayed."""
 
 
 def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
-    """Raises MissingValue, HeadersTooLarge."""
+    """Convert a batch. Raises MissingValue, HeadersTooLarge."""
     rows, skipped = batch.num_rows, 0
     lists = _header_lists(batch)
     if lists is not None and options.replays == SKIP:
@@ -82,7 +82,7 @@ def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
 
 
 def _addresses(batch: pa.RecordBatch, options: SinkOptions) -> tuple[Ints, list[Address]]:
-    """Of each row the index of its address, and the addresses."""
+    """Return for each row the index of its address, and the addresses."""
     by_offset, to_queues = options.numbering == OFFSETS, options.to == QUEUES
     named = by_offset or options.replay or (to_queues and options.queue is None)
     queue = _column(batch, "queue", "", needed=named)
@@ -117,7 +117,7 @@ def _headers(
     batch: pa.RecordBatch, lists: pa.Array | None, addresses: Sequence[Address], which: Ints,
     mark: str,
 ) -> list[bytes] | None:  # fmt: skip
-    """Of each row; `mark`: of which replay, if any. Raises HeadersTooLarge."""
+    """Return the encoded headers of each row; `mark` is the id of the replay, if any. Raises HeadersTooLarge."""
     if lists is None or not len(_keys(lists)):
         if not mark:
             return None
@@ -141,7 +141,7 @@ def _whose(batch: pa.RecordBatch, at: int, address: Address) -> str:
 
 
 def payloads(column: pa.Array) -> list[bytes]:
-    """Null is empty."""
+    """Return the values as bytes; null becomes empty."""
     if not pa.types.is_binary(column.type):
         column = column.cast(pa.binary())
     count = len(column)
@@ -154,20 +154,20 @@ def payloads(column: pa.Array) -> list[bytes]:
     lengths = np.diff(ends)
     size = int(lengths[0])
     if size and (lengths == size).all():
-        alike: list[bytes] = np.frombuffer(raw, f"V{size}").tolist()  # An eighth of slicing each.
+        alike: list[bytes] = np.frombuffer(raw, f"V{size}").tolist()  # 8 times faster than slices.
         return alike
     return [raw[a:b] for a, b in pairwise((ends - first).tolist())]
 
 
 def _column(batch: pa.RecordBatch, name: str, default: str | int, *, needed: bool) -> Any:
-    """Without nulls. Raises MissingValue: there are some, and no other value would be right."""
+    """Return a column without nulls. Raises MissingValue if it has some and is `needed`, so no default is right."""
     if name not in batch.schema.names:
         return default
     return _whole(batch, name) if needed else batch.column(name).fill_null(default)
 
 
 def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Raises MissingValue."""
+    """Return a column. Raises MissingValue if it has nulls."""
     column = batch.column(name)
     if column.null_count:
         raise MissingValue(name, column.null_count)
@@ -175,7 +175,7 @@ def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _coded(values: Any, rows: int) -> tuple[Ints, list[Any]]:
-    """As indices, and what they stand for."""
+    """Return an index for each row, and the distinct values that the indices stand for."""
     if isinstance(values, str | int):
         return np.zeros(rows, np.int64), [values]
     encoded = values.dictionary_encode()
@@ -194,7 +194,7 @@ def _times(batch: pa.RecordBatch) -> Times:
 
 
 def _header_lists(batch: pa.RecordBatch) -> pa.Array | None:
-    """Raises MissingValue: one has no name."""
+    """Return the column of headers, if there is one. Raises MissingValue if a header has no name."""
     if "headers" not in batch.schema.names:
         return None
     found = batch.column("headers")
@@ -205,7 +205,7 @@ def _header_lists(batch: pa.RecordBatch) -> pa.Array | None:
 
 
 def _marked(lists: pa.Array) -> Any:
-    """Which rows have been replayed already; None: none."""
+    """Return which rows are marked as replayed; None if none is."""
     keys = _keys(lists)
     if not len(keys) or not pc.any(pc.equal(keys, REPLAYED_FROM)).as_py():
         return None
@@ -215,12 +215,12 @@ def _marked(lists: pa.Array) -> Any:
 
 
 def _keys(lists: pa.Array) -> pa.Array:
-    """Of all headers, of other rows of the same buffers perhaps, too."""
+    """Return the names of all headers, perhaps including those of other rows in the same buffers."""
     return lists.keys if pa.types.is_map(lists.type) else lists.flatten().field("key")
 
 
 def _pairs(row: Any) -> Pairs:
-    """Of a row of either kind: a map, or a list of structs."""
+    """Return the headers of a row, which is either a map or a list of structs."""
     if not row:
         return ()
     if isinstance(row[0], Mapping):
@@ -229,8 +229,8 @@ def _pairs(row: Any) -> Pairs:
 
 
 def _packed(pairs: Pairs, mark: str, queue: str) -> bytes:
-    """Most messages of a batch have the same headers; those are kept of which equal ones are the same,
-    unlike 1 and True, and which are not large."""
+    """Encode headers. Most messages of a batch have the same ones, so small ones are cached; but only if all values
+    are text or bytes: others may be equal and yet encoded differently, as 1 and True."""
     size = 0
     for key, value in pairs:
         if type(value) is not bytes and type(value) is not str:
@@ -252,7 +252,7 @@ def _pack(pairs: Pairs, mark: str, queue: str) -> bytes:
 
 
 def _value(value: Any) -> Any:
-    """What was text is text again: a capture has bytes of both."""
+    """Return bytes as text if they are UTF-8: a captured header is bytes even if it was text."""
     if isinstance(value, bytes):
         try:
             return value.decode()

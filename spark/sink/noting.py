@@ -1,4 +1,4 @@
-"""How far tasks are, in a directory: a file for each partition, for whoever shows it meanwhile."""
+"""Progress of tasks, for display: a directory with a file for each partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIGITS = 20
 
 
 class Noted(NamedTuple):
-    """In messages."""
+    """Numbers of messages."""
 
     done: int = 0
     """Sent, left out, or stored before."""
@@ -19,8 +19,8 @@ class Noted(NamedTuple):
 
 
 def note(directory: Path, partition: int, so_far: Noted) -> None:
-    """Called while messages are due, so the numbers before are overwritten in place: a file that is
-    emptied and written anew ext4 flushes when it is closed, which took 5 to 15 ms."""
+    """Write a partition's progress. This runs while messages are due, so numbers are overwritten in place: ext4 flushes
+    a file that was truncated and rewritten when it is closed, which took 5 to 15 ms."""
     file = os.open(directory / str(partition), os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.write(file, b"%*d%*d" % (DIGITS, so_far.done, DIGITS, so_far.sent))
@@ -29,10 +29,10 @@ def note(directory: Path, partition: int, so_far: Noted) -> None:
 
 
 def noted(directory: Path) -> Noted:
-    """By all tasks on this machine."""
+    """Return the sum over all tasks on this machine."""
     done = sent = 0
     for path in directory.iterdir():
-        with suppress(ValueError):  # It has just been made.
+        with suppress(ValueError):  # The file has just been created, and is empty.
             text = path.read_text()
             one = Noted(int(text[:DIGITS]), int(text[DIGITS:]))
             done, sent = done + one.done, sent + one.sent

@@ -1,12 +1,12 @@
-"""Sequences by which a broker recognises rows that come again.
+"""Sequences by which a broker recognises rows that are sent again.
 
-By row: its number in its partition. It is the same when the same plan runs again.
+By row: a row's number in its partition, which is the same if the same plan runs again.
 
-By offset: the offset itself. Had rows been counted, all would move up when one of them is gone, and what
-moves onto the place of one that is stored would pass for stored.
+By offset: the offset itself. With counted rows, a row that is gone at the next attempt would shift all later
+rows onto lower sequences, and a row that gets the sequence of a stored one would count as stored.
 
-The price is a batch for each run of offsets without a gap, and a hole in what the broker knows: see
-`targets.py` for how many of them may be under way.
+The price is a batch for each run of consecutive offsets, and a hole in what the broker remembers for each gap:
+`targets.py` limits how many of them may be under way.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Ints = npt.NDArray[np.int64]
 
 
 class OffsetOrder:
-    """Of one queue and partition, whose offsets are sequences as they are."""
+    """Checks the order of the offsets of one queue and partition, which are used as sequences."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
         self._last = -1
 
     def check(self, offsets: Ints) -> None:
-        """The next ones, one at least. Raises Disordered: one is not after the one before."""
+        """Check the next offsets, at least one. Raises Disordered unless each one is greater than the one before."""
         if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
             raise Disordered(self._lane, "its offsets go back, or come twice")
         self._last = int(offsets[-1])

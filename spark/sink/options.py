@@ -20,56 +20,56 @@ TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
 ROWS, OFFSETS = "rows", "offsets"
 SKIP, SEND = "skip", "send"
 PAUSES_MAX, US_MAX = 10_000, 10**18
-"""Of one replay; a time in us since 1970, or a pause in us, is less."""
+"""How many pauses a replay may have; exclusive limit of times in us since 1970, and of pauses in us."""
 OTHERS = frozenset({"checkpointlocation", "queryname"})
-"""Options of Spark's own that it hands on to the sink."""
+"""Spark's own options, which it passes to the sink, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Of one query. Names in Python are those of the options."""
+    """Options of one query. Where names differ from those of the options, READERS tells."""
 
     to: str = TOPICS
-    """`topics` of the mesh, at most once; `queues` and streams of a broker, or its `exchange`: once."""
+    """`topics` of the mesh: at most once. `queues` and streams of a broker, or its `exchange`: stored once."""
     topic: str | None = None
-    """Of every message; None: that of the row."""
+    """The topic of every message; None: that of its row."""
     queue: str | None = None
     exchange: str | None = None
     broker: str = "broker"
     vhost: str = "/"
     mandatory: bool = True
-    """Whether a message that no queue wants is an error, or dropped by the broker."""
+    """Whether a message that no queue wants is an error; otherwise the broker drops it."""
     id: str = ""
-    """What is done again under the same id is stored once; empty: one for each query."""
+    """Identifies what is sent: repeated under the same id, it is stored once. Empty: a new one for each query."""
     numbering: str = ROWS
-    """What a row's sequence is: its number in its partition, or where it was captured."""
+    """What a row's sequence is: `rows`, its number in its partition, or `offsets`, the offset it was captured at."""
     lanes: Mapping[str, str] = field(default_factory=dict)
-    """By queue/partition: which of all that ever had this name, where offsets number."""
+    """By queue/partition, for `offsets`: tells the one that was captured from others that had this name before."""
     replay: bool = False
-    """Mark every message as one of a replay."""
+    """Whether to mark every message as replayed."""
     replays: str = SKIP
-    """What becomes of rows that are marked already."""
+    """Whether to skip or to send rows that are marked as replayed already."""
     speed: float = 0.0
-    """1: as fast as it came, 10: ten times; 0: as fast as it goes."""
+    """1: at the original speed, 10: ten times as fast; 0: as fast as possible."""
     rate: float = 0.0
-    """Messages a second of each task at most; 0: no limit."""
+    """Upper limit of messages per second and task; 0: no limit."""
     rehearse: bool = False
-    """Join and read the first rows, and send nothing."""
+    """Join and read the first rows, but send nothing."""
     start_us: int = 0
-    """When `origin_us` is due, by the wall clock: the same for all tasks."""
+    """When `origin_us` is due, by the wall clock; the same for all tasks."""
     origin_us: int = 0
     pauses: tuple[tuple[int, int], ...] = ()
-    """(original time in us, how much less is waited from there on in us, in all)."""
+    """(original time in us, total time in us cut from all pauses up to there)."""
     cluster: str = "spark"
-    """As whose member the tasks join."""
+    """The cluster that the tasks join."""
     timeout_s: float = 30.0
-    """For whom there is to be found, and for the last confirms."""
+    """How long to wait for somebody to send to, and for the last confirms."""
     report: str = ""
-    """A file of the driver's machine: one line of JSON for each commit."""
+    """A file on the driver's machine, which gets one line of JSON for each commit."""
     progress: str = ""
-    """A directory where each task keeps a file with how far it is."""
+    """A directory where each task keeps a file with its progress."""
     joining: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords of `mesh.join`."""
+    """Keyword arguments of `mesh.join`."""
 
     @property
     def paced(self) -> bool:
@@ -80,7 +80,7 @@ class SinkOptions:
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
+    """Read and check all options. Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
     given = read_given(options, READERS, TYPES, OTHERS)
     found = SinkOptions(**given.values, joining=given.settings)
     _check(found)
@@ -120,7 +120,7 @@ def _number(name: str, text: str) -> float:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 0 <= found < math.inf:  # Nor is NaN.
+    if not 0 <= found < math.inf:  # Refuses NaN, too.
         raise InvalidOption(name, text, "a number, 0 or more")
     return found
 
@@ -180,4 +180,4 @@ READERS: Readers = {
     "report": ("report", _text),
     "progress": ("progress", _text),
 }
-"""Where each option goes, and what reads it."""
+"""For each option the field that takes it, and the function that reads it."""

@@ -1,9 +1,9 @@
-"""When each message is due: from its original time, speed and rate, with long pauses cut.
+"""When each message is due: computed from its original time, speed and rate, with long pauses cut.
 
     original   |o o   o                    o o|        pauses longer than the limit are cut,
-    due        |o o  o    o o|  at speed 2             never the order: what is due never goes back
+    due        |o o  o    o o|  at speed 2             but due times never go back, so the order stays
 
-Times are us since 1970 in arrays; whose clock they are told by is the caller's business.
+Times are us since 1970 in arrays; the caller decides by whose clock.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ Times = npt.NDArray[np.int64]
 
 
 KEPT_US = 20_000
-"""With a rate alone, being so late is made up for: no clock wakes anybody on time, and what is due
-every 10 us leaves together."""
+"""With a rate alone, messages up to this late are caught up with, because no timer is exact: messages due every 10 us
+are sent several at a time."""
 
 
 NEVER_US = 1 << 60
-"""In 36,000 years: what would be due later is due then, lest no number can tell it."""
+"""36,000 years. Later due times are cut to this, so that numbers do not overflow."""
 
 
 class Schedule(NamedTuple):
-    """The same for all tasks of a replay, so that they keep in step without talking."""
+    """When messages are due. It is the same for all tasks of a replay, which thus keep in step without talking."""
 
     start_us: int
     """When `origin_us` is due."""
     origin_us: int
     speed: float
-    """How many times faster than it came; 0: original times do not count."""
+    """How many times faster than originally; 0: original times are ignored."""
     rate: float
-    """Messages a second at most; 0: any."""
+    """Upper limit of messages per second; 0: none."""
     pauses: Sequence[tuple[int, int]] = ()
-    """(original time, what is left out of all pauses that end by then), sorted."""
+    """(original time, total time cut from all pauses that end by then), sorted."""
 
 
 class Pacer:
-    """Of one task; fed with its messages in order."""
+    """Computes due times for one task, whose messages it gets in order."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -53,10 +53,10 @@ class Pacer:
         self._step_us = min(1e6 / schedule.rate, NEVER_US) if schedule.rate else 0.0
 
     def due(self, times_us: Times, now_us: int) -> Times:
-        """When the next messages are due, which came at `times_us`.
+        """Return when the next messages are due; `times_us` are their original times.
 
-        With a rate alone, what should have left before `now_us` moves to now: nothing is made up
-        for in a burst.
+        With a rate alone, messages that should have left before `now_us` are due from now on: a delay is
+        not made up for in a burst.
         """
         schedule = self._schedule
         if not len(times_us):
@@ -78,15 +78,15 @@ class Pacer:
         return spaced
 
     def lost(self, late_us: int) -> int:
-        """By how much all that follows is put off, when the next message is so late: with a rate alone
-        by nearly all of it, or a stall would end in a burst."""
+        """Return by how much everything that follows is put off, given how late the next message is. With a rate
+        alone that is nearly all of it, so that a stall does not end in a burst."""
         lost_us = 0 if self._schedule.speed else max(0, late_us - KEPT_US)
         self._latest += lost_us
         return lost_us
 
 
 def cut_pauses(gaps: Iterable[tuple[int, int]], longest_us: int) -> list[tuple[int, int]]:
-    """`pauses` of a schedule, from (end of the gap, its length), both us, that are longer."""
+    """Return a schedule's `pauses`, from gaps given as (end, length) in us: those longer than `longest_us`."""
     total, found = 0, []
     for end_us, length_us in sorted(gaps):
         if length_us > longest_us:
@@ -96,11 +96,11 @@ def cut_pauses(gaps: Iterable[tuple[int, int]], longest_us: int) -> list[tuple[i
 
 
 LATENESS_BASE = 1.02
-"""Percentiles of lateness are 2 % exact."""
+"""Percentiles of lateness are accurate to 2 %."""
 
 
 class Lateness(Histogram):
-    """How late messages were handed over; what is early is not late."""
+    """How late messages were handed over; early ones count as not late."""
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
         super().__init__(LATENESS_BASE, counts)

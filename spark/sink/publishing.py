@@ -1,6 +1,6 @@
-"""What a task of the sink does: its batches, one after the other, when they are due.
+"""A task of the sink: sends its batches, one after the other, when they are due.
 
-Spark's iterator ──(thread, two ahead)──> messages ──> numbers, due times ──> target
+Spark's iterator ──(thread, two ahead)──> messages ──> sequences, due times ──> target
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from .report import Counts
 from .targets import Target, opened
 
 AHEAD = 2
-"""Batches read while one is sent."""
+"""How many batches are read ahead while one is sent."""
 CHUNK_BYTES, CHUNK_ROWS = 128 * 1024, 4096
-"""Sent at a time: less than a frame, so that what is due is not behind what is large."""
+"""Limits of what is sent at a time: less than a frame, so that a large batch does not delay a message that is due."""
 PACED_ROWS = 256
 PROGRESS_S = 0.5
 
 
 class Identity(NamedTuple):
-    """Which task this is; the same for every attempt at it."""
+    """Identifies a task; the same for every attempt at it."""
 
     publisher: str
     first: int
-    """The number of its first row."""
+    """The sequence of its first row."""
     partition: int
 
 
 class Sent(NamedTuple):
-    """What a task tells."""
+    """The result of a task."""
 
     counts: Counts
     lateness: Lateness
     lanes: tuple[str, ...]
-    """Queues and partitions that it had rows of, when it numbers by offset."""
+    """Queues and partitions of its rows, if it numbers them by offset."""
     seconds: float
 
 
@@ -61,13 +61,13 @@ def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: I
 
     Raises:
         Unreachable: nothing was sent.
-        SendingFailed: some were.
+        SendingFailed: some rows were sent.
         Disordered: rows do not come in order.
     """
     with worker_node(options) as worker:
         try:
             return worker.call(_publish, batches, options, identity)
-        except (trio.RunFinishedError, trio.Cancelled):  # It crashed, or left, under our hands.
+        except (trio.RunFinishedError, trio.Cancelled):  # The node crashed, or left, meanwhile.
             raise SendingFailed("this process's node of the mesh has ended", 0) from None
 
 
@@ -85,14 +85,14 @@ async def _publish(
             await target.finish()
             return task.told()
     except BaseException as error:
-        first = _first(error)  # Of nurseries inside: Spark shows the first line only.
+        first = _first(error)  # Unwraps groups of nurseries: Spark shows only the first line.
         if isinstance(first, CaptureError) or not isinstance(first, MeshError):
             if first is error:
                 raise
             raise first from None
         if target is None:
             raise Unreachable("the mesh", str(first)) from first
-        # How many were refused is in the notes.
+        # The notes say how many were refused.
         why = "; ".join((str(first), *getattr(first, "__notes__", ())))
         raise SendingFailed(why, target.counts.sent) from first
 
@@ -104,7 +104,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _run(batches: Iterator[pa.RecordBatch], task: Task) -> None:
-    """Read in a thread what the loop sends meanwhile."""
+    """Read batches in a thread while the loop sends the ones before."""
     ahead, read = trio.open_memory_channel[Messages](AHEAD)
 
     def following() -> Messages | None:
@@ -126,7 +126,7 @@ async def _run(batches: Iterator[pa.RecordBatch], task: Task) -> None:
 
 
 class Task:
-    """One task's numbers, clock and counts."""
+    """The sequences, clock and counts of one task."""
 
     def __init__(self, options: SinkOptions, identity: Identity, target: Target) -> None:
         self.options, self._identity, self._target = options, identity, target
@@ -135,7 +135,7 @@ class Task:
         self._orders: dict[str, OffsetOrder] = {}
         self._row = identity.first
         self._skipped = 0
-        # By the wall clock at its beginning, as all tasks; from then on it only goes forward.
+        # Starts from the wall clock, as in all tasks, and follows the monotonic clock from then on.
         self._ahead_us = time.time_ns() // 1000 - round(trio.current_time() * 1e6)
         self._began_us = self._told_us = self._now_us()
 
@@ -178,7 +178,7 @@ class Task:
             self._tell()
 
     def _sequences(self, messages: Messages, count: int) -> Ints:
-        """Raises Disordered."""
+        """Return the sequence of each message. Raises Disordered."""
         offsets = messages.offsets
         if offsets is None:
             self._row += count
@@ -192,8 +192,8 @@ class Task:
         return offsets
 
     def _tell(self) -> None:
-        """How far it is, for whoever looks at the directory, if it is on this machine: it is the
-        driver's, and no reason to fail."""
+        """Write down the progress now and then, for whoever displays it. The directory is on the driver's machine; on
+        another one writing fails, which must not end the task."""
         now_us = self._now_us()
         if self.options.progress and now_us - self._told_us > PROGRESS_S * 1e6:
             self._told_us = now_us

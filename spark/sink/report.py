@@ -1,4 +1,4 @@
-"""What became of the rows: told by each task, added up for the query."""
+"""What became of the rows: counted by each task, and added up for the query."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .pacing import Lateness
 
 @dataclass(slots=True)
 class Counts:
-    """In messages."""
+    """Numbers of messages."""
 
     sent: int = 0
-    """Handed to the mesh, or on the broker's disk."""
+    """Handed to the mesh, or stored on the broker's disk."""
     skipped: int = 0
-    """Marked as replayed already."""
+    """Left out because they were marked as replayed."""
     duplicates: int = 0
-    """On the broker's disk before: not stored again."""
+    """On the broker's disk before, so not stored again."""
     nobody: int = 0
-    """Of those sent to topics: nobody had subscribed."""
+    """Of those sent to topics: had no subscriber."""
     dropped: int = 0
-    """Of those sent to topics: taken back for members that were too slow."""
+    """Of those sent to topics: dropped for members that were too slow."""
 
     def add(self, other: Counts) -> None:
         for name, value in asdict(other).items():
@@ -32,18 +32,18 @@ class Counts:
 
 @dataclass(slots=True)
 class Report:
-    """Of a query, of one commit of a stream, or of several replays in a row."""
+    """The result of a query, of one commit of a stream, or of several replays together."""
 
     counts: Counts = field(default_factory=Counts)
     lateness: Lateness = field(default_factory=Lateness)
     tasks: int = 0
     failed_tasks: int = 0
-    """Whose messages are in no count: see their errors."""
+    """Their messages are in no count; their errors say what was sent."""
     seconds: float = 0.0
     batch: int | None = None
     """The number of a streaming query's batch."""
     aborted: bool = False
-    """Though all tasks may have ended: the query says why."""
+    """Whether the query was aborted, which may happen even if all tasks succeeded; its error says why."""
 
     @property
     def complete(self) -> bool:
@@ -58,7 +58,7 @@ class Report:
         self.aborted |= other.aborted
 
     def plain(self) -> dict[str, Any]:
-        """For people and scripts; lateness in ms."""
+        """Return the report for people and scripts; lateness in ms."""
         return {
             **asdict(self.counts),
             **{
@@ -75,7 +75,7 @@ class Report:
 
 
 def encode_report(report: Report) -> str:
-    """One line, from which the same can be read."""
+    """Encode as one line, which `decode_reports` reads."""
     fields = {
         "counts": asdict(report.counts), "lateness": sorted(report.lateness.counts.items()),
         "tasks": report.tasks, "failed_tasks": report.failed_tasks, "seconds": report.seconds,
@@ -85,7 +85,7 @@ def encode_report(report: Report) -> str:
 
 
 def decode_reports(lines: Iterable[str]) -> list[Report]:
-    """What `encode_report` wrote, a line each."""
+    """Decode the lines that `encode_report` wrote."""
     return [_decoded(json.loads(line)) for line in lines if line.strip()]
 
 

@@ -1,8 +1,8 @@
-"""The data sink `mesh`: what Spark asks of a writer, batch queries.
+"""The data sink `mesh`: the writer that Spark asks for, and batch queries.
 
-save ──> writer: options and columns checked   driver
-task ──> write: its rows are sent              worker, see publishing.py
-commit, abort: what all tasks tell, as a report
+save ──> writer: options and columns are checked   driver
+task ──> write: its rows are sent                  worker, see publishing.py
+commit, abort: results of all tasks become a report
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME = "mesh"
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One batch query."""
+    """Writer for one batch query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -50,7 +50,7 @@ class BatchWriter(DataSourceArrowWriter):
         return Told(publish(iterator, self._options, identity))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        check_lanes(messages)  # If it fails, Spark aborts, and that writes the report.
+        check_lanes(messages)  # If this raises, Spark calls abort, which writes the report.
         write_report(collect(messages), self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -58,7 +58,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class MeshSink(DataSource):
-    """Registered as `mesh`."""
+    """The data sink that is registered as `mesh`."""
 
     @classmethod
     def name(cls) -> str:
@@ -66,7 +66,7 @@ class MeshSink(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = self._checked(schema, overwrite)
-        # By default every query is one of its own: its tasks may be tried again, it may not.
+        # By default each query has an id of its own: its tasks can be retried, the query itself cannot.
         return BatchWriter(replace(options, id=options.id or uuid4().hex))
 
     def streamWriter(
@@ -87,7 +87,7 @@ class MeshSink(DataSource):
 
 
 def _check_report(path: str) -> None:
-    """Raises InvalidOption: what has been sent could not be told there."""
+    """Raises InvalidOption if the report cannot be written: checked before anything is sent."""
     try:
         Path(path).open("a").close()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """The sink `mesh` for streaming queries.
 
-A batch that was under way when a query ended runs again with the same number and the same rows, in
-the same partitions. Its rows have the sequences they had, so the broker stores what it lacks.
+A batch that was unfinished when a query ended runs again with the same number, and with the same rows in the
+same partitions. The rows get the same sequences, so the broker stores only those that it lacks.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Local properties of a task. Spark sets them and documents neither: tests/spark has a look."""
+"""Local properties of a task. Spark sets them without documenting them; tests/spark checks that it does."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """One streaming query."""
+    """Writer for one streaming query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -50,7 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def check_streaming(options: SinkOptions) -> None:
-    """Raises ContradictoryOptions."""
+    """Raises ContradictoryOptions if an option does not work in a streaming query."""
     if options.numbering == OFFSETS:
         raise ContradictoryOptions(
             ("numbering", "writeStream"), "the rows of a batch are numbered by the batch"

@@ -1,4 +1,4 @@
-"""Where messages go: topics of the mesh, or a broker. Both take slices of `Messages`, in order."""
+"""Where messages go: topics of the mesh, or a broker. Both get slices of `Messages`, in order."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from .options import QUEUES, TOPICS, SinkOptions
 from .report import Counts
 
 PUBLISHERS_MAX = 256
-"""Open at a time in one task: each is a tunnel. Those used least recently make way."""
+"""Publishers open at a time in one task, each of which is a tunnel. The least recently used one is closed first."""
 JUMPS_MAX = 400
-"""Gaps in the sequences of one publisher that are given before it waits for all to be on disk. A broker
-remembers 1,000 holes: what is missing, and what it is sent again word for word, is among them."""
+"""Gaps in one publisher's sequences before it waits until all is on disk. A broker remembers 1,000 holes, which
+include messages still missing, and those being sent again unchanged."""
 WAITING_BYTES_MAX = 4 << 20
-"""What may wait for one member before sending waits: slow subscribers slow a replay, and lose nothing
-of it on this side."""
+"""How much may wait for one member before sending waits: slow subscribers slow a replay, but lose none of it on
+this side."""
 LOOK_S = 0.5
-"""Members and what they subscribe to are found in so much, as by `mesh publish`."""
+"""How long members and their subscriptions take to be found, as in `mesh publish`."""
 
 
 class Target(ABC):
-    """`counts` tell what has become of what was sent, once `finish` has returned."""
+    """Takes messages. Once `finish` has returned, `counts` tell what became of them."""
 
     def __init__(self) -> None:
         self.counts = Counts()
 
     @abstractmethod
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
-        """Rows [`low`, `high`). Raises MeshError: not all of them."""
+        """Send rows [`low`, `high`). Raises MeshError if not all of them were sent."""
 
     @abstractmethod
     async def finish(self) -> None:
-        """Return when everything has arrived. Raises MeshError: it has not, or was refused."""
+        """Return when everything has arrived. Raises MeshError if it did not, or was refused."""
 
 
 @asynccontextmanager
 async def opened(node: mesh.Node, options: SinkOptions, publisher: str) -> AsyncGenerator[Target]:
-    """What the options name; `publisher` is the name of this task's, by row.
+    """Open the target that the options name; `publisher` is the name of this task's publisher, for numbers by row.
 
     Raises:
-        Unreachable: there is nobody.
+        Unreachable: there is nobody to send to.
     """
     if options.to == TOPICS:
         await find_members(node, options.timeout_s)
@@ -69,7 +69,7 @@ async def opened(node: mesh.Node, options: SinkOptions, publisher: str) -> Async
 
 
 async def find_broker(node: mesh.Node, options: SinkOptions) -> Connection:
-    """The one that the options name, which has answered. Raises Unreachable."""
+    """Return a connection to the options' broker, which has answered. Raises Unreachable."""
     broker = durable.connect(
         node, cluster=options.broker, vhost=options.vhost, timeout=options.timeout_s
     )
@@ -81,7 +81,7 @@ async def find_broker(node: mesh.Node, options: SinkOptions) -> Connection:
 
 
 async def find_members(node: mesh.Node, timeout_s: float) -> None:
-    """Until there are some, and what they subscribe to is known. Raises Unreachable."""
+    """Wait until there are members and their subscriptions are known. Raises Unreachable."""
     if node.members():
         return
     with node.within(timeout_s):
@@ -95,7 +95,7 @@ async def find_members(node: mesh.Node, timeout_s: float) -> None:
 
 
 class TopicsTarget(Target):
-    """Topics: at most once, in order for each topic."""
+    """Publishes to topics: at most once, in order for each topic."""
 
     def __init__(self, node: mesh.Node, timeout_s: float) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class TopicsTarget(Target):
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
         payloads, headers = messages.payloads, messages.headers
         found, which = np.unique(messages.which[low:high], return_inverse=True)
-        # Several addresses may have one topic, whose rows keep their order.
+        # Addresses that differ only in other fields have the same topic, whose rows must keep their order.
         topics = [messages.addresses[at].key for at in found.tolist()]
         numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
         if len(numbers) == 1:
@@ -139,17 +139,17 @@ class TopicsTarget(Target):
 
 @dataclass(slots=True)
 class Line:
-    """A publisher that is open."""
+    """An open publisher."""
 
     publisher: NumberedPublisher
     stack: AsyncExitStack
     next: int = 0
-    """Behind what it was given last."""
+    """The sequence after the last one it was given."""
     jumps: int = 0
-    """Gaps in that since all of it was on disk."""
+    """Gaps in its sequences since all of them were on disk."""
 
     async def turn_to(self, sequence: int) -> None:
-        """That one comes next. Raises what `flush` raises."""
+        """Prepare for `sequence` as the next one: flush if it makes too many gaps. Raises what `flush` raises."""
         if sequence != self.next:
             self.jumps += 1
         if self.jumps > JUMPS_MAX:
@@ -158,7 +158,7 @@ class Line:
 
 
 class BrokerTarget(Target):
-    """Queues, streams and exchanges: once, in order for each queue and partition it came from."""
+    """Publishes to queues, streams or exchanges: stored once, in order for each queue and partition of origin."""
 
     def __init__(
         self, broker: Connection, options: SinkOptions, publisher: str, stack: AsyncExitStack
@@ -189,16 +189,17 @@ class BrokerTarget(Target):
         return f"{options.id}/{lane}" if which is None else f"{options.id}/{lane}/{which}"
 
     def _forgotten(self, publisher: NumberedPublisher, first: int, count: int) -> int:
-        """How many from `first` on are stored, though the broker remembers no more what of them is not:
-        behind what one attempt left unstored there are JUMPS_MAX holes at most, and the next attempt
-        begins with that. What may be dropped leaves more: then all are sent, and it is SequenceLost."""
+        """Return how many messages from `first` on are certainly stored, although the broker has forgotten the holes
+        there. An attempt leaves at most JUMPS_MAX holes behind the first message that it did not store, and the
+        next attempt starts with that one, so all before the remembered holes is stored. Without `mandatory`,
+        dropped messages leave more holes: then 0, so all are sent, which raises SequenceLost."""
         return min(count, max(0, publisher.known.floor - first)) if self._options.mandatory else 0
 
     async def _send_run(
         self, line: Line, messages: Messages, address: Address, first: int, start: int, end: int
     ) -> None:
         options, headers = self._options, messages.headers
-        # The priorities of a captured queue are its partitions.
+        # A captured queue has one partition for each priority.
         priority = address.partition if options.replay and options.to == QUEUES else 0
         await line.turn_to(first)
         stored = await line.publisher.send(
@@ -210,7 +211,7 @@ class BrokerTarget(Target):
         )  # fmt: skip
         line.next = first + end - start
         if stored < end - start and first < line.publisher.known.end:
-            await line.publisher.flush()  # What is late is on disk before there are more holes.
+            await line.publisher.flush()  # Late messages are on disk before there are more holes.
         self.counts.sent += end - start - stored
         self.counts.duplicates += stored
 
