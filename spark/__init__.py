@@ -1,9 +1,9 @@
-"""The Spark tier: what brokers have stored, as DataFrames.
+"""The Spark tier: reads what brokers have stored as DataFrames.
 
     from spark import read_capture, session
     df = read_capture(session(), "orders.data")
 
-Names are loaded when first used, so that executors load what a task needs and nothing else.
+Names are loaded at their first use, so that executors load only what a task needs.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-if not TYPE_CHECKING:  # Who checks types would take any name for one that `__getattr__` has.
+if not TYPE_CHECKING:  # With `__getattr__` in sight, a type checker would accept any name.
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,23 +1,23 @@
-"""Every error of the Spark tier, in one tree; the text of each is one line.
+"""All errors of the Spark tier in one tree; the text of each is one line.
 
 CaptureError (DurableError)
-├── OptionError               (ValueError) abstract: what was asked for makes no sense
-│   ├── UnknownOption         there is no such option; `nearest` is one there is
+├── OptionError               (ValueError) abstract: the options are invalid
+│   ├── UnknownOption         there is no such option; `nearest` is a similar one
 │   ├── InvalidOption         an option has a value that it cannot have
-│   ├── ContradictoryOptions  two of them cannot both be meant
-│   └── UnknownColumn         the schema asked for has a column that there is not
+│   ├── ContradictoryOptions  two options exclude each other
+│   └── UnknownColumn         the requested schema has a column that does not exist
 ├── NoCapture                 there is no broker's directory, or nothing in it
-├── NothingSelected           no queue or stream of these names
-├── KeysUnusable              the keys that are set, for a log that is encrypted, cannot be used
-├── DataLost                  what was to be read is gone: retention, compaction, another store
-├── CaptureDamaged            records whose checksum is wrong
-│   └── CaptureCut            records that are not there: their segment was cut
+├── NothingSelected           there is no queue or stream of these names
+├── KeysUnusable              the log is encrypted, and the configured keys cannot be used
+├── DataLost                  data to be read is gone: retention, compaction, another store
+├── CaptureDamaged            records with a wrong checksum
+│   └── CaptureCut            records are missing because their segment was cut
 ├── ExportFailed              what was read could not be written
 ├── SparkMissing              a package of the extra `spark` is not installed; says what to install
 └── JavaMissing               Spark needs Java 17 or later; says what to install
 
 Directories that hold something else raise ForeignStore, later formats NewerFormat, encrypted logs without
-a key or with another StoreKeyMissing and StoreKeyWrong, of durable/errors.
+a key StoreKeyMissing, and with a wrong one StoreKeyWrong, all of durable/errors.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from durable.errors import DurableError, nearest, shown
 JAVA_PACKAGE = "openjdk-17-jre-headless"
 JAVA_MIN = 17
 OURS = "spark|durable|mesh|security|discovery"
-"""Packages whose errors stand inside Spark's."""
+"""Packages whose errors may be quoted inside Spark's errors."""
 
 
 def in_a_line(path: str) -> str:
-    """As it is, unless that would be two lines, or none that can be read."""
+    """Return the path, quoted with escapes if it would not print as one readable line."""
     return path if path.isprintable() else repr(path)
 
 
@@ -43,11 +43,11 @@ class CaptureError(DurableError):
 
 
 class OptionError(CaptureError, ValueError):
-    """Abstract: the options of a query make no sense."""
+    """Abstract: the options of a query are invalid."""
 
 
 class UnknownOption(OptionError):
-    """There is no option `name`; `nearest` is one there is, or empty."""
+    """There is no option `name`; `nearest` is a similar one, or empty."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         by_lower = {one.lower(): one for one in known}
@@ -57,7 +57,7 @@ class UnknownOption(OptionError):
 
 
 class InvalidOption(OptionError):
-    """Option `name` is `value`, which it cannot be; the text says what is `allowed`."""
+    """Option `name` has the invalid value `value`; the text says what is `allowed`."""
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
         super().__init__(f"option {name} is {shown(value)}: want {allowed}")
@@ -65,7 +65,7 @@ class InvalidOption(OptionError):
 
 
 class ContradictoryOptions(OptionError):
-    """The options `names` cannot all be meant: `why`."""
+    """The options `names` exclude each other: `why`."""
 
     def __init__(self, names: Sequence[str], why: str) -> None:
         super().__init__(f"{' and '.join(names)}: {why}")
@@ -73,7 +73,7 @@ class ContradictoryOptions(OptionError):
 
 
 class UnknownColumn(OptionError):
-    """There is no column `name`, or not of this `type`, which is None where none was asked for."""
+    """There is no column `name`, or none of this `type`; `type` is None if none was asked for."""
 
     def __init__(self, name: str, type: str | None, known: Iterable[str]) -> None:  # noqa: A002
         asked = shown(name) if type is None else f"{shown(name)} {type}"
@@ -82,7 +82,7 @@ class UnknownColumn(OptionError):
 
 
 class NoCapture(CaptureError):
-    """`path` is no broker's directory that anything was stored in: `why`."""
+    """`path` is not a broker's directory in which anything was stored: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{in_a_line(path)}: {why}")
@@ -90,7 +90,7 @@ class NoCapture(CaptureError):
 
 
 class NothingSelected(CaptureError):
-    """`kind` (queue, stream or both) `name` was asked for and is not there; `nearest` is, or is empty."""
+    """A `kind` (queue, stream or both) `name` was asked for and does not exist; `nearest` is similar, or empty."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.nearest = kind, name, nearest(name, known)
@@ -99,7 +99,7 @@ class NothingSelected(CaptureError):
 
 
 class KeysUnusable(CaptureError):
-    """The encrypted log in `path` wants keys, and those that are set cannot be used: `why`."""
+    """The log in `path` is encrypted, and the configured keys cannot be used: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"keys for {in_a_line(path)}, which is encrypted: {why}")
@@ -107,7 +107,7 @@ class KeysUnusable(CaptureError):
 
 
 class DataLost(CaptureError):
-    """Something that was to be read is gone: `what`; how what is left is read: `advice`."""
+    """Data to be read is gone: `what`. The text ends with `advice`: how to read the rest."""
 
     def __init__(
         self, what: str,
@@ -119,7 +119,7 @@ class DataLost(CaptureError):
 
 
 class CaptureDamaged(CaptureError):
-    """`size_bytes` from byte `at` of `segment` are no valid records."""
+    """`size_bytes` from byte `at` of `segment` are not valid records."""
 
     def __init__(self, segment: str, at: int, size_bytes: int) -> None:
         super().__init__(
@@ -134,7 +134,7 @@ class CaptureDamaged(CaptureError):
 
 
 class CaptureCut(CaptureDamaged):
-    """Log positions [`start`, `end`) should stand in `segment` from byte `at` on, and do not."""
+    """Log positions [`start`, `end`) should be in `segment` from byte `at` on, and are missing."""
 
     def __init__(self, segment: str, at: int, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -156,7 +156,7 @@ class ExportFailed(CaptureError):
 
 
 class SparkMissing(CaptureError):
-    """`missing` is the package that could not be imported."""
+    """The package `missing` could not be imported."""
 
     def __init__(self, missing: str) -> None:
         super().__init__(
@@ -167,7 +167,7 @@ class SparkMissing(CaptureError):
 
 
 class JavaMissing(CaptureError):
-    """Spark runs on Java 17 or later, and `found` is what there is."""
+    """Spark needs Java 17 or later; `found` says what there is."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
@@ -177,9 +177,9 @@ class JavaMissing(CaptureError):
 
 
 def said(error: BaseException) -> str | None:
-    """What one of our errors said that Spark shows inside its own, with two stacks around it.
+    """Return the text of one of our errors that Spark quotes inside its own, between two stack traces.
 
-    None: there is none of ours in it.
+    None if it contains none of ours.
     """
     if isinstance(error, DurableError):
         return str(error)

@@ -1,6 +1,6 @@
-"""Folders that are named after topics: `topic=orders.eu`, and what does not fit into a file's name.
+"""Names of folders after topics, `topic=orders.eu`, also for topics that cannot be part of a file name.
 
-A topic of 255 bytes is legal, and a file system takes 255 bytes for `topic=` and all that is escaped in it.
+A topic may have 255 bytes; a file system allows 255 bytes for `topic=` and the topic with its escapes.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from urllib.parse import quote
 
 FOLDER_BYTES_MAX = 255 - len("topic=")
 NUL = "\0"
-"""No file's name has one."""
+"""Not allowed in file names."""
 NO_TOPIC = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows without a topic, as Spark and pyarrow name it."""
+"""The folder of rows without a topic, by the convention of Spark and pyarrow."""
 FRONT_CHARACTERS, HASH_DIGITS = 19, 16
-"""Of a topic that is too long: as many as fit if each takes 4 bytes, and each byte is escaped."""
+"""What is kept of a topic that is too long: as many characters as fit if each has 4 bytes, all escaped; then a hash."""
 FULL_TOPIC = "full_topic"
-"""The column that has topics as they are."""
+"""The column with the unshortened topics."""
 
 
 def folder(topic: str) -> str:
-    """The topic itself wherever it fits and can be a folder's name."""
+    """Return the topic if it fits and can be a folder's name; otherwise its beginning and a hash."""
     fits = len(quote(topic, safe="")) <= FOLDER_BYTES_MAX
     if fits and NUL not in topic and topic != NO_TOPIC:
         return topic

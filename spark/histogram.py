@@ -1,4 +1,4 @@
-"""Percentiles of times, without keeping them: counts by the logarithm of each."""
+"""Percentiles of times without keeping the times: counts in buckets that grow by a constant factor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 
 class Histogram:
-    """Of times in us. Bounded: there are log(2**63) / log(base) buckets at most.
+    """Counts of times in us. It has at most log(2**63) / log(base) buckets.
 
-    Percentiles are at most `base` times too long, whatever was merged. Less than 1 us counts as 1.
+    A percentile is at most `base` times too large, also after merging. Times below 1 us count as 1.
     """
 
     def __init__(self, base: float, counts: Mapping[int, int] | None = None) -> None:
-        """With `counts` of one that had the same base."""
+        """`counts` are those of a histogram with the same base."""
         self.base = base
         self._counts = np.zeros(0, np.int64)
         if counts:
@@ -26,7 +26,7 @@ class Histogram:
 
     @property
     def counts(self) -> dict[int, int]:
-        """By bucket, as far as there are any: at most base**bucket, more than base**(bucket - 1)."""
+        """Counts of buckets that are not empty. A bucket's times are above base**(bucket - 1), up to base**bucket."""
         return {
             bucket: int(self._counts[bucket]) for bucket in np.flatnonzero(self._counts).tolist()
         }
@@ -36,7 +36,7 @@ class Histogram:
         self._add(np.bincount(buckets.astype(np.int64)))
 
     def merge(self, other: Self) -> None:
-        """Of the same base."""
+        """Add the counts of a histogram with the same base."""
         assert self.base == other.base
         self._add(other._counts)
 
@@ -46,7 +46,7 @@ class Histogram:
         self._counts[: len(counts)] += counts
 
     def percentile_us(self, percent: float) -> float:
-        """So long were at most `percent` of all; 0.0: there were none."""
+        """Return a time that at least `percent` of all times do not exceed; 0.0 if there are none."""
         sums = np.cumsum(self._counts)
         if not len(sums):
             return 0.0

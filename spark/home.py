@@ -1,10 +1,11 @@
-"""Where the processes find pyspark that Spark starts: workers, planners, streaming queries.
+"""A SPARK_HOME in which the processes that Spark starts find a compiled pyspark.
 
-Each of them imports it first, out of `python/lib/pyspark.zip` in SPARK_HOME. An archive holds no compiled
-code, so each compiles what it imports, for 1 s of CPU; what pip has installed is compiled already.
+Workers, planners and streaming queries first import pyspark from `python/lib/pyspark.zip` in SPARK_HOME. An
+archive holds no compiled code, so each process compiles what it imports, which takes 1 s of CPU; the
+package that pip installed is compiled already.
 
     home/  bin, jars ...              links to what is installed
-           python/lib/py4j-*.zip      the same
+           python/lib/py4j-*.zip      likewise
            python/lib/pyspark.zip/    a directory of that name, in which `pyspark` is such a link
 """
 
@@ -23,10 +24,10 @@ ARCHIVE = "pyspark.zip"
 
 
 def lay_out(home: Path) -> None:
-    """Make the directory `home`, which serves as SPARK_HOME.
+    """Create the directory `home`, to be used as SPARK_HOME.
 
     Raises:
-        FileNotFoundError: pyspark is not as pip installs it.
+        FileNotFoundError: pyspark is not laid out as pip installs it.
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -47,9 +48,9 @@ def lay_out(home: Path) -> None:
 
 @contextmanager
 def unpacked() -> Iterator[None]:
-    """What is started in the block takes pyspark from where it is compiled, if pip has installed it.
+    """Let processes started in the block import the compiled pyspark, if pip has installed it.
 
-    A SPARK_HOME of the user's stays. Ours goes when this process ends: so does the JVM.
+    A SPARK_HOME set by the user is kept. Ours is removed when this process ends, as the JVM does then, too.
     """
     if "SPARK_HOME" in os.environ:
         yield

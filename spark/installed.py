@@ -1,4 +1,4 @@
-"""Whether what the Spark tier needs is installed: the packages of the extra `spark`, and a Java."""
+"""Checks whether the Spark tier's requirements are installed: the packages of the extra `spark`, and a Java."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from .errors import JavaMissing, SparkMissing
 from .java import check_java
 
 READING = ("numpy", "pyarrow")
-"""What captures are read with where there is no Spark."""
+"""Packages for reading captures without Spark."""
 
 
 def check_reading() -> None:
-    """Raises SparkMissing."""
+    """Raises SparkMissing if a package for reading is missing."""
     _check(READING)
 
 
 def check_spark() -> None:
-    """Raises SparkMissing, JavaMissing: there can be no session."""
+    """Raises SparkMissing or JavaMissing if no session can be started."""
     _check(("pyspark", "pandas", *READING))
     check_java()
 
 
 def missing() -> str | None:
-    """Why there can be no session, and what to install; None: there can be one."""
+    """Return why no session can be started and what to install; None if one can."""
     try:
         check_spark()
     except (SparkMissing, JavaMissing) as error:

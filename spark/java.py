@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark runs on."""
+"""Checks whether there is a Java on which Spark runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER_S_MAX = 30.0
 
 
 def check_java() -> str:
-    """The `java` that Spark will use: that of JAVA_HOME, or the first on PATH.
+    """Return the `java` that Spark will use: that of JAVA_HOME, or the first one on PATH.
 
     Raises:
         JavaMissing: there is none, or it is too old.
@@ -32,7 +32,7 @@ def check_java() -> str:
 
 
 def _version(java: str) -> int:
-    """17 for 17.0.15, 8 for 1.8.0; 0: it does not say."""
+    """Return 17 for 17.0.15, 8 for 1.8.0; 0 if it does not tell."""
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=ANSWER_S_MAX, check=False

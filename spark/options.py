@@ -1,6 +1,6 @@
-"""What reading the options of both formats has in common.
+"""Reading of options, shared by both formats.
 
-Spark hands over text by names in lower case; errors use the names people write.
+Spark passes option names in lower case, and values as text; errors use the spelling of the documentation.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .errors import ContradictoryOptions, InvalidOption, UnknownOption
 from .settings import JOINING, read_setting
 
 Reader = Callable[[str, str], Any]
-"""From the name of an option and its text to its value. Raises InvalidOption."""
+"""Converts an option's text, given its name. Raises InvalidOption."""
 Readers = Mapping[str, tuple[str, Reader]]
-"""By the name of an option: the field that it goes to, and what reads it."""
+"""By the name of an option: the field that takes the value, and the function that reads it."""
 
 
 class Given(NamedTuple):
-    """What was set, and nothing else."""
+    """The options that were set."""
 
     values: dict[str, Any]
-    """By field."""
+    """Values by field."""
     settings: dict[str, Any]
-    """Of a node: options that begin with `JOINING`, without it."""
+    """Settings of a node: options that begin with `JOINING`, named without it."""
     names: frozenset[str]
-    """Of the options in `values`."""
+    """Names of the options in `values`."""
 
 
 def read_given(
@@ -41,11 +41,11 @@ def read_given(
     settings: Collection[str],
     ignored: Collection[str] = (),
 ) -> Given:
-    """Each option on its own.
+    """Read each option by itself; what contradicts another one is left to the caller.
 
     Args:
         settings: names of the settings of a node that may be given.
-        ignored: names in lower case of options that are not ours.
+        ignored: names, in lower case, of Spark's own options.
     Raises:
         UnknownOption, InvalidOption, ContradictoryOptions: each in one line.
     """
@@ -71,7 +71,7 @@ def read_given(
 
 
 def check_text(name: str, text: str) -> str:
-    """Raises InvalidOption: it has bytes in it that are none, as an argument of a shell may."""
+    """Return the text. Raises InvalidOption if it is not UTF-8: a shell argument may hold any bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -80,7 +80,7 @@ def check_text(name: str, text: str) -> str:
 
 
 def check_regex(name: str, text: str) -> re.Pattern[str]:
-    """Raises InvalidOption: it is no regular expression, or too large for one."""
+    """Compile a regular expression. Raises InvalidOption if it is not valid, or too large."""
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
@@ -88,10 +88,10 @@ def check_regex(name: str, text: str) -> re.Pattern[str]:
 
 
 def whole_numbers(text: str) -> Any:
-    """JSON, in which numbers with a fraction, NaN and infinities are text, of which `int` makes none.
+    """Read JSON, leaving numbers with a fraction, NaN and infinities as text, which `int` then rejects.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, or nested too deeply.
+        ValueError, RecursionError: it is not JSON, or nested too deeply.
     """
     return json.loads(text, parse_float=str, parse_constant=str)
 
@@ -103,7 +103,7 @@ def flag(name: str, text: str) -> bool:
 
 
 def choice(*allowed: str) -> Reader:
-    """One of these, in whatever case it is written."""
+    """Return a reader that accepts one of these words, in any case."""
 
     def read(name: str, text: str) -> str:
         if text.lower() not in allowed:
@@ -114,7 +114,7 @@ def choice(*allowed: str) -> Reader:
 
 
 def name_by(check: Callable[[str], object]) -> Reader:
-    """A name of the mesh, for which `check` raises InvalidName where it is none."""
+    """Return a reader for a name of the mesh; `check` raises InvalidName if it is not valid."""
 
     def read(name: str, text: str) -> str:
         check_text(name, text)
@@ -132,19 +132,19 @@ read_pattern = name_by(check_pattern)
 
 
 def iso(at_us: int) -> str:
-    """Raises OverflowError: no calendar has it."""
+    """Format us since 1970. Raises OverflowError if it is outside the years 1 to 9999."""
     return (EPOCH + timedelta(microseconds=at_us)).isoformat()
 
 
 def read_moment(name: str, text: str) -> int:
-    """us since 1970, of ISO 8601 or seconds; without a zone it is UTC. Raises InvalidOption."""
+    """Read ISO 8601, in UTC unless it has a zone, or seconds since 1970. Return us since 1970. Raises InvalidOption."""
     try:
         if re.fullmatch(r"\d+(\.\d+)?", text) and len(text.partition(".")[0]) > 8:
             found = datetime.fromtimestamp(float(text), UTC)
         else:
             found = read_time(text)
         at_us = since_epoch_us(found)
-        iso(at_us)  # In UTC it may be of the year 0, or 10,000.
+        iso(at_us)  # Its zone may move it to the year 0 or 10,000 in UTC, which is refused.
         return at_us
     except (ValueError, OverflowError, OSError):
         allowed = "a time as 2026-11-21T20:15:00, UTC unless it has a zone, or seconds since 1970"

@@ -1,6 +1,6 @@
-"""Settings of a node as options of a format: mesh.network_secret_file, mesh.seeds.
+"""Settings of a node as options of a format, such as mesh.network_secret_file or mesh.seeds.
 
-Values are text, read as in the environment. A secret is none: Spark shows options in its plans.
+Values are text, as in environment variables. Secrets are not accepted: Spark shows options in its plans.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mesh.settings import SECRETS, convert
 from .errors import InvalidOption, UnknownOption
 
 JOINING = "mesh."
-"""Before the name of every setting."""
+"""Prefix of the option of each setting."""
 
 
 def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
-    """The value of option `JOINING + name`.
+    """Return the value of option `JOINING + name`.
 
     Args:
         known: names of the settings that may be given.
@@ -37,7 +37,7 @@ def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
 
 
 def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
-    """Keywords of `mesh.join` as options."""
+    """Return keyword arguments of `mesh.join` as options."""
     found = {}
     for name, value in settings.items():
         if isinstance(value, list | tuple):
@@ -47,6 +47,6 @@ def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def key_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Of these options those that say where the keys are."""
+    """Return those of the options that say where the keys are."""
     names = [JOINING + one for one in KEY_SOURCES]
     return {name: value for name, value in options.items() if name in names}
