@@ -1,4 +1,4 @@
-"""How far one trigger of a streaming query goes: whole records, up to so many rows or bytes."""
+"""How far one trigger of a streaming query goes: whole records, up to a number of rows or bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .walk import BLOCK_BYTES, Block, walk
 
 
 def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) -> int:
-    """The log position before which there is no more than that to be read; at least one record.
+    """Return the log position before which no more than this is to be read; at least one record is.
 
     Raises:
         FileNotFoundError: a segment has been freed meanwhile.
     """
     rows = size_bytes = 0
-    first: int | None = None  # By its origin, for compaction may have left a copy for each lane.
+    first: int | None = None  # By origin: compaction may have left a copy of it for each lane.
     for one in ranges(selected, BLOCK_BYTES):
         file = open_segment(one.path)
         try:
@@ -55,7 +55,7 @@ def _sizes(block: Block) -> Ints:
 
 
 def _rows(block: Block, one: ByteRange, selected: Selected) -> Ints:
-    """How many rows each record makes."""
+    """Return how many rows each record makes."""
     record, lane, first = block.run_record, block.run_lane, block.run_first
     messages = block.run_messages
     low, high = _bounds(lane, selected.lanes)

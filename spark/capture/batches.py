@@ -1,4 +1,4 @@
-"""The batches in a chunk, as arrays with one item for each; see mesh/protocol/batch.py for their bytes."""
+"""The batches in a chunk, as arrays with one item per batch; see mesh/protocol/batch.py for their bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRONT = MAGIC | VERSION << 16 | MESSAGES << 24
 
 
 class Records:
-    """Those of a chunk that `which` names, by index, in order: each a batch, with its record's header."""
+    """The batches of a chunk with the indices `which`, in order, each with the header of its record."""
 
     def __init__(self, chunk: Chunk, which: Ints) -> None:
         self.chunk, self._which = chunk, which
@@ -32,11 +32,11 @@ class Records:
         return len(self.at)
 
     def pick(self, which: Numbers) -> Records:
-        """By mask, or by index."""
+        """Select some, by mask or by index."""
         return Records(self.chunk, self._which[which])
 
     def make_sense(self) -> Numbers:
-        """Whether each is a batch of messages whose lengths add up: all else is defined for those."""
+        """Return which ones are batches of messages whose lengths add up. Other properties are valid only for those."""
         sense: Numbers = self._end - self._body >= BATCH_BYTES
         records = self.pick(sense)
         end, messages = records._end, records.messages
@@ -64,18 +64,18 @@ class Records:
 
     @property
     def row_start(self) -> Ints:
-        """The row with which each begins."""
+        """The index of each batch's first row."""
         messages = self.messages
         return np.cumsum(messages) - messages
 
     @property
     def total_bytes(self) -> Ints:
-        """What each takes in its segment."""
+        """How many bytes each record takes in its segment."""
         return field(self.headers, self.at, "total_bytes").astype(np.int64)
 
     @property
     def time_us(self) -> Ints:
-        """When it was stored."""
+        """When each record was stored."""
         return field(self.headers, self.at, "time_us")
 
     @property
@@ -84,7 +84,7 @@ class Records:
 
     @property
     def sequence(self) -> Ints:
-        """Of the first message."""
+        """The sequence of each batch's first message."""
         return self._field(32, "<i8")
 
     @property
@@ -108,7 +108,7 @@ class Records:
         return self._rows(self._values_at, self._end, self._lengths)
 
     def raw_headers(self) -> pa.Array | None:
-        """Of each row, msgpack maps or nothing; None: no row has any."""
+        """Return the headers of each row, a msgpack map or empty; None if no row has any."""
         if (self._columns == 1).all():
             return None
         lengths = np.zeros(self.rows, np.int64)
@@ -116,7 +116,7 @@ class Records:
         return self._rows(self._headers_at, self._values_at, lengths)
 
     def _rows(self, start: Ints, end: Ints, lengths: Ints) -> pa.Array:
-        """Consecutive values of these lengths in [start, end) of each record."""
+        """Return the values in [start, end) of each record: consecutive, of these lengths."""
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), joined(self.chunk.bodies, start, end)]
@@ -132,7 +132,7 @@ class Records:
 
     @property
     def _columns(self) -> Ints:
-        """Of lengths: 2 when there are headers, else 1."""
+        """Columns of lengths: 2 if there are headers, otherwise 1."""
         return 1 + (self._field(4, "<u2") & FLAG_HEADERS).astype(np.int64) // FLAG_HEADERS
 
     @property
@@ -145,7 +145,7 @@ class Records:
 
     @property
     def _header_lengths(self) -> Ints:
-        """Of the rows of those that have headers."""
+        """Lengths of the headers, for the rows of batches that have headers."""
         some = self._columns == 2
         return self._u32((self._lengths_at + 4 * self.messages)[some], self.messages[some])
 
@@ -157,13 +157,13 @@ class Records:
         return at
 
     def _u32(self, at: Ints, count: Ints) -> Ints:
-        """`count` numbers in a row from each `at` on."""
-        # Where a number of a row would stand if the first row's column had all of them before it.
+        """Return `count` consecutive numbers from each `at` on."""
+        # The index of each number within its own column.
         within = counted(np.zeros_like(count), count)
         return numbers(self._buffer, np.repeat(at, count) + 4 * within, "<u4").astype(np.int64)
 
     def _sums(self, values: Ints) -> Ints:
-        """One number per row, added up for each record."""
+        """Add up one number per row for each record."""
         return np.add.reduceat(values, self.row_start) if len(values) else values
 
 

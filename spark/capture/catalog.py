@@ -1,4 +1,4 @@
-"""One vhost in a broker's directory: its queues and streams, and what of them a query asks for."""
+"""The queues and streams of one vhost in a broker's directory, and which of them a query wants."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .stored import StoredLog
 T = TypeVar("T")
 NOTHING = LaneSpan(0, 0, 0)
 ATTEMPTS = 5
-"""To plan while a broker frees segments."""
+"""Attempts at planning while a broker frees segments."""
 
 
 @contextmanager
 def opening(data: Path) -> Iterator[None]:
-    """For a block that opens what is in a broker's directory.
+    """Report errors of opening a broker's directory in the block.
 
     Raises:
-        NoCapture: it is not on this machine, or not for this user.
+        NoCapture: it is not on this machine, or this user may not read it.
     """
     try:
         if not data.is_dir():
@@ -51,27 +51,27 @@ def opening(data: Path) -> Iterator[None]:
 
 
 class Catalog:
-    """What a query may read, kept up to date by `look`."""
+    """What a query may read; `look` brings it up to date."""
 
     def __init__(self, options: Options) -> None:
         self._options, self._data = options, Path(options.path)
         self.log = StoredLog(vhost_path(self._data, options.vhost) / LOG_FOLDER, options.keys)
 
     def check_there(self) -> None:
-        """Raises NoCapture: no broker ever stored anything here; UnknownVhost: there is no such vhost."""
+        """Raises NoCapture if no broker ever stored anything here, UnknownVhost if there is no such vhost."""
         with opening(self._data):
             if not self.log.path.is_dir() or is_going(self.log.path.parent):
                 asked = self._options.vhost
-                # Of one whose log is not there, or not yet, the name may be.
+                # The name of this vhost may be listed although its log is not there, or not yet.
                 names = [one for one in vhosts(self._data) if one != asked]
                 raise UnknownVhost(asked, names, f"there is {', '.join(names) or 'none'}")
 
     def look(self) -> None:
-        """Take in what has been written since.
+        """Read what has been written since.
 
         Raises:
             NoCapture, UnknownVhost: as `check_there` does.
-            ForeignStore, NewerFormat: it is not ours to read.
+            ForeignStore, NewerFormat: this release cannot read it.
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         self.check_there()
@@ -79,10 +79,10 @@ class Catalog:
             self.log.look()
 
     def planned(self, plan: Callable[[], T]) -> T:
-        """What `plan` makes of the log; made again when a segment it wants to read has been freed meanwhile.
+        """Return what `plan` returns; it is called again if a segment that it reads has been freed meanwhile.
 
         Raises:
-            DataLost: that happens again and again.
+            DataLost: that happened ATTEMPTS times.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -95,7 +95,7 @@ class Catalog:
         )
 
     def check(self) -> None:
-        """Raises NothingSelected: what the options name is not there."""
+        """Raises NothingSelected if something that the options name is not there."""
         options, lanes = self._options, self.log.lanes().values()
         for kind, names, is_stream in (
             ("stream", options.streams, True), ("queue", options.queues, False),
@@ -114,7 +114,7 @@ class Catalog:
                             raise NothingSelected(kind, queue, {one for one, _ in there})
 
     def lanes(self) -> dict[int, Lane]:
-        """Those that are wanted."""
+        """Return the wanted lanes."""
         options, lanes = self._options, self.log.lanes()
         if options.streams is None and options.queues is None:
             return lanes
@@ -126,12 +126,12 @@ class Catalog:
         }
 
     def batch(self) -> Selected:
-        """All that a batch query reads.
+        """Return everything that a batch query reads.
 
         Raises:
             NothingSelected: as `check` does.
-            DataLost: it was to begin with an offset, and not all behind that is there any more.
-            InvalidOption: it was to begin behind the end.
+            DataLost: messages at or after the offset to begin with are gone.
+            InvalidOption: the offset to begin with is behind the end.
         """
         self.check()
         options, spans = self._options, self.log.spans()
@@ -148,7 +148,7 @@ class Catalog:
     def first_offset(
         self, number: int, lane: Lane, start: Positions, span: LaneSpan, high: int = OFFSET_MAX
     ) -> int:
-        """Where to begin in a lane of which `span` stands, and that is read up to `high`.
+        """Return the offset to begin with in a lane. `span` is what the log holds of it, `high` the end of reading.
 
         Raises:
             DataLost, InvalidOption: as `batch` does.
@@ -179,7 +179,7 @@ def _told(lane: Lane, gone: Sequence[Span]) -> str:
 
 
 def _asked(lane: Lane, positions: Positions, otherwise: int) -> int:
-    """An offset, or -2 earliest, -1 latest."""
+    """Return the offset asked for; -2 is the earliest, -1 the latest."""
     if isinstance(positions, str):
         return {EARLIEST: EARLIEST_OFFSET, LATEST: LATEST_OFFSET}[positions]
     return positions.get(lane.queue, {}).get(lane.partition, otherwise)

@@ -1,10 +1,10 @@
-"""From records to Arrow: columns of whole chunks at once, nothing per message.
+"""Converts records to Arrow: columns of whole chunks at once, without work per message.
 
     records   topic, exchange, publisher, epoch, times      one value each
     runs      queue, partition, first offset                a record once per lane that wants it
     rows      value, headers, offset, sequence              the messages of each run
 
-What a record or run has once is repeated for its rows at the very end, so filters by topic, time and
+Values of a record or run are repeated for its rows only at the very end, so filters by topic, time and
 lane cost nothing per row.
 """
 
@@ -29,26 +29,26 @@ from .runs import Runs, find_runs
 from .segment import Chunk
 
 TABLE_BYTES_MAX = 16 << 20
-"""Of rows built at once: a record that went to a thousand queues is as many rows."""
+"""Limit of the rows built at once: a record that went to a thousand queues is a thousand times as many rows."""
 ROW_BYTES = 128
-"""What a row takes beside its value."""
+"""Estimate of what a row takes besides its value."""
 TOPICS_MAX = 1 << 16
-"""Topics whose verdict is remembered."""
+"""How many topics are remembered with whether they are wanted."""
 LONG_RUN = 16
-"""Rows of a run from which on it pays to treat it by itself."""
+"""From so many rows per run on, it is faster to copy whole runs."""
 Accepts = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to become rows, beside the lanes, and how."""
+    """What is to become rows, besides the lanes, and how."""
 
     schema: pa.Schema
     times: Times
     accepts: Accepts | None
-    """Whether messages of this topic do; None: all of them."""
+    """Tells whether messages of a topic are wanted; None: all of them."""
     rows_max: int
-    """In one Arrow batch."""
+    """Most rows in one Arrow batch."""
 
 
 class Tables:
@@ -59,7 +59,7 @@ class Tables:
         self._known: dict[str, bool] = {}
 
     def batches(self, chunk: Chunk, carried: Carried | None) -> Iterator[pa.RecordBatch | Damaged]:
-        """All rows that are wanted of a chunk; Damaged: a record that holds no batch of messages."""
+        """Yield all wanted rows of a chunk, and Damaged for each record that holds no valid batch of messages."""
         records = Records(chunk, np.arange(len(chunk.at)))
         sense = records.make_sense()
         if not sense.all():
@@ -80,7 +80,7 @@ class Tables:
                 yield table.slice(at, self._wanted.rows_max)
 
     def damaged_row(self, data: bytes) -> pa.RecordBatch:
-        """All null but the value."""
+        """Return a row in which all is null except the value."""
         schema = self._wanted.schema
         columns = [pa.array([data if one.name == "value" else None], one.type) for one in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -100,12 +100,12 @@ class Tables:
         return found
 
     def _table(self, records: Records, runs: Runs) -> pa.RecordBatch:
-        # Each record once: those of these runs, in order.
+        # Records with several runs are picked once; the others are left out.
         fresh = np.append(True, runs.record[1:] != runs.record[:-1])
         records = records.pick(runs.record[fresh])
         record = np.cumsum(fresh) - 1
         messages = runs.high - runs.low
-        # Which of the records' messages are the rows; None: all, in order.
+        # Which of the records' messages become rows; None: all of them, in order.
         rows = None
         if not fresh.all() or (messages != records.messages).any():
             rows = pa.array(counted(records.row_start[record] + runs.low, messages))
@@ -131,7 +131,7 @@ class Tables:
 
 
 def _slices(records: Records, runs: Runs) -> Iterator[Runs]:
-    """So many runs at a time that their rows are not too large together."""
+    """Yield as many runs at a time as keep their rows below TABLE_BYTES_MAX, at least one."""
     sizes = np.cumsum((records.size_bytes + ROW_BYTES * records.messages)[runs.record])
     start = 0
     while start < len(sizes):
@@ -142,7 +142,7 @@ def _slices(records: Records, runs: Runs) -> Iterator[Runs]:
 
 
 class _Repeat:
-    """One value per run, as often as the run has rows."""
+    """Repeats one value per run for each of the run's rows."""
 
     def __init__(self, messages: Ints) -> None:
         self._messages = messages
@@ -154,13 +154,13 @@ class _Repeat:
         return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(repeated)])
 
     def texts(self, values: pa.Array) -> pa.Array:
-        """Or bytes."""
+        """Repeat text or bytes."""
         if len(values) == 1:
             return pa.repeat(values[0], self.rows)
         if self.rows < LONG_RUN * len(values):
             runs = np.repeat(np.arange(len(values)), self._messages)
             return values.take(pa.array(runs))
-        # Few values, each many times in a row: copying whole runs is five times faster.
+        # Few values with many rows each: copying whole runs is five times faster.
         raw = values.cast(pa.binary()).to_pylist()
         lengths = np.repeat(np.fromiter(map(len, raw), np.int64, len(raw)), self._messages)
         offsets = np.zeros(self.rows + 1, np.int32)

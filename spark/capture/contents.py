@@ -1,4 +1,4 @@
-"""What stands in one segment, as far as a plan wants to know: marks, lanes, moved records, definitions."""
+"""What a segment holds, as far as a plan needs it: marks, lanes, moved records, definitions."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .walk import Block
 
 
 class Mark(NamedTuple):
-    """A block of records: it begins with log position `position` at byte `at`."""
+    """A block of records, which begins with log position `position` at byte `at`."""
 
     position: int
     at: int
     end_at: int
     time_low_us: int
     time_high_us: int
-    """Of those that hold messages and were not moved; low > high: there are none."""
+    """Lowest and highest time of its records that hold messages and were not moved; low > high: there are none."""
 
 
 class Standing(NamedTuple):
-    """A record that stands in the log."""
+    """A record that is in the log."""
 
     position: int
     digest: str
-    """Of its header, and so of everything before, which its chain tells; it does not tell the store id."""
+    """Of its header, and thereby of all records before it, which its chain covers; it does not reveal the store id."""
 
 
 @dataclass(slots=True)
 class LaneSpan:
-    """What a segment has of one lane."""
+    """Lowest offset, end and number of messages of one lane in a segment."""
 
     first: int
     end: int
@@ -48,20 +48,20 @@ class LaneSpan:
 
 
 class MovedRuns(NamedTuple):
-    """Runs that compaction carried forward, or what is left of them: arrays with one item for each."""
+    """Runs that compaction carried forward, or what is left of them: arrays with one item per run."""
 
     number: Ints
-    """Of the segment they stand in."""
+    """Number of the segment that the copy is in."""
     at: Ints
     end_at: Ints
     position: Ints
     origin: Ints
     lane: Ints
     first: Ints
-    """Offset of its first message in the lane."""
+    """Offset of the first message in its lane."""
     messages: Ints
     time_us: Ints
-    """When the broker took them."""
+    """When the broker received them."""
 
     def pick(self, which: Ints) -> MovedRuns:
         return MovedRuns(*(column[which] for column in self))
@@ -76,47 +76,46 @@ def together(all_runs: list[MovedRuns]) -> MovedRuns:
 
 @dataclass(slots=True)
 class Contents:
-    """Of segment `number`, which begins with log position `first`. Fed block by block."""
+    """Contents of segment `number`, which begins with log position `first`; `add` takes it block by block."""
 
     number: int
     first: int
     end: int = 0
     end_at: int = SEGMENT_HEADER_BYTES
     last_at: int = 0
-    """Where its last record begins; 0: none was found yet."""
+    """Where its last record begins; 0 if none was found yet."""
     chain: int = 0
-    """The header checksum of that one."""
+    """The header checksum of that record."""
     synced_end: int = 0
     complete: bool = False
-    """Nothing will be added."""
+    """Whether nothing will be added."""
     sealed: bool = False
-    """It ends as segments do when another one is begun."""
+    """Whether it ends with a seal, as segments do when the next one is begun."""
     cut: bool = False
-    """Another one was begun, and this one ends as if more had stood in it."""
+    """Whether the next one was begun, and yet this one ends as if it had held more."""
     marks: list[Mark] = field(default_factory=list)
     lanes: dict[int, LaneSpan] = field(default_factory=dict)
     moved_lanes: dict[int, LaneSpan] = field(default_factory=dict)
     moved: list[MovedRuns] = field(default_factory=list)
     definitions: list[tuple[int, int, int]] = field(default_factory=list)
-    """Log positions of such records, and the bytes at which they begin and end."""
+    """Log positions of records of definitions, and the bytes at which they begin and end."""
     damaged: list[Damaged] = field(default_factory=list)
     until: int = 0
-    """Log position with which the next segment begins; 0 where there is no next one, or no more."""
+    """Log position with which the segment with the next number begins; 0 if that is unknown, or it is not there."""
     before: int = 0
-    """The same of the next one that is there; 0 where there is none."""
+    """Log position with which the next segment that is there begins; 0 if there is none."""
 
     def __post_init__(self) -> None:
         self.end = self.end or self.first
 
     @property
     def missing(self) -> bool:
-        """Whether it held more than can be found in it: it was cut, or damaged where it ends."""
+        """Whether it held more than can be found in it, because it was cut, or is damaged at its end."""
         return self.end < self.held_end
 
     @property
     def held_end(self) -> int:
-        """The log position after all that it ever held; where only the segments behind it knew that, one that
-        is not less."""
+        """The log position after everything that it ever held; an upper bound if only later segments tell."""
         return max(self.end, self.until or (self.before if self.cut else 0))
 
     @property

@@ -1,9 +1,9 @@
-"""The key of a log that is encrypted at rest: asked for when the first encrypted record is met.
+"""The data key of a log that is encrypted at rest: looked for when the first encrypted record is met.
 
 options ─> settings in force (options, MESH_*, mesh.toml of this process) ─> keyring ─> data key
 
-So a log that is not encrypted needs no keys, and costs nothing. Driver and workers do this each for
-themselves: what goes from one to the other names files, and holds no key.
+So a log that is not encrypted needs no keys, and costs nothing. Driver and workers each do this for
+themselves: what is sent from one to the other names files, and contains no key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..errors import KeysUnusable
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """Where the keys are, as settings of a node. Neither: MESH_* or mesh.toml say so."""
+    """Where the keys are, as settings of a node. If both are None, MESH_* or mesh.toml tell."""
 
     network_secret_file: Path | None = None
     keys_dir: Path | None = None
@@ -36,10 +36,10 @@ AS_ANY_NODE = KeyFiles()
 
 
 class Decryption:
-    """Of the records of one log; for one thread.
+    """Decrypts the records of one log; to be used in one thread.
 
     Args:
-        store_id: of the log; None: nobody here knows it, and its file `keys` is believed.
+        store_id: of the log; if None, it is not known here, and taken from the log's file `keys`.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class Decryption:
         self._cipher: Cipher | None = None
 
     def cipher(self) -> Cipher | None:
-        """None: nothing in the log is encrypted.
+        """Return the log's cipher; None if nothing in the log is encrypted.
 
         Raises:
-            StoreKeyMissing: no keys are set; or its file `keys` is damaged.
-            StoreKeyWrong: none of those that are set fits.
-            KeysUnusable: what is set is no key.
-            ForeignStore: its file `keys` is of another store.
+            StoreKeyMissing: no keys are set, or the log's file `keys` is damaged.
+            StoreKeyWrong: none of the keys that are set fits.
+            KeysUnusable: what is set is not a valid key.
+            ForeignStore: the log's file `keys` belongs to another store.
         """
         if self._cipher is None and is_encrypted(self._log):
             self._cipher = cipher_of(self._log, self._keyring(), self._store_id)
         return self._cipher
 
     def decrypt(self, record: Record) -> Record | None:
-        """The record with its body as it was appended; None: it is damaged. Raises as `cipher`."""
+        """Return the record with its body as it was appended; None if it is damaged. Raises as `cipher`."""
         if not record.header.encrypted:
             return record
         cipher = self.cipher()
@@ -74,7 +74,7 @@ class Decryption:
         return cipher.decrypt(record)
 
     def _keyring(self) -> Keyring | None:
-        """None: nobody has set any keys."""
+        """Return the configured keys; None if none are set."""
         try:
             source, _ = key_source(asdict(self._files))
             return load_keyring(**source) if source else None

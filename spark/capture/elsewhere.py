@@ -1,7 +1,7 @@
-"""What compaction has carried of ranges whose segments were freed after they had been planned.
+"""Finds what compaction has carried forward of ranges whose segments were freed after planning.
 
 planned    msgs.3 | .......... |              read    msgs.3 gone
-                                                      msgs.9 | ·  ·· |   what still stood of it
+                                                      msgs.9 | ·  ·· |   carried copies of what was left of it
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .stored import StoredLog
 
 
 class Elsewhere:
-    """For one task. The log is looked at when something is gone, and read as far as it was written since."""
+    """Finds replacements for one task. It looks at the log when a range is gone, and again for each further one."""
 
     def __init__(self, lanes: LaneTable, keys: KeyFiles) -> None:
         self._lanes, self._keys = lanes, keys
         self._log: StoredLog | None = None
 
     def of(self, gone: ByteRange) -> list[ByteRange]:
-        """Ranges to be read instead, in the order that their records had first. None of what never was there,
-        nor of another store.
+        """Return ranges to be read instead, in the order that their records had first. There are none if the range
+        was missing from the beginning, if its segment is still there, or if another store is there now.
 
         Raises:
             NoCapture, StoreKeyMissing, StoreKeyWrong, KeysUnusable, ForeignStore, NewerFormat: see StoredLog.
@@ -47,7 +47,7 @@ class Elsewhere:
 
 
 def _only(ranges: list[ByteRange], wanted: Carried) -> Iterator[ByteRange]:
-    """Of these, what had been carried before: other ranges have the rest."""
+    """Yield what of these the range itself had to take from moved records: other ranges have the rest."""
     pairs = {*zip(wanted.origin.tolist(), wanted.lane.tolist(), strict=True)}
     for one in ranges:
         carried = one.carried

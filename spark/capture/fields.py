@@ -1,4 +1,4 @@
-"""A field of many records' headers at once, by its name in durable/log/record.py, whose layout this is."""
+"""Reads a field of many record headers at once, by its name in durable/log/record.py; the layout is defined there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ KINDS = (
 )  # fmt: skip
 _ENDS = [*accumulate((np.dtype(kind).itemsize for kind in KINDS), initial=0)]
 PLACES = dict(zip(Header._fields, zip(_ENDS[:-1], KINDS, strict=True), strict=True))
-"""Of each field the byte at which it begins, and its type."""
+"""For each field, the byte at which it begins and its type."""
 assert _ENDS[-1] == HEADER_BYTES, "all of a header, and no more"
 
 
 def field(headers: Bytes, at: Ints, name: str) -> Numbers:
-    """Of each record whose header begins at a byte of `at`, in the type that stands there."""
+    """Return the field of each record whose header begins at a byte of `at`, in its own type."""
     place, kind = PLACES[name]
     return numbers(headers, at + place, kind)

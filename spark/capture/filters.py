@@ -1,6 +1,6 @@
-"""Filters of a query that spare reading: what is pushed down narrows topics and times, never more.
+"""Pushes filters of a query down: they narrow topics and times, so that less is read.
 
-Spark applies every filter again, so to understand none of one is slow and not wrong.
+Spark applies every filter again, so one that is not understood here costs time, but rows stay right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC, TIMESTAMP = ("topic",), ("timestamp",)
 
 
 def narrowed(filters: Iterable[Filter], topics: Topics, times: Times) -> Times:
-    """Add to `topics` what the filters say of them; `times` as far as they allow."""
+    """Add to `topics` what the filters say about topics, and return `times` narrowed by them."""
     low, high = times
     for one in filters:
         attribute = getattr(one, "attribute", None)

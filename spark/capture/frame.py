@@ -1,10 +1,10 @@
-"""A capture as a DataFrame without the data source: its rows are made once on their way.
+"""A capture as a DataFrame without the data source, which saves making its rows twice.
 
-Of a source in Python, Spark 4.3 makes each row twice: out of Arrow, and in the projection that it puts
-over a scan by rows. What a function gives as Arrow becomes rows once.
+For a data source in Python, Spark 4.3 makes each row twice: out of Arrow, and in the projection that it puts
+on top of a scan by rows. Arrow batches that a function returns become rows only once.
 
     call ──> splits, each pickled in a partition of its own    here
-    task ──> the one in its partition                          executor: no task is sent another's
+    task ──> the split in its partition                        executor: no task is sent another one's
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 def read_capture(
     session: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: object
 ) -> DataFrame:
-    """What `session.read.format("mesh-capture")` with these options reads, in less time.
+    """Return what `session.read.format("mesh-capture")` with these options reads, in less time.
 
-    How much less, `mesh-bench spark --only "read by"` says. It is what is stored now, whenever the frame
-    is used, and however often.
+    How much less, `mesh-bench spark --only "read by"` measures. The frame has what is stored at this call,
+    whenever and however often it is used.
 
     Args:
-        path: a broker's directory, here and on the executors.
-        columns: names of those to be made (see rows.py), once each, in this order; None: all, headers with
-            `includeHeaders`.
-        options: of the format, as `streams=["audit"], batchRows=4096`; None: not set.
+        path: a broker's directory, on this machine and on the executors.
+        columns: names of the columns to be made (see rows.py), once each, in this order; None: all, headers
+            with `includeHeaders`.
+        options: of the format, such as `streams=["audit"], batchRows=4096`; None: not set.
     Raises:
-        CaptureError, DurableError: at once, whatever would be wrong with a plan.
+        CaptureError, DurableError: at once, for anything that would be wrong with a plan.
     """
     given = {name: as_text(value) for name, value in options.items() if value is not None}
     asked = read_options({"path": str(path), **given})
@@ -50,16 +50,16 @@ def read_capture(
 
 
 def frame_of(session: SparkSession, query: Query, selected: Selected) -> DataFrame:
-    """What has been `selected` by this query, or by one like it for other columns."""
+    """Return a frame of what was `selected` by this query, or by a similar one for other columns."""
     context = context_of(session)
-    # As many cores as Spark's own files are shared out to; Spark Connect cannot say.
+    # The number of cores for which Spark shares out files, too; Spark Connect cannot tell it.
     works = query.works(selected, cores=1 if context is None else context.defaultParallelism)
     rows = sent(session, works) if context is None else parallelized(session, context, works)
     return rows.mapInArrow(reading(query, selected.times), ddl(query.schema))
 
 
 def chosen(columns: Iterable[str]) -> tuple[str, ...]:
-    """Raises InvalidOption, UnknownColumn."""
+    """Return the names of columns as a tuple. Raises InvalidOption, UnknownColumn."""
     if isinstance(columns, str):
         raise InvalidOption("columns", columns, f"a list of names, as [{columns!r}]")
     if isinstance(columns, set | frozenset):
@@ -76,7 +76,7 @@ def chosen(columns: Iterable[str]) -> tuple[str, ...]:
 def reading(
     query: Query, times: Times
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What all tasks have in common: their rows have one column, a list of Work, pickled."""
+    """Return the function that all tasks run. Its rows have one column: a pickled list of Work."""
 
     def read(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in rows:
@@ -89,7 +89,7 @@ def reading(
 
 
 def context_of(session: SparkSession) -> SparkContext | None:
-    """None of a session of Spark Connect, which has none."""
+    """Return the session's context; None for a session of Spark Connect, which has none."""
     try:
         return session.sparkContext
     except AttributeError:
@@ -97,10 +97,10 @@ def context_of(session: SparkSession) -> SparkContext | None:
 
 
 def parallelized(session: SparkSession, context: SparkContext, works: Sequence[Work]) -> DataFrame:
-    """A partition for each, which Spark sends with its task alone.
+    """Return a frame with a partition for each work, which Spark sends only to that partition's task.
 
-    Of an RDD as PySpark keeps it, lists of one, pickled: `createDataFrame` of one has every task unpickle
-    it in a second worker in Python.
+    It is made from an RDD as PySpark stores it: pickled lists of one item. `createDataFrame` of an RDD would
+    instead have every task unpickle it in a second Python worker.
     """
     from pyspark.sql import DataFrame
 
@@ -111,7 +111,7 @@ def parallelized(session: SparkSession, context: SparkContext, works: Sequence[W
 
 
 def sent(session: SparkSession, works: Sequence[Work]) -> DataFrame:
-    """The same where there are no RDDs: a shuffle puts each in its partition."""
+    """Return the same frame where there are no RDDs: a shuffle puts each work in its partition."""
     import pyarrow as pa
 
     numbers = pa.array(range(len(works)), pa.int32())
@@ -121,9 +121,9 @@ def sent(session: SparkSession, works: Sequence[Work]) -> DataFrame:
 
 
 def as_text(value: object) -> str:
-    """An option, as Spark's readers hand it over, and JSON of what they take none of."""
+    """Return an option as text, like Spark's readers; lists and dicts, which these do not accept, become JSON."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, set | frozenset):  # It would be another text in every process.
+    if isinstance(value, set | frozenset):  # Its order differs between processes.
         value = sorted(value, key=str)
     return json.dumps(value, default=str) if isinstance(value, list | tuple | dict) else str(value)

@@ -1,10 +1,10 @@
 """Which offsets of a lane went with their segments.
 
-    segments  | 1 |     | 4 |     |     a hole is seen by log positions, or by offsets alone
-    lane      0..28     57..86    114   28 to 56 were in one, for a segment has offsets in a row
+    segments  | 1 |     | 4 |     |     a hole shows in log positions, or only in offsets
+    lane      0..28     57..86    114   28 to 56 were in a freed one: a segment's offsets of a lane are consecutive
     copies          · ··            ·   compaction carried some of them
 
-Log positions have no holes in what was salvaged. What is damaged is no hole: it is told where it is read.
+A salvaged log has no holes in its log positions. Damage does not count as a hole: it is reported when it is read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def freed(
     contents: Sequence[Contents], carried: Callable[[], MovedRuns], lane: int, *, low: int,
     high: int, end: int,
 ) -> list[Span]:  # fmt: skip
-    """Offsets of [low, high) that stand neither where they were written nor in a copy.
+    """Return offsets of [low, high) that are neither where they were written nor in a copy.
 
     Args:
-        carried: see StoredLog; asked only where there is a hole, for it takes long.
-        end: of the lane: what comes next.
+        carried: see StoredLog; called only if there is a hole, because it takes long.
+        end: the lane's next offset.
     """
     clipped = ((max(low, first), min(high, after)) for first, after in _holes(contents, lane, end))
     holes = [one for one in clipped if one[0] < one[1]]

@@ -1,6 +1,6 @@
-"""Columns out of bytes in which their values stand scattered, without a loop over them.
+"""Builds columns from values scattered in bytes, without a loop over the values.
 
-Everything takes the bytes as an array of u8 and positions in it as int64, in the order wanted.
+All functions take the bytes as an array of u8, and positions in it as int64, in the order wanted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Numbers = npt.NDArray[Any]
 
 
 def numbers(buffer: Bytes, at: Ints, dtype: str) -> Numbers:
-    """The number of type `dtype` at each byte of `at`, aligned or not."""
+    """Return the number of type `dtype` at each byte position of `at`, aligned or not."""
     size = np.dtype(dtype).itemsize
     if not len(at):
         return np.empty(0, dtype)
@@ -27,23 +27,23 @@ def numbers(buffer: Bytes, at: Ints, dtype: str) -> Numbers:
 
 
 def counted(start: Ints, count: Ints) -> Ints:
-    """start[0], start[0]+1, ... `count[0]` of them, then from start[1] on, and so forth."""
+    """Return `count[0]` numbers from start[0] on, then `count[1]` from start[1] on, and so forth."""
     ends = np.cumsum(count)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(start - (ends - count), count) + np.arange(total, dtype=np.int64)
 
 
 def spans(data: bytes, start: Ints, end: Ints, kind: pa.DataType) -> pa.Array:
-    """`data[start[i]:end[i]]` as an array of binary, or of strings. Raises ArrowInvalid: no UTF-8.
+    """Return `data[start[i]:end[i]]` as an array of binary, or of strings. Raises ArrowInvalid if it is not UTF-8.
 
-    Spans are in order and do not overlap. One copy is made, in C, of what they hold together.
+    Spans are in order and do not overlap. What they hold together is copied once, in C.
     """
     count = len(start)
     if not count:
         return pa.array([], kind)
     edges = np.empty(2 * count, np.int32)
     edges[0::2], edges[1::2] = start, end
-    # Every other value is a gap between two spans: take leaves it out.
+    # Seen as values, every second one is a gap between two spans; `take` leaves those out.
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
     both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
     values = both.take(pa.array(np.arange(0, 2 * count - 1, 2)))
@@ -51,7 +51,7 @@ def spans(data: bytes, start: Ints, end: Ints, kind: pa.DataType) -> pa.Array:
 
 
 def joined(data: bytes, start: Ints, end: Ints) -> pa.Buffer:
-    """All the spans one after the other; not copied when there is one only."""
+    """Return all spans concatenated; a single one is not copied."""
     if len(start) == 1:
         return pa.py_buffer(data).slice(int(start[0]), int(end[0] - start[0]))
     return spans(data, start, end, pa.binary()).buffers()[2]

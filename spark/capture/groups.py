@@ -1,7 +1,7 @@
-"""Batches that share a record, as items of their own; see durable/vhost/groups.py for their bytes.
+"""Takes the batches of grouped records apart; see durable/vhost/groups.py for the bytes of a group.
 
 items    | batch | group of 3         | batch |
-become   | batch | batch batch batch  | batch |      the three have one header
+become   | batch | batch batch batch  | batch |      the three share one header
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ MARKS = [MAGIC | VERSION << 16 | kind << 8 * KIND_AT for kind in KINDS]
 
 
 def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """What stands in bodies, `bodies[at:end]` each: batches, alone or in groups.
+    """Find the batches in bodies, `bodies[at:end]` each, whether alone or in groups.
 
-    A group that makes no sense stays what it is, which is no batch. What compaction has cut out of one is left out.
+    A group that is not valid is returned as one item, which is not a valid batch. What compaction has cut out of a
+    group is left out.
 
     Returns:
-        For each batch: which body it is in, where it begins and ends, and how many messages of that body
-        come before it.
+        for each batch the index of its body, where it begins and ends, and how many messages come before
+        it in that body.
     """
     buffer: Bytes = np.frombuffer(bodies, np.uint8)
     groups = _groups(buffer, at, end)
@@ -58,7 +59,7 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
 
 
 class _Tables:
-    """Where the tables of groups that begin at bytes `at` are, and what is in them."""
+    """Locates and reads the tables of groups that begin at bytes `at`."""
 
     def __init__(self, buffer: Bytes, at: Ints) -> None:
         self.count = numbers(buffer, at + 12, "<u4").astype(np.int64)
@@ -67,10 +68,10 @@ class _Tables:
         self._entry_bytes = FIELD_BYTES * in_entry
         self._start = at + FRONT.size + np.where(spread, NUMBER.size, 0)
         self.end = self._start + self._entry_bytes * self.count
-        """Where the first batch begins."""
+        """Where the first batch of each group begins."""
 
     def entries(self) -> Ints:
-        """Where each entry begins, group by group."""
+        """Return where each entry begins, group by group."""
         count = self.count
         inside = counted(np.zeros_like(count), count)
         at: Ints = np.repeat(self._start, count) + np.repeat(self._entry_bytes, count) * inside
@@ -78,7 +79,7 @@ class _Tables:
 
 
 def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
-    """Indices of bodies that are groups whose lengths add up."""
+    """Return the indices of bodies that are groups whose lengths add up."""
     size = end - at
     found: Ints = np.flatnonzero(size >= FRONT.size)
     found = found[np.isin(numbers(buffer, at[found], "<u4"), MARKS)]
@@ -100,7 +101,7 @@ def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
 
 
 def _before(values: Ints, count: Ints) -> Ints:
-    """For each value the sum of those before it that are of the same body."""
+    """Return, for each value, the sum of the values before it in the same body."""
     sums = np.cumsum(values) - values
     first = np.repeat(np.cumsum(count) - count, count)
     before: Ints = sums - sums[first]

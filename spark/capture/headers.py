@@ -1,7 +1,7 @@
-"""Headers of messages, msgpack maps, as lists of keys and values in Arrow.
+"""Headers of messages, which are msgpack maps, as lists of keys and values in Arrow.
 
-Text stays UTF-8 and bytes stay bytes; any other value becomes JSON text. Equal ones are decoded once:
-most messages of a batch have the same.
+Text stays UTF-8 and bytes stay bytes; any other value becomes JSON text. Equal headers are decoded once,
+because most messages of a batch have the same ones.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .rows import HEADER_LIST
 
 Pair = dict[str, str | bytes]
 DEPTH_MAX = 100
-"""Headers inside headers that are told; msgpack lets a publisher nest deeper than Python recurses."""
+"""Deeper headers inside headers are cut off: msgpack lets a publisher nest deeper than Python can recurse."""
 
 
 def header_lists(raw: pa.Array) -> pa.Array:
-    """From an array of binary; what is no map becomes an empty list."""
+    """Decode an array of binary; what is not a msgpack map becomes an empty list."""
     encoded = raw.dictionary_encode()
     decoded = [_pairs(one) for one in encoded.dictionary.to_pylist()]
     return pa.array(decoded, HEADER_LIST).take(encoded.indices)
 
 
 def no_headers(rows: int) -> pa.Array:
-    """Empty lists; `pa.repeat` would take 1 us for each, longer than all the rest of a row."""
+    """Return empty lists. `pa.repeat` would take 1 us for each, longer than everything else for a row."""
     offsets = pa.array(np.zeros(rows + 1, np.int32))
     values = pa.array([], HEADER_LIST.value_type)
     return pa.ListArray.from_arrays(offsets, values, type=HEADER_LIST)
@@ -51,7 +51,7 @@ def _value(value: Any) -> bytes:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """What JSON has a form for. Bytes become text as Python writes them, those that are names, too."""
+    """Return a value that JSON can represent. Bytes, also as names, become text in Python's notation."""
     if isinstance(value, dict | list) and depth >= DEPTH_MAX:
         return "..."
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Which queue or stream a lane belongs to, by what the log says was declared.
+"""Which queue or stream a lane belongs to, according to the declarations in the log.
 
-The changes of durable/vhost/changes.py, of which only names and lanes matter here. What was deleted is
-forgotten: its messages are nobody's, and one declared anew under its name begins with none.
+Applies the changes of durable/vhost/changes.py, of which only names and lanes matter here. What was deleted
+is forgotten: its messages belong to nobody, and one declared anew under its name begins without them.
 """
 
 from __future__ import annotations
@@ -21,45 +21,46 @@ from durable.vhost.changes import (
 )
 
 ADOPTED = "salvaged."
-"""Lanes of which a damaged record may have told are called so, and by their number: as `mesh-broker
-salvage` calls them."""
+"""Queues for lanes whose declaration may be lost in a damaged record are named with this prefix and the lane's number,
+as `mesh-broker salvage` names them."""
 
 
 class Lane(NamedTuple):
-    """One FIFO of messages."""
+    """Which FIFO of messages a lane is."""
 
     queue: str
     """Name of the queue or stream."""
     partition: int
-    """Of a queue with priorities, the priority; else 0."""
+    """The priority, in a queue with priorities; otherwise 0."""
     is_stream: bool
 
 
 class Lanes:
-    """Of one vhost. Fed with changes in log order."""
+    """The lanes of one vhost; `apply` takes changes in log order."""
 
     def __init__(self) -> None:
         self._declared: dict[str, tuple[str, tuple[int, ...]]] = {}
-        """Word and lanes, by name: queues and streams share their names."""
+        """Kind of change and lanes, by name: queues and streams share one name space."""
         self._snapshot: set[str] | None = None
         self._seen: set[int] = set()
-        """Lanes of all that ever was declared."""
+        """Lanes of everything that was ever declared."""
         self.ends: dict[int, int] = {}
-        """By lane: the offset that comes next, as far as snapshots tell."""
+        """By lane, the next offset according to the last snapshot."""
         self._gone_below = self._next_lane = self._last = 0
         self.whole = False
-        """Whether a snapshot was seen from its beginning to its end."""
+        """Whether a snapshot was seen from beginning to end."""
 
     def apply(self, change: Change, position: int) -> None:
-        """
+        """Apply a change.
+
         Args:
-            position: of its record in the log.
+            position: log position of its record.
         Raises:
-            LookupError, TypeError, ValueError: it makes no sense.
+            LookupError, TypeError, ValueError: the change is not valid.
         """
         word = change[0]
         if self._snapshot is not None and position > self._last + 1:
-            self._snapshot = None  # One of its records is missing, and what that declared.
+            self._snapshot = None  # A record of it is missing, and with it some declarations.
         self._last = position
         if word == QUEUE:
             self._declare(word, change[2]["name"], change[1])
@@ -84,16 +85,16 @@ class Lanes:
             self._snapshot.add(name)
 
     def adopt(self, lanes: Iterable[int]) -> None:
-        """Declarations are lost: what nobody declared was declared in those.
+        """Declare a queue for each of these lanes that has no declaration, because some have been lost.
 
-        But for lanes that a whole snapshot knew and does not declare: they are deleted.
+        Left out are lanes that a whole snapshot knew and does not declare: those were deleted.
         """
         for lane in sorted(set(lanes) - self._seen):
             if lane >= self._gone_below:
                 self._declare(QUEUE, f"{ADOPTED}{lane}", [lane])
 
     def all(self) -> dict[int, Lane]:
-        """By lane id."""
+        """Return all declared lanes by id."""
         return {
             lane: Lane(name, partition, word == STREAM)
             for name, (word, lanes) in self._declared.items()

@@ -1,4 +1,4 @@
-"""The rows of a capture without Spark, in this process."""
+"""The rows of a capture without Spark, read in this process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def batches(options: Mapping[str, str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """What `mesh-capture` with these options gives, as Arrow batches of `columns` (see rows.py).
+    """Yield what `mesh-capture` reads with these options, as Arrow batches of `columns` (see rows.py).
 
-    In the order of the log, unless `ordering` asks for another.
+    In the order of the log, unless `ordering` asks for another one.
 
     Raises:
-        CaptureError, DurableError: as a batch query does, each in one line.
+        CaptureError, DurableError: as a batch query, each in one line.
     """
     asked = read_options(options)
     check_batch(asked)

@@ -20,7 +20,7 @@ from .decryption import KeyFiles
 
 EARLIEST, LATEST = "earliest", "latest"
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
-"""As in Kafka's JSON."""
+"""As in the JSON offsets of Spark's Kafka source."""
 FAIL, SKIP, KEEP = "fail", "skip", "keep"
 NONE, QUEUE = "none", "queue"
 OFFSET_MAX = 1 << 62
@@ -33,17 +33,17 @@ Positions = str | Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Of one query. Names in Python are those of the options."""
+    """Options of one query. Fields are named after the options, see READERS."""
 
     path: str = ""
     vhost: str = DEFAULT_VHOST
     streams: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
-    """Both None: all there are; else what the two name."""
+    """If both are None, all queues and streams; otherwise only those named."""
     subscribe: tuple[str, ...] | None = None
     """Patterns of topics."""
     subscribe_pattern: str | None = None
-    """A regular expression that the whole topic matches."""
+    """A regular expression that must match the whole topic."""
     starting_offsets: Positions | None = None
     ending_offsets: Positions = LATEST
     starting_us: int | None = None
@@ -51,7 +51,7 @@ class Options:
     include_headers: bool = False
     ordering: str = NONE
     max_partition_bytes: int = 128 << 20
-    """A task costs 60 ms of a core whatever it reads."""
+    """Not smaller, because a task takes 60 ms of a core, however little it reads."""
     min_partitions: int = 1
     batch_rows: int = 8192
     max_offsets_per_trigger: int | None = None
@@ -59,15 +59,15 @@ class Options:
     fail_on_data_loss: bool = True
     damaged: str = FAIL
     sync_tail: bool = True
-    """Whether a streaming query syncs what it is about to read; see docs/spark.md."""
+    """Whether a streaming query syncs the log's end before reading it; see docs/spark.md."""
     keys: KeyFiles = field(default_factory=KeyFiles)
-    """For logs that are encrypted: the options mesh.network_secret_file and mesh.keys_dir."""
+    """For encrypted logs: the options mesh.network_secret_file and mesh.keys_dir."""
     given: frozenset[str] = field(default_factory=frozenset)
     """Names of the options that were set."""
 
 
 def read_options(options: Mapping[str, str]) -> Options:
-    """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
+    """Read and check all options. Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
     values, keys, given = read_given(options, READERS, KEY_FILES)
     if not values.get("path"):
         raise InvalidOption("path", "", "a broker's directory, as in .load('orders.data')")
@@ -103,7 +103,7 @@ def _check(options: Options) -> None:
 
 
 def check_batch(options: Options) -> None:
-    """What makes no sense for a batch query. Raises InvalidOption, ContradictoryOptions."""
+    """Raise InvalidOption or ContradictoryOptions for what makes no sense in a batch query."""
     if options.starting_offsets == LATEST:
         raise InvalidOption("startingOffsets", LATEST, "earliest or JSON: a batch would be empty")
     if options.ending_offsets == EARLIEST:
@@ -114,7 +114,7 @@ def check_batch(options: Options) -> None:
 
 
 def check_streaming(options: Options) -> None:
-    """What makes no sense for a streaming query. Raises ContradictoryOptions."""
+    """Raise ContradictoryOptions for what makes no sense in a streaming query."""
     for name in ("endingOffsets", "endingTimestamp"):
         if name in options.given:
             raise ContradictoryOptions((name, "readStream"), "a stream has no end: use read")
@@ -124,7 +124,7 @@ def _offsets(positions: Mapping[str, Mapping[int, int]]) -> list[tuple[str, int,
     return [(queue, one, offset) for queue, by in positions.items() for one, offset in by.items()]
 
 
-# Each reads the text of one option. Raises InvalidOption.
+# Each of these reads the text of one option, and raises InvalidOption.
 
 
 def _text(name: str, text: str) -> str:
@@ -138,7 +138,7 @@ def _vhost(name: str, text: str) -> str:
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:
-    """A comma may be part of a name: in JSON it is."""
+    """Split at commas; names that contain a comma have to be given as JSON."""
     found = tuple(one.strip() for one in text.split(","))
     if text.startswith("["):
         with suppress(ValueError, RecursionError):
@@ -179,7 +179,7 @@ def _size(name: str, text: str) -> int:
 
 
 def _time(name: str, text: str) -> int:
-    """In us; without a time zone it is UTC."""
+    """Return us since 1970; a time without a zone is UTC."""
     if re.fullmatch(r"\d{1,15}", text):
         return int(text) * 1000
     try:
@@ -236,4 +236,4 @@ READERS: Readers = {
     "damaged": ("damaged", choice(FAIL, SKIP, KEEP)),
     "syncTail": ("sync_tail", flag),
 }
-"""Where each option goes, and what reads it."""
+"""For each option the field that takes it, and the function that reads it."""

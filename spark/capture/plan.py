@@ -1,11 +1,11 @@
-"""Which bytes of which segments are read by whom.
+"""Which task reads which bytes of which segments.
 
     segments  | ... | ... | ... | ... |        cut at blocks, sorted by the log positions that the
     moved                    | ·  ·· |         records had first
     splits    |-----------|-----------|------|  about `split_bytes` each: a task costs 60 ms, so many
                                                small ranges are packed into one
 
-With `ordering=queue`, every split reads all the ranges and takes other lanes from them.
+With `ordering=queue`, every split reads all the ranges and takes different lanes from them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .gather import Ints
 from .stored import StoredLog
 
 JOINED_BYTES = 1 << 20
-"""Moved records nearer to each other are read as one range."""
+"""Moved records closer together than this are read as one range."""
 GROUPS_MAX = 8
-"""Splits of ordered reading unless more are asked for: each of them reads everything."""
+"""Most splits of ordered reading unless more are asked for, because each of them reads everything."""
 SPLIT_BYTES_MIN = 16 << 20
-"""What a task costs whatever it reads, in bytes: smaller ones are not made for the sake of idle cores."""
+"""The fixed cost of a task, in bytes: splits are not made smaller than this to keep more cores busy."""
 
 NO_LIMIT = 1 << 62
 
 
 class Offsets(NamedTuple):
-    """A lane to be read: its messages [`low`, `high`), and whose they are."""
+    """A lane to be read: its messages [`low`, `high`), and its queue and partition."""
 
     queue: str
     partition: int
@@ -46,23 +46,23 @@ LaneTable = Mapping[int, Offsets]
 
 
 class Times(NamedTuple):
-    """In us since 1970: [`low`, `high`)."""
+    """Times in us since 1970: [`low`, `high`)."""
 
     low: int = 0
     high: int = NO_LIMIT
 
     def narrowed(self, other: Times) -> Times:
-        """What is in both."""
+        """Return the times that are in both."""
         return Times(max(self.low, other.low), min(self.high, other.high))
 
     def meet(self, low: int, high: int) -> bool:
-        """Whether one of [`low`, `high`], the last included, may be among them."""
+        """Return whether any time from `low` to `high`, inclusive, may be among them."""
         return low <= high and low < self.high and high >= self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Runs that are to be taken from moved records, sorted by log position and lane."""
+    """Runs to be taken from moved records, sorted by log position and lane."""
 
     position: Ints
     lane: Ints
@@ -80,15 +80,15 @@ class ByteRange:
     start: int
     end: int
     order: int
-    """The log position that its first record had first."""
+    """The log position that its first record had first; ranges are read in this order."""
     carried: Carried | None
-    """None: all but moved records."""
+    """None: all records except moved ones."""
     lanes: frozenset[int]
-    """Those that may have something in it, and are wanted."""
+    """The wanted lanes that may have messages in it."""
     missing: bool = False
-    """No record of it is there: a segment was cut, or damaged where it ends."""
+    """Whether none of its records is there, because the segment was cut, or is damaged at its end."""
     until: int = NO_LIMIT
-    """The log position after its last record, if none was moved."""
+    """The log position after its last record, if it is not of moved records."""
 
     @property
     def size_bytes(self) -> int:
@@ -96,7 +96,7 @@ class ByteRange:
 
 
 class Selected(NamedTuple):
-    """What is to be read of a log: of log positions [`start`, `end`), by their origin."""
+    """What is to be read of a log: log positions [`start`, `end`), by origin."""
 
     log: StoredLog
     lanes: LaneTable
@@ -106,7 +106,7 @@ class Selected(NamedTuple):
 
 
 class Work(NamedTuple):
-    """For one task: ranges to be read one after the other, and the lanes wanted of them."""
+    """What one task reads: ranges, one after the other, and the lanes to be taken from them."""
 
     ranges: tuple[ByteRange, ...]
     lanes: LaneTable
@@ -115,7 +115,7 @@ class Work(NamedTuple):
 def pack(
     selected: Selected, *, split_bytes: int, splits_min: int, ordered: bool, cores: int = 1
 ) -> list[Work]:
-    """Everything that has to be read, shared out; none of `cores` is idle where there is enough."""
+    """Share out everything that has to be read, so that none of `cores` is idle if there is enough."""
     whole = ranges(selected, NO_LIMIT)
     total = sum(one.size_bytes for one in whole)
     if not ordered:
@@ -137,21 +137,22 @@ def pack(
 
 
 def work_of(ranges: Sequence[ByteRange], table: LaneTable) -> Work:
-    """All of these ranges, for whichever lanes of `table` have something in them."""
+    """Return work with all of these ranges, and those lanes of `table` that have something in them."""
     lanes = frozenset[int]().union(*(one.lanes for one in ranges))
     return Work(tuple(ranges), {lane: table[lane] for lane in lanes})
 
 
 def work_of_lanes(whole: Sequence[ByteRange], table: LaneTable, *, first: bool) -> Work:
-    """All lanes of `table`, so whichever ranges have something of one; `first`: of the tasks that share `whole`."""
+    """Return work with all lanes of `table`, and the ranges that have something of these. `first`: of all tasks that
+    share `whole`, this one also takes the ranges without a known lane."""
     lanes = table.keys()
-    # What is damaged and of no lane that is known is looked at once, lest nobody does.
+    # Damage that belongs to no known lane is read by the first task, so that it is reported exactly once.
     wanted = [one for one in whole if not lanes.isdisjoint(one.lanes) or (first and not one.lanes)]
     return Work(tuple(wanted), table)
 
 
 def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[Work]:
-    """Whole lanes for each, so that one task reads a lane from its beginning to its end."""
+    """Give each task whole lanes, so that it reads a lane from beginning to end."""
     sizes = Counter[int]()
     for one in whole:
         for lane in one.lanes:
@@ -170,13 +171,13 @@ def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[
 
 
 def ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
-    """All that has to be read, in pieces of about `split_bytes`, in order."""
+    """Return all that has to be read, in order, in pieces of about `split_bytes`."""
     found = [*segment_ranges(selected, split_bytes), *carried_ranges(selected, split_bytes)]
     return sorted(found, key=lambda one: one.order)
 
 
 def segment_ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
-    """Without what compaction carried."""
+    """Return the ranges of segments, without what compaction carried."""
     return [
         one
         for contents in selected.log.contents
@@ -190,7 +191,7 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
         return
     lanes = frozenset(_wanted(contents.lanes, selected.lanes))
     if not (lanes or contents.lossy):
-        return  # What is damaged may have been anybody's.
+        return  # A damaged segment is read all the same: any lane may have had messages in it.
 
     def piece(at: int, end_at: int, order: int, until: int) -> ByteRange:
         path = log.segment_path(contents.number)
@@ -204,13 +205,13 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
         if at >= 0 and (not wanted or mark.end_at - at > split_bytes):
             yield piece(at, end_at, order, until)
             at = -1
-        if wanted and at < 0:  # From the end of the last one: what is between them is damaged.
+        if wanted and at < 0:  # Begins where the last block ends: what is between is damaged.
             at, order = end_at, mark.position
         end_at, until = mark.end_at, after
     if at >= 0 or (contents.damaged and not contents.marks):
         yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, order, contents.end)
         if contents.end_at > end_at:
-            return  # It ends with damage, and that is told already.
+            return  # It ends with damage, which is reported by that range.
     if contents.missing and contents.end < end:
         path = log.segment_path(contents.number)
         yield ByteRange(
@@ -220,7 +221,7 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
 
 
 def _marks(contents: Contents) -> Iterator[tuple[Mark, int]]:
-    """Each with the log position after it."""
+    """Yield each mark with the log position after its block."""
     following = [one.position for one in contents.marks[1:]]
     return zip(contents.marks, [*following, contents.end], strict=False)  # There may be no mark.
 
@@ -235,14 +236,14 @@ def _wanted(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:
 def carried_ranges(
     selected: Selected, split_bytes: int, cuts: Sequence[int] = ()
 ) -> Iterator[ByteRange]:
-    """What compaction carried; no range has log positions on both sides of one of `cuts`."""
+    """Yield ranges of what compaction carried; none has log positions on both sides of one of `cuts`."""
     runs = selected.log.carried()
     which = (runs.origin >= selected.start) & (runs.origin < selected.end)
     which &= np.isin(runs.lane, np.fromiter(selected.lanes, np.int64, len(selected.lanes)))
     runs = runs.pick(np.flatnonzero(which))
     if not len(runs.at):
         return
-    # What was freed between two segments that stand comes between them.
+    # A range must not span a segment that still exists: what was freed between two of these is read between them.
     edges = sorted([*(one.first for one in selected.log.contents), *cuts])
     region = np.searchsorted(edges, runs.origin, "right")
     near = (

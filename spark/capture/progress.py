@@ -1,14 +1,14 @@
-"""Where a streaming query is, as Spark keeps it in its checkpoint: JSON.
+"""The progress of a streaming query, as JSON that Spark keeps in its checkpoint.
 
-    {"store": "5f2c...", "position": 8231}                     all before this log position is done
-    {..., "last": [8230, "9b01..."]}                           by which record before it the log is known again
-    {..., "absent": [[1, 900]]}                                what was gone already when it began
+    {"store": "5f2c...", "position": 8231}                     everything before this log position is done
+    {..., "last": [8230, "9b01..."]}                           the record before it, to check that the log is the same
+    {..., "absent": [[1, 900]]}                                log positions that were gone when the query began
     {..., "from": {"3": 120}}                                  offsets to begin with, by lane id
     {..., "since": 1750000012000000}                           time to begin with, in us since 1970
     {..., "cuts": [4100]} or {..., "groups": 8}                how the batch that ends here is shared out
 
-A message has the log position that its record had first, wherever compaction has carried it since: so
-each is in exactly one batch, and the batch is the same when it is planned again.
+A message counts at the log position that its record had first, wherever compaction has carried it since. So each
+one is in exactly one batch, and a batch is the same when it is planned again.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from .spans import Span, without
 @dataclass(frozen=True, slots=True)
 class Progress:
     store: str
-    """What tells this store from another."""
+    """Tells this store from others."""
     position: int
     absent: tuple[Span, ...] = ()
-    """Log positions that nobody can miss, in order."""
+    """Log positions, in order, that were gone when the query began and so do not count as missed."""
     starts: Mapping[int, int] = field(default_factory=dict)
-    """By lane: offsets before these are not read."""
+    """By lane, the first offset to be read."""
     shares: Shares | None = None
-    """Of the batch that ends here; None: none did, or an earlier version planned it."""
+    """Of the batch that ends here; None if none did, or if an earlier version planned it."""
     since_us: int = 0
-    """What the broker took before this time is not read."""
+    """Messages that the broker received before this time are not read."""
     last: Standing | None = None
-    """Before `position`. None: nothing stood there, or an earlier version wrote this."""
+    """The last record before `position`; None if there was none, or if an earlier version wrote this."""
 
     def at(self, position: int, last: Standing | None) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return replace(self, position=position, absent=absent, shares=None, last=last)
 
     def missed(self, gone: Iterable[Span]) -> list[Span]:
-        """What of these log positions was there when it began."""
+        """Return which of these log positions existed when the query began."""
         return list(without(gone, self.absent))
 
     def shared(self, shares: Shares) -> Progress:
@@ -68,7 +68,7 @@ class Progress:
 
 
 def from_json(found: Mapping[str, Any]) -> Progress:
-    """Raises CaptureError: the checkpoint is none of this source's."""
+    """Raises CaptureError if the checkpoint was not written by this source."""
     try:
         return Progress(
             str(found["store"]), int(found["position"]),

@@ -1,4 +1,4 @@
-"""One query, with Spark or without: what it selects, how that is shared out, what a task reads."""
+"""One query, with Spark or without: what it selects, how that is shared out, and what a task reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Query:
-    """Of these options, for rows of `schema`; tasks get a copy. Filters may narrow `topics` and `times`."""
+    """A query with these options, for rows of `schema`; each task gets a copy. Filters may narrow `topics`, `times`."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema
@@ -26,14 +26,14 @@ class Query:
         self.times = Times()
 
     def selected(self) -> Selected:
-        """All that a batch query reads, as the log stands now. Raises what Catalog does."""
+        """Return everything that a batch query reads, of the log as it is now. Raises what Catalog raises."""
         catalog = Catalog(self.options)
         catalog.look()
         found = catalog.planned(catalog.batch)
         return found._replace(times=found.times.narrowed(self.times))
 
     def works(self, selected: Selected, cores: int = 1) -> list[Work]:
-        """For so many `cores`, where somebody knows: who plans for the format has no session to ask."""
+        """Plan for so many `cores`, if the caller knows: the planner of the data source has no session to ask."""
         options = self.options
         return pack(
             selected, split_bytes=options.max_partition_bytes, splits_min=options.min_partitions,
@@ -41,17 +41,17 @@ class Query:
         )  # fmt: skip
 
     def shares(self, selected: Selected) -> Shares:
-        """How it is to be shared out whenever it is planned."""
+        """Return shares that are the same whenever this selection is planned again."""
         ordered = self.options.ordering == QUEUE
         return shares_of(self.works(selected), selected.start, ordered=ordered)
 
     def read(self, work: Work, times: Times) -> Iterator[pa.RecordBatch]:
-        """All rows of one task.
+        """Yield all rows of one task.
 
         Raises:
-            what reading.py does; NoCapture: whoever planned had the directory, this machine has not.
+            what reading.py raises; NoCapture: the planner had the directory, and this machine does not.
         """
-        from .columns import Wanted  # Who only plans needs no pyarrow.
+        from .columns import Wanted  # Imported here, because planning needs no pyarrow.
         from .reading import read
 
         options = self.options
@@ -65,9 +65,9 @@ class Query:
 
 
 def spare_modules() -> None:
-    """Leave what a worker has loaded by now out of its garbage collections from here on.
+    """Exclude from now on what a worker has loaded from garbage collections.
 
-    PySpark collects after every task: that took 16 ms a task, a seventh of what Python took to read,
+    PySpark collects after every task. That took 16 ms per task, a seventh of the time that Python took to read,
     and found nothing.
     """
     if not gc.get_freeze_count():

@@ -1,5 +1,5 @@
-"""What a task does: its ranges one after the other, as Arrow batches, and what is to be done when
-something is damaged or gone."""
+"""A task that reads: yields its ranges one after the other as Arrow batches, and handles data that is damaged
+or gone."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from .stored import open_segment
 
 logger = logging.getLogger("spark.capture")
 KEPT_BYTES_MAX = 1 << 20
-"""Of one damaged stretch in a row of `damaged=keep`."""
+"""How much of a damaged stretch is kept in a row of `damaged=keep`."""
 
 
 def read(
     work: Work, wanted: Wanted, *, damaged: str, fail_on_data_loss: bool,
     keys: KeyFiles = AS_ANY_NODE,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """All rows of one task.
+    """Yield all rows of one task.
 
     Raises:
         StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         CaptureDamaged, CaptureCut: with damaged=fail.
-        DataLost: with fail_on_data_loss, a segment has been freed or cut since the plan was made, or is
-            another store's.
+        DataLost: with fail_on_data_loss, if a segment has been freed or cut since planning, or belongs to
+            another store now.
         NewerFormat: a valid record of a later version.
     """
     if not work.ranges:
         return
-    decryption = Decryption(Path(work.ranges[0].path).parent, keys)  # All of them are of one log.
+    decryption = Decryption(Path(work.ranges[0].path).parent, keys)  # All are of one log.
     tables, elsewhere = Tables(wanted, work.lanes), Elsewhere(work.lanes, keys)
     ranges = deque(work.ranges)
     while ranges:
@@ -58,7 +58,7 @@ def read(
         except DataLost as error:
             if fail_on_data_loss:
                 raise
-            # Of one that was cut while it was read, or became a spare, some is given already.
+            # If reading had begun, the segment was cut or became a spare, and some rows are out already.
             carried = [] if begun else elsewhere.of(one)
             left = " but for what compaction carried" if carried else ""
             logger.warning("%s: %d bytes skipped%s", error.what, one.size_bytes, left)
@@ -67,7 +67,7 @@ def read(
 
 @contextmanager
 def _opened(one: ByteRange) -> Iterator[File]:
-    """The segment of a range. Raises DataLost: it has been freed, or another store stands there."""
+    """Open the segment of a range. Raises DataLost if it has been freed, or belongs to another store now."""
     name = Path(one.path).name
     try:
         file = open_segment(one.path)

@@ -1,14 +1,14 @@
-"""The schema: what a row is, for Spark and for Arrow.
+"""The schema of rows, for Spark and for Arrow.
 
     queue, partition, offset           where it is: name of a queue or stream, priority, sequence
-    timestamp                          when the broker took it
+    timestamp                          when the broker received it
     exchange, topic                    how it was addressed; topic is the routing key
     value                              its payload
-    publisher, epoch, sequence         which message it is: never the same for two
+    publisher, epoch, sequence         which message it is: never the same for two messages
     published                          when its batch was packed, by the publisher's clock
     headers                            with includeHeaders
 
-All of them are in Arrow what Spark wants to get, to the letter: it checks the first batch only.
+The Arrow types must be exactly those that Spark expects: it checks only the first batch.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SQL: Mapping[str, str] = {
     "publisher": "binary", "epoch": "bigint", "sequence": "bigint", "published": "timestamp",
     HEADERS: "array<struct<key:string,value:binary>>",
 }  # fmt: skip
-"""Type of each column as Spark writes it."""
+"""The type of each column, in Spark's notation."""
 _READ = {"timestamp": "timestamp_ltz"}
-"""A time in UTC, whatever a session's `spark.sql.timestampType` makes of the shorter name."""
+"""A time in UTC, even if a session's `spark.sql.timestampType` gives `timestamp` another meaning."""
 TIME = pa.timestamp("us", "UTC")
 HEADER_LIST = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -40,10 +40,10 @@ ARROW: Mapping[str, pa.DataType] = {
 
 
 def schema_of(options: Options, columns: Iterable[str] | None = None) -> pa.Schema:
-    """Of the rows of a query with these columns; None: all, headers only where they are wanted.
+    """Return the schema of rows with these columns; None: all, headers only if the options ask for them.
 
-    Columns are declared never null where nothing is: then Spark asks no row whether it is, a tenth of the
-    JVM's time. What is damaged, and kept, has nulls.
+    Columns without nulls are declared so, which saves Spark a null check per row and value, a tenth of the
+    JVM's time. Rows that stand for kept damage have nulls.
     """
     if columns is None:
         columns = (name for name in SQL if options.include_headers or name != HEADERS)
@@ -52,7 +52,7 @@ def schema_of(options: Options, columns: Iterable[str] | None = None) -> pa.Sche
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The same as Spark reads it."""
+    """Return the schema in Spark's notation."""
     return ", ".join(
         f"{one.name} {_READ.get(SQL[one.name], SQL[one.name])}{'' if one.nullable else ' NOT NULL'}"
         for one in schema

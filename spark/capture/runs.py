@@ -1,4 +1,4 @@
-"""Which messages of which records belong to the lanes that are wanted."""
+"""Which messages of which records belong to the wanted lanes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .plan import Carried, LaneTable
 
 
 class Runs(NamedTuple):
-    """Arrays with one item for each: messages [`low`, `high`) of a record in one lane."""
+    """Messages [`low`, `high`) of a record in one lane: arrays with one item per run."""
 
     record: Ints
-    """Index of the record; they are in its order."""
+    """Index of the record; runs are in the order of records."""
     first: Ints
-    """Offset that the record's message 0 has in the lane."""
+    """The offset in the lane of the record's message 0."""
     low: Ints
     high: Ints
     partition: Ints
@@ -39,7 +39,7 @@ class Runs(NamedTuple):
 
 
 def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Runs:
-    """All runs of these lanes; with `carried`, only those that it names."""
+    """Return all runs of these lanes; with `carried`, only those that it names."""
     ids = np.array(sorted(lanes), np.int64)
     offsets = [lanes[one] for one in ids.tolist()]
     names = sorted({one.queue for one in offsets})
@@ -66,7 +66,7 @@ def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Ru
 
 
 def among(position: Ints, lane: Ints, carried: Carried) -> Numbers:
-    """Whether each pair of the two is one of those carried."""
+    """Return which pairs of log position and lane are among those carried."""
     left = np.searchsorted(carried.position, position, "left")
     count = np.searchsorted(carried.position, position, "right") - left
     found = np.zeros(len(position), bool)

@@ -1,7 +1,8 @@
-"""How a batch of a stream is shared out among tasks: alike when it is planned again.
+"""How a streaming batch is shared out among tasks: the same way whenever it is planned.
 
-A plan is cut at blocks and by sizes. Both depend on when the log was looked at, so the sink, which numbers
-rows by task, would take one row for another after a restart. What is kept with a batch's end does not:
+An ordinary plan cuts at blocks and by sizes. Both depend on when the log was looked at, so after a restart the
+sink, which numbers rows by task, would take one row for another. What is kept with a batch's end does not
+depend on that:
 
     log positions   start ......... cut ......... cut ......... end      a task for each span
     ordering=queue  lane % groups                                        a task for each group
@@ -28,16 +29,16 @@ from .plan import (
 
 
 class Shares(NamedTuple):
-    """Of one batch."""
+    """How one batch is shared out."""
 
     cuts: tuple[int, ...] = ()
-    """Log positions with which tasks begin, but for the first one."""
+    """Log positions at which tasks begin, except the first one."""
     groups: int = 0
-    """Of lanes, with `ordering=queue`; else 0."""
+    """Number of groups of lanes with `ordering=queue`; otherwise 0."""
 
 
 def shares_of(works: Sequence[Work], start: int, *, ordered: bool) -> Shares:
-    """As a plan has it, of log positions from `start` on."""
+    """Return the shares of an ordinary plan for log positions from `start` on."""
     if ordered:
         return Shares(groups=max(1, len(works)))
     begins = {one.ranges[0].order for one in works[1:]}
@@ -45,7 +46,8 @@ def shares_of(works: Sequence[Work], start: int, *, ordered: bool) -> Shares:
 
 
 def shared(selected: Selected, shares: Shares) -> list[Work]:
-    """The plan for it. A task that has nothing to read any more stays: those after it keep their numbers."""
+    """Return the plan for these shares. A task that has nothing to read any more stays, so that the numbers of
+    later tasks do not change."""
     found = _between(selected, shares.cuts)
     if shares.groups:
         (whole,) = found

@@ -1,8 +1,8 @@
-"""The data source `mesh-capture`: what Spark asks, answered by everything below.
+"""The data source `mesh-capture`: the interface that Spark asks for, on top of the other modules.
 
-load ──> schema: options checked    driver
+load ──> schema: options are checked   driver
 plan ──> partitions: the catalog, then splits
-task ──> read: one split             executor, which needs the directory and this package
+task ──> read: one split               executor, which needs the directory and this package
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAME = "mesh-capture"
 
 
 class BatchReader(DataSourceReader):
-    """One batch query."""
+    """Reader for one batch query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_batch(options)
@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """The same, and takes filters. Spark plans none that does while pushing them down is off."""
+    """A BatchReader that accepts filters. While filter pushdown is off, Spark refuses to plan a reader that does."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         query = self._query
@@ -57,7 +57,7 @@ class PushingReader(BatchReader):
 
 
 class MeshCapture(DataSource):
-    """Registered as `mesh-capture`."""
+    """The data source that is registered as `mesh-capture`."""
 
     @classmethod
     def name(cls) -> str:
@@ -74,7 +74,7 @@ class MeshCapture(DataSource):
 
 
 class PushingCapture(MeshCapture):
-    """As MeshCapture, where filters are pushed down: see `register` for what is wrong with that."""
+    """MeshCapture with filter pushdown; `register` says what is wrong with that."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PushingReader(read_options(self.options), schema)

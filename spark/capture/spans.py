@@ -1,4 +1,4 @@
-"""Spans of numbers, [low, high), in order: of log positions, of offsets, of the messages of a record."""
+"""Spans of numbers, [low, high), in order: of log positions, of offsets, or of the messages of a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ END: Span = (1 << 63, 1 << 63)
 
 
 def without(spans: Iterable[Span], others: Iterable[Span]) -> Iterator[Span]:
-    """What is in one of `spans` and in none of the others; each of the two in order, and disjoint."""
+    """Yield what is in `spans` and not in `others`; each of the two is in order and disjoint."""
     following = iter(others)
     first, after = next(following, END)
     for low, high in spans:

@@ -1,4 +1,4 @@
-"""What batch and streaming queries share: from a schema to columns, from a plan to splits, to rows."""
+"""Shared by batch and streaming queries: converts schemas to columns, plans to splits, and splits to rows."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .rows import ARROW, SQL
 
 @dataclass(init=False)
 class Split(InputPartition):
-    """What one task reads."""
+    """The part of a plan that one task reads."""
 
     def __init__(self, work: Work, times: Times) -> None:
         self.work, self.times = work, times
 
 
 def splits(works: Sequence[Work], times: Times) -> list[Split]:
-    # Of an empty list Spark would make a partition of its own, which is no Split.
+    # For an empty list Spark would make a partition of its own, which is not a Split.
     return [Split(one, times) for one in works or [Work((), {})]]
 
 
 def read(query: Query, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
+    """Yield the rows of one task."""
     assert isinstance(partition, Split)
     yield from query.read(partition.work, partition.times)
     spare_modules()
 
 
 def checked(schema: StructType, options: Options) -> pa.Schema:
-    """The same for Arrow, null where `schema` says so: Spark wants to get that to the letter.
+    """Convert the schema to Arrow. Nullability is kept, because Spark expects exactly the schema that it was given.
 
     Raises:
         UnknownColumn.
-        ContradictoryOptions: a column stands in it twice, or what is damaged is to be kept and one is
-            declared never null.
+        ContradictoryOptions: a column is in it twice; or one is declared NOT NULL although damage is to be
+            kept, in rows with nulls.
     """
     names = schema.names
     for one in schema.fields:

@@ -1,13 +1,13 @@
-"""One vhost's log as it stands in its directory, while a broker may be writing it.
+"""One vhost's log as it is in its directory, while a broker may be writing it.
 
     msgs.3  | ... seal |  msgs.4  | ... seal |  msgs.5  | ...... | last commit | 0 0 0
-      complete: looked at once                      │            │            └ `end`
-                                                    └ goes on from here next time
+      complete: read once                           │            │            └ `end`
+                                                    └ the next `look` continues here
                                                                  └ `synced_end`: known from the log itself
 
-`look` again and again; what is complete is not read a second time. Nothing is changed and nothing is
-locked. What stands behind `synced_end` is valid, but a power cut could still take it away: `sync`
-puts it on stable storage, as a broker's own recovery does before it counts what it found.
+Call `look` again to see what was written since; complete segments are not read a second time. Nothing is
+changed, and nothing is locked. What is behind `synced_end` is valid, but a power cut could still take it
+away: `sync` puts it on stable storage, as a broker's own recovery does before it relies on what it found.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ from .walk import SEARCH_BYTES, ZEROS, walk
 
 FRONT_BYTES = SEGMENT_HEADER_BYTES + 4096
 ATTEMPTS = 10
-"""To list a directory from which a broker frees segments meanwhile."""
+"""Attempts at listing a directory from which a broker frees segments meanwhile."""
 
 
 def open_segment(path: str) -> RealFile:
-    """For reading. Raises FileNotFoundError: it has been freed."""
+    """Open a segment for reading. Raises FileNotFoundError if it has been freed."""
     return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 class StoredLog:
-    """Of one vhost. `contents`: segments that hold something, in order."""
+    """The log of one vhost. `contents` has its segments that hold something, in order."""
 
     def __init__(self, path: Path, keys: KeyFiles = AS_ANY_NODE) -> None:
         self.path, self._keys = path, keys
         self._decryption = Decryption(path, keys)
         self.contents: list[Contents] = []
         self.seed, self.digest = 0, ""
-        """`digest` tells this store from another; it does not tell the store id."""
+        """`digest` tells this store from others, and does not reveal the store id."""
         self._store_id = b""
         self._lanes: Lanes | None = None
 
     @property
     def start(self) -> int:
-        """The first log position that may stand."""
+        """The first log position that may exist."""
         return self.contents[0].first if self.contents else FIRST_POSITION
 
     @property
@@ -82,26 +82,26 @@ class StoredLog:
 
     @property
     def synced_end(self) -> int:
-        """All before this log position is on stable storage, by what the log says."""
+        """Everything before this log position is on stable storage, according to the log itself."""
         if not self.contents:
             return FIRST_POSITION
-        # A segment is begun when the one before is on stable storage.
+        # A broker begins a segment only when the one before is on stable storage.
         last = self.contents[-1]
         return max(last.first, min(last.synced_end, last.end))
 
     def decrypt(self, record: Record) -> Record | None:
-        """See decryption.py."""
+        """As `Decryption.decrypt`."""
         return self._decryption.decrypt(record)
 
     def segment_path(self, number: int) -> str:
         return str(self.path / segment_name(number))
 
     def look(self) -> None:
-        """Take in what has been written since, and forget what has been freed.
+        """Read what has been written since, and forget what has been freed.
 
         Raises:
-            NoCapture: no store was ever made here.
-            ForeignStore, NewerFormat: it is not ours to read.
+            NoCapture: there was never a store here.
+            ForeignStore, NewerFormat: this release cannot read it.
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         for _ in range(ATTEMPTS):
@@ -143,15 +143,15 @@ class StoredLog:
     def _used(
         self, headers: dict[int, SegmentHeader | None]
     ) -> list[tuple[int, SegmentHeader | None]]:
-        """Segments that hold something, or did before they were damaged."""
+        """Return the segments that hold something, or did before they were damaged."""
         used = [*headers.items()]
         while used and used[-1][1] is None and not self._holds_something(used[-1][0]):
             used.pop()
         return used
 
     def _holds_something(self, number: int) -> bool:
-        """Although its header is not there. Beyond the front only the first time: it is asked again and again of
-        the segment ahead, which holds nothing."""
+        """Return whether a segment without a valid header holds anything. Only the first look searches beyond its
+        front, because every look checks the segment ahead, which holds nothing."""
         with self._opened(number) as file:
             end = FRONT_BYTES if self.contents else _data_end(file, again=True) or SEARCH_BYTES
             pieces = (
@@ -160,10 +160,10 @@ class StoredLog:
             return any(piece != ZEROS[: len(piece)] for piece in pieces)
 
     def _known(self, there: set[int]) -> dict[int, Contents]:
-        """What was seen before of these segments, and still stands: all up to a record that does.
+        """Return what earlier looks saw of these segments and is still there: all up to a record that is unchanged.
 
-        Not so when an older copy of the directory was put back, or a power cut took away on another machine
-        what was not synced, and what has been seen here: then other records come in its place.
+        Records change if an older copy of the directory was put back, or if a power cut on another machine took
+        away what was not synced and had been seen here. Other records are then written in their place.
         """
         known: dict[int, Contents] = {}
         stands = False
@@ -175,7 +175,7 @@ class StoredLog:
         return known
 
     def _goes_on(self, one: Contents) -> bool:
-        """Whether its last record still stands, and with it all before, whose checksums it tells."""
+        """Return whether its last record is unchanged, and thereby all before it, which its checksum covers."""
         if not one.last_at:
             return False
         with self._opened(one.number) as file:
@@ -194,7 +194,7 @@ class StoredLog:
             if data_end is not None and data_end - one.end_at > SEARCH_BYTES:
                 file.forget_read(
                     one.end_at
-                )  # Or zeros that were read ahead are searched each time.
+                )  # Otherwise zeros that were read ahead would be searched each time.
             one.cut = closed and not _ends_whole(file, one)
         one.complete |= closed
 
@@ -207,7 +207,7 @@ class StoredLog:
             file.close()
 
     def sync(self) -> bool:
-        """Put all that was seen on stable storage; False when this file system does not let us."""
+        """Put everything that was seen on stable storage; False if this file system does not allow it."""
         if not self.contents:
             return True
         try:
@@ -218,7 +218,7 @@ class StoredLog:
         return True
 
     def last_before(self, position: int) -> Standing | None:
-        """The last record that stands before this log position. Reads the block that it is in."""
+        """Return the last record before this log position. Reads the block that it is in."""
         for one in reversed(self.contents):
             for mark in reversed(one.marks):
                 if mark.position < position and (found := self._last_of(one, mark, position)):
@@ -238,7 +238,7 @@ class StoredLog:
         return found
 
     def spans(self) -> dict[int, LaneSpan]:
-        """What stands of each lane anywhere. One of which nothing stands ends where the last snapshot says."""
+        """Return what the log holds of each lane. If it holds nothing, the lane ends where the last snapshot says."""
         found = self._standing()
         for lane, end in self._declared().ends.items():
             span = found.setdefault(lane, LaneSpan(end, end, 0))
@@ -257,7 +257,7 @@ class StoredLog:
         return found
 
     def lanes(self) -> dict[int, Lane]:
-        """What is declared, by lane id."""
+        """Return all declared lanes by lane id."""
         return self._declared().all()
 
     def _declared(self) -> Lanes:
@@ -265,7 +265,7 @@ class StoredLog:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             cipher = self._decryption.cipher()
             root = Checkpoints(disk, self._store_id, lambda: NOWHERE, cipher).read_root()
-            # What was declared before the last snapshot stands in it again.
+            # The snapshot repeats everything that was declared before it.
             lanes, lossy = self._lanes_from(0 if root is None else root.snapshot)
             if root is not None and not lanes.whole:
                 lanes, lossy = self._lanes_from(0)
@@ -275,7 +275,7 @@ class StoredLog:
         return self._lanes
 
     def _lanes_from(self, position: int) -> tuple[Lanes, bool]:
-        """By all records from there on; and whether some may be missing."""
+        """Apply all definitions from this log position on. Return the lanes, and whether definitions may be missing."""
         lanes, lossy = Lanes(), False
         for one in self.contents:
             if one.held_end <= position:
@@ -288,7 +288,7 @@ class StoredLog:
         return lanes, lossy
 
     def _apply(self, lanes: Lanes, position: int, data: bytes) -> bool:
-        """Whether it could be read."""
+        """Apply a record of definitions; return whether it could be read."""
         view = memoryview(data)
         record = read_record(data, view, 0, self.seed, encrypted=True)
         record = record and self.decrypt(record)
@@ -303,7 +303,7 @@ class StoredLog:
         return True
 
     def position_at(self, time_us: int) -> int:
-        """The log position that the first record of messages stored at this time or later had first."""
+        """Return the first log position, by origin, of messages stored at this time or later."""
         carried = self.carried()
         late: list[int] = carried.origin[carried.time_us >= time_us][:1].tolist()
         return min(self._standing_at(time_us), *late, self.end)
@@ -329,7 +329,7 @@ class StoredLog:
         return mark.position
 
     def absent(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Log positions of [start, end) whose segments are not there."""
+        """Return log positions of [start, end) whose segments are not there."""
         gone: list[tuple[int, int]] = []
         for first, after in [*self._extents(), (end, end)]:
             if start < min(first, end):
@@ -338,14 +338,14 @@ class StoredLog:
         return gone
 
     def _extents(self) -> list[tuple[int, int]]:
-        """Log positions of each segment; what was cut off from it counts, and is told as damage."""
+        """Return each segment's log positions, including those cut off from it, which are reported as damage."""
         return [(one.first, max(one.end, one.until)) for one in self.contents]
 
     def carried(self) -> MovedRuns:
-        """Runs that stand nowhere but in a moved record, each once, in the order they first had.
+        """Return runs that exist only in moved records, each once, in the order that they had first.
 
-        Compaction carries forward before it frees, and may do so again: while the original stands it
-        counts, after that the copy that was made first.
+        Compaction carries records forward before it frees their segments, and may do so again. While the
+        original is there it counts, and after that the copy that was made first.
         """
         runs = together([runs for one in self.contents for runs in one.moved])
         if not len(runs.origin):
@@ -359,7 +359,7 @@ class StoredLog:
         return runs.pick(np.flatnonzero(runs.position == first))
 
     def _stands(self, position: Ints) -> Numbers:
-        # Not `until`: what was cut off may have been carried before.
+        # `end` and not `until`: what was cut off may have been carried forward before.
         extents = [(one.first, one.end) for one in self.contents]
         firsts, ends = np.array(extents, np.int64).reshape(-1, 2).T
         index = np.searchsorted(firsts, position, "right") - 1
@@ -368,15 +368,15 @@ class StoredLog:
 
 
 def _follows(one: Contents, earlier: Sequence[Contents]) -> bool:
-    """Whether it is known to begin where the ones before end: of these none was freed, and none was cut."""
+    """Return whether it certainly begins where the one before ends: none in between was freed, and none was cut."""
     if not earlier:
         return one.number == FIRST_NUMBER
     return earlier[-1].sealed and earlier[-1].number == one.number - 1
 
 
 def _ends_whole(file: RealFile, one: Contents) -> bool:
-    """Whether all that was written to a segment that is closed may be there, by how it ends: with a seal, unless
-    recovery had found no space to make a segment that was cut as long again as one takes."""
+    """Return whether a closed segment may hold everything that was written to it, judging by its end: a seal, or too
+    little room for one, because recovery had cut the segment and found no space to lengthen it again."""
     if one.sealed:
         return True
     rest = file.pread(SEAL_BYTES, one.end_at)
@@ -384,10 +384,10 @@ def _ends_whole(file: RealFile, one: Contents) -> bool:
 
 
 def _first_known(one: Contents, header: SegmentHeader | None) -> int:
-    """With which log position a segment began; 0: that cannot be told.
+    """Return the log position with which a segment began; 0 if that cannot be told.
 
-    A segment is begun when all of the one before is on stable storage, so what is missing there by then
-    does not come any more, even while a broker is writing.
+    A segment is begun when all of the one before is on stable storage. So whatever is missing in that one by
+    then will not appear later, even while a broker is writing.
     """
     if header is not None:
         return header.first
@@ -396,10 +396,10 @@ def _first_known(one: Contents, header: SegmentHeader | None) -> int:
 
 
 def _data_end(file: RealFile, *, again: bool) -> int | None:
-    """The byte from which on nothing was ever written. None: the file system does not tell, and it was looked
-    at before.
+    """Return the byte from which on nothing was ever written. None if the file system does not tell; but the first
+    time (not `again`) that is the file's size, so that all of it is looked at.
 
-    Before anything is read: reading makes data of what is allocated.
+    Call this before reading anything: reading turns allocated space into data.
     """
     end = file.data_end()
     return None if again and end == file.size_bytes else end

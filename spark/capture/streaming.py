@@ -1,8 +1,8 @@
-"""`readStream`: the log from a log position on, as far as it is known to be on stable storage.
+"""`readStream`: reads the log from a log position on, as far as it is known to be on stable storage.
 
 latestOffset ──> look at the log, sync it, go as far as the trigger may
-partitions ────> what stands of [start, end), and what does not: failOnDataLoss
-checkpoint ────> Spark's own; nothing is acknowledged to the broker, who knows nothing of us
+partitions ────> what is left of [start, end); failOnDataLoss decides about the rest
+checkpoint ────> Spark's own; nothing is acknowledged to the broker, which does not know of this query
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query. On the driver it lives as long as the query; tasks get a copy that reads."""
+    """Reader for one streaming query. On the driver it lives as long as the query; each task gets a copy to read."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_streaming(options)
         self._options, self._query = options, Query(options, checked(schema, options))
         self._catalog = Catalog(options)
         self._target: int | None = None
-        """Where `availableNow` ends."""
+        """The log position where `availableNow` ends."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_query": self._query}
@@ -59,7 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         catalog.check()
         log, start = catalog.log, options.starting_offsets
         if options.starting_us is not None:
-            # A power cut may have what is behind `end` written anew: then that is not done.
+            # A power cut may take what is behind `end`; other records written there then must not count as done.
             position = min(log.position_at(options.starting_us), end)
             return replace(self._begin(position, {}), since_us=options.starting_us)
         if start in (None, LATEST):
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start.at(end, log.last_before(end)).shared(self._query.shares(selected))
 
     def _look(self) -> int:
-        """The log position up to which the log is on stable storage."""
+        """Look at the log, and return the log position up to which it is on stable storage."""
         catalog = self._catalog
         catalog.look()
         log = catalog.log
@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 absent = tuple(log.absent(FIRST_POSITION, log.end))
                 return Progress(log.digest, FIRST_POSITION, absent, since_us=start.since_us)
             raise DataLost("another store stands in this directory than the query has read before")
-        # Not the end of what is known to be on stable storage: that goes back when a sync fails.
+        # Compare with the log's end, not with the end on stable storage, which goes back if a sync fails.
         if log.end < start.position:
             if lossy:
                 return start.at(log.end, log.last_before(log.end))
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, position = self._catalog.log, start.last.position
         stands = log.last_before(position + 1)
         if stands is None or stands.position < position or stands == start.last:
-            return start  # What was freed or is damaged tells nothing; what followed it there is missed.
+            return start  # Freed or damaged, it tells nothing; what followed it is missed.
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"log position {position} holds another record than had been read there: "
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if log.end < ended.position or log.digest != ended.store:  # After a restart.
             self._look()
             if self._same_store(ended).store != ended.store:
-                # What there is now is for the next batch, from its front.
+                # What is there now is for the next batch, from the front of the log on.
                 return splits((), Times())
             begun = self._same_store(begun)
         if begun.store != ended.store:
@@ -185,6 +185,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._query, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint knows; nobody else has to."""
+        """Do nothing: Spark's checkpoint has the progress, and nobody else needs it."""
 
     def stop(self) -> None: ...

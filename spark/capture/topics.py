@@ -1,4 +1,4 @@
-"""Which topics are wanted, by options and by the filters of a query."""
+"""Which topics are wanted, according to options and to the filters of a query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Topics:
-    """All that every one of its parts accepts; picklable."""
+    """Accepts the topics that every one of its parts accepts; picklable."""
 
     patterns: tuple[str, ...] | None = None
     """Topics, or patterns as orders.*.created and orders.>, of which one must match."""

@@ -1,11 +1,11 @@
-"""The headers of a segment, without the bodies: what stands where, for little more than one read each.
+"""Walks over the headers of a segment without the bodies, with little more than one read for each.
 
     | header targets | body ...... | header targets | body ...... | 0 0 0
       Block ─────────────────────────┘ arrays over some thousand records
 
-A plan is made of this. Bodies are verified where they are used; only in the segment that a broker is
-writing they are verified here already, for there a header may stand without its body. Of messages that
-are encrypted the bodies are read, too: how many there are stands in them, and no part of one decrypts.
+Plans are made from this. Bodies are verified where they are used, except in the segment that a broker is writing:
+there they are verified here already, because a header may be on the disk without its body. The bodies of encrypted
+messages are read, too: the number of messages is inside, and a body can only be decrypted as a whole.
 """
 
 from __future__ import annotations
@@ -48,41 +48,41 @@ from .spans import without
 
 BLOCK_RECORDS = 4096
 BLOCK_BYTES = 4 << 20
-"""A block is no longer than that and one record: plans begin and end at blocks."""
+"""A block is at most this plus one record long: plans begin and end at blocks."""
 WINDOW_BYTES = 256 << 10
 LONG_BYTES, FRONT_BYTES = 16 << 10, 4 << 10
-"""Of records longer than the one, so much is read: the header and little else."""
+"""Of a record longer than LONG_BYTES, only FRONT_BYTES are read: the header and little else."""
 SEARCH_BYTES = 1 << 20
 ZEROS = bytes(SEARCH_BYTES)
 TOTAL_AT, COUNT_AT, BATCH_FRONT_BYTES = 8, 16, 24
-"""In a batch, and in a group of them; see mesh/protocol/batch.py, durable/vhost/groups.py."""
+"""Offsets in a batch, and in a group of batches; see mesh/protocol/batch.py, durable/vhost/groups.py."""
 MESSAGE_KINDS = (int(Kind.PUBLISH), int(Kind.CAPTURE), int(Kind.MOVED))
 _MORE_BYTES = ORIGIN.size + BATCH_FRONT_BYTES
 Piece = tuple[int, int]
-"""Of the messages of a record: the first, and how many."""
+"""A range of a record's messages: the first one, and how many."""
 
 
 class Block(NamedTuple):
-    """Records in a row: arrays with one item for each, and those of their runs."""
+    """Consecutive records: arrays with one item per record, and arrays with one item per run."""
 
     at: Ints
     end_at: int
-    """The byte after the last."""
+    """The byte after the last record."""
     kind: Numbers
     position: Ints
     end: int
-    """The log position after the last."""
+    """The log position after the last record."""
     chain: int
-    """The header checksum of the last."""
+    """The header checksum of the last record."""
     synced_end: int
-    """All before this log position was on stable storage when these were written."""
+    """Everything before this log position was on stable storage when these records were written."""
     time_us: Ints
     origin: Ints
-    """Log position that a moved record had first; its own for others."""
+    """The log position that a moved record had first; a record's own if it was not moved."""
     messages: Ints
-    """0 for what holds none."""
+    """Number of messages; 0 if a record holds none."""
     run_record: Ints
-    """Index into the others. A record that compaction has cut has a run for each piece that is left."""
+    """Index into the arrays of records. A record that compaction has cut has a run for each piece that is left."""
     run_lane: Ints
     run_first: Ints
     run_messages: Ints
@@ -92,15 +92,15 @@ def walk(
     read: Read, start: int, end: int, *, seed: int, floor: int, closed: bool, decrypt: Decrypt,
     data_end: int | None = None,
 ) -> Iterator[Block | Damaged]:  # fmt: skip
-    """The records in bytes [start, end) of a segment, and damaged stretches between them.
+    """Yield the records in bytes [start, end) of a segment, and damaged stretches between them.
 
     Args:
-        floor: the least log position that may come.
-        closed: nothing is going to be written here any more. If not, what is not valid may just be
-            being written: the walk ends there, unless any later record says that it had been on
-            stable storage before. All bodies are verified then.
-        decrypt: for messages that are encrypted; what it raises is raised.
-        data_end: where it is not closed, nothing but zeros had been written from this byte on before
+        floor: the lowest log position that may come.
+        closed: nothing will be written to this segment any more. Otherwise what is not valid may be in
+            the process of being written: the walk ends there, unless a later record says that this was on
+            stable storage before. All bodies are then verified.
+        decrypt: for encrypted messages; what it raises is raised.
+        data_end: if the segment is not closed, only zeros had been written from this byte on before
             the walk began. None: that is not known, and 1 MiB of zeros is taken for the end.
     Raises:
         NewerFormat: a valid record of a later version.
@@ -118,9 +118,9 @@ class _Walk:
         self._data_end = end if closed or data_end is None else min(end, data_end)
         self._zeros_end_it = not closed and data_end is None
         self._dirty_end = 0
-        """Behind the last byte that was searched and is not zero."""
+        """The byte after the last searched byte that is not zero."""
         self._asked_again = -1
-        """Of what stands here it is known that it was on stable storage, and so it is read once more."""
+        """A byte position that is known to have been on stable storage, and was therefore read a second time."""
 
     def run(self, at: int, floor: int) -> Iterator[Block | Damaged]:
         seed, unpack = self._seed, WHOLE_HEADER.unpack_from
@@ -134,7 +134,7 @@ class _Walk:
                 ahead = FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES
                 index = self._load(at, HEADER_BYTES, ahead)
             data = self._data
-            fields, front = unpack(data, index), b""  # Those of a Header, of which none is made.
+            fields, front = unpack(data, index), b""  # A Header's fields, without making one.
             _, version, kind, flags, total, body_bytes, targets = fields[:7]
             if (
                 fields[14] != crc32(data[index : index + CHECKED_BYTES], seed)
@@ -176,11 +176,11 @@ class _Walk:
             yield _block(fronts, ats, at)
 
     def _load(self, at: int, size_bytes: int, ahead_bytes: int = 0) -> int:
-        """So many bytes, and more where more was written: what was not is not read, or it becomes data. Returns
-        where byte `at` is in them, which is at their front."""
+        """Read so many bytes, and further ones as far as they have been written: reading allocated space that was
+        not written would turn it into data. Return where byte `at` is in them, which is their front."""
         size_bytes = max(size_bytes, min(ahead_bytes, self._data_end - at))
         self._data, self._base = self._read(min(size_bytes, self._end - at), at), at
-        if len(self._data) < HEADER_BYTES:  # The file is shorter than it was.
+        if len(self._data) < HEADER_BYTES:  # The file has become shorter.
             self._data += bytes(HEADER_BYTES)
         return 0
 
@@ -192,7 +192,7 @@ class _Walk:
         return crc32(body) == fields[7] and len(body) == size - HEADER_BYTES
 
     def _encrypted_front(self, at: int, floor: int) -> bytes:
-        """Of the encrypted record here, decrypted as far as it is looked at; empty: there is none."""
+        """Return the front of the encrypted record here, decrypted as far as it is needed; empty if there is none."""
         header = read_header(self._data, at - self._base, self._seed)
         if (
             header is None
@@ -217,9 +217,10 @@ class _Walk:
         return self._data[index : index + HEADER_BYTES] + bytes(record.contents[:size])
 
     def _next(self, at: int, floor: int) -> tuple[int | None, int]:
-        """Where the next record is behind what is none at `at`, and the byte up to which that is so.
+        """Find the next record after what is not valid at `at`. Return where it is, and where the invalid bytes end.
 
-        None: there is none. The same byte twice: there is nothing, or nothing yet, or it is to be read again.
+        None if there is no next record. If the second value is `at` itself, there is nothing here, or nothing
+        yet, or it is to be read again.
         """
         front = self._read(HEADER_BYTES, at)
         header = read_header(front, 0, self._seed)
@@ -236,13 +237,13 @@ class _Walk:
         else:
             return None, self._dirty_end if self._closed else at
         if at != self._asked_again:
-            # It may have been written, and what tells so behind it, between one read and the other.
+            # The bytes here, and the record behind that says so, may have been written between the two reads.
             self._asked_again, self._data = at, b""
             return at, at
         return following, following
 
     def _search(self, at: int, floor: int) -> Iterator[tuple[int, Header]]:
-        """Good headers from byte `at` on that may come, each behind the record before."""
+        """Yield valid headers from byte `at` on whose log position may come, each behind the record before it."""
         while at + HEADER_BYTES <= self._data_end:
             data = self._read(min(SEARCH_BYTES, self._data_end - at), at)
             following = at + max(0, len(data) - HEADER_BYTES) // ALIGNMENT * ALIGNMENT
@@ -260,13 +261,13 @@ class _Walk:
                     index = data.find(MAGIC, index + 1)
             elif self._zeros_end_it:
                 return
-            if len(data) < HEADER_BYTES + ALIGNMENT:  # A file that was cut ends anywhere.
+            if len(data) < HEADER_BYTES + ALIGNMENT:  # A file that was cut may end at any byte.
                 return
             at = following
 
 
 def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
-    """What `fronts` say: as much of each record as has to be looked at."""
+    """Build a block from `fronts`, which hold as much of each record as is needed."""
     sizes = np.fromiter(map(len, fronts), np.int64, len(fronts))
     data = np.frombuffer(b"".join(fronts), np.uint8)
     at = np.cumsum(sizes) - sizes
@@ -292,7 +293,7 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     cut = np.flatnonzero(known & (field(data, at, "flags") & CUT).astype(bool)).tolist()
     left: dict[int, list[Piece]] = {}
     for one in cut:
-        with suppress(RemoteProtocolError):  # Who reads it will say so.
+        with suppress(RemoteProtocolError):  # Reported when the record is read.
             left[one] = _left(data[batch[one] : at[one] + sizes[one]].tobytes())
     lane, first = numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8")
     run_messages = messages[runs]
@@ -308,7 +309,7 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
 
 
 def _left(body: bytes) -> list[Piece]:
-    """Of a group, which more follows. Raises RemoteProtocolError."""
+    """Return the pieces left of a group, which further bytes may follow. Raises RemoteProtocolError."""
     total = int.from_bytes(body[TOTAL_AT : TOTAL_AT + 4], "little")
     group = memoryview(body)[:total]
     whole = [(0, read_front(group).messages)]
@@ -316,7 +317,8 @@ def _left(body: bytes) -> list[Piece]:
 
 
 def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tuple[Ints, Ints, Ints]:
-    """Which run each piece is of, its first message and how many, of records of which that is `left`."""
+    """Split runs into pieces. `left` has the pieces of records that were cut. Return for each piece its run, its first
+    message and its number of messages."""
     pieces = [left.get(one, [(0, count)]) for one, count in enumerate(messages.tolist())]
     count = np.fromiter(map(len, pieces), np.int64, len(pieces))
     starts, counts = np.array([*chain(*pieces)], np.int64).reshape(-1, 2).T
