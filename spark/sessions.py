@@ -1,4 +1,4 @@
-"""Spark sessions that know our formats."""
+"""Starts Spark sessions and registers our formats with them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LOCAL: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
 }
-"""Besides, where all of Spark is on this machine: nothing listens to others."""
+"""Settings added if all of Spark runs on this machine, so that nothing listens for other machines."""
 
 
 def register(session: SparkSession, *, push_filters: bool = False) -> SparkSession:
-    """Make `mesh-capture` and `mesh` known to `session`. Returns the session.
+    """Register the formats `mesh-capture` and `mesh` with `session`. Returns the session.
 
     Args:
-        push_filters: let filters by topic and time spare reading. Off, because Spark 4.3 keeps the filters
-            of one query for every other one of the same DataFrame: a union of two of its halves is wrong.
-            Where it is on, load a DataFrame anew for each use. The options do the same, and safely.
+        push_filters: let filters by topic and time reduce what is read. Off by default, because Spark 4.3 keeps
+            the filters of one query for all other queries of the same DataFrame: the union of two halves of
+            one is wrong. If on, load a DataFrame anew for each use. The options do the same safely.
     """
     from .capture.source import MeshCapture, PushingCapture
     from .sink.sink import MeshSink
@@ -50,10 +50,10 @@ def register(session: SparkSession, *, push_filters: bool = False) -> SparkSessi
 
 
 def _show_archive(session: SparkSession) -> None:
-    """Where this package came with `--py-files`, say so to the process that plans a stream.
+    """If this package came with `--py-files`, add its archive to the path of the process that plans a stream.
 
-    Spark 4.3 looks for such files in `userFiles/streaming_job` there, where they are only under Connect:
-    batches found us, and streams ended with "No module named spark.capture".
+    There Spark 4.3 looks for such files in `userFiles/streaming_job`, where they are only with Spark Connect.
+    Batch queries found our package, and streams ended with "No module named spark.capture".
     """
     from pyspark.sql.utils import is_remote
 
@@ -68,17 +68,17 @@ def _show_archive(session: SparkSession) -> None:
 
 
 def session(master: str = "local[*]", **conf: str) -> SparkSession:
-    """A session with our formats, made when there is none yet.
+    """Return a session with our formats; starts one if there is none.
 
     Args:
-        conf: Spark's settings, over ours; `_` for `.` where they are written as keywords.
+        conf: Spark's settings, which override ours; as keywords with `_` in place of `.`.
     Raises:
         JavaMissing: says which package to install.
     """
     check_java()
     from pyspark.sql import SparkSession
 
-    # Else workers run whatever `python3` is on PATH, without our packages.
+    # Otherwise workers run whatever `python3` is on PATH, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = dict(QUIET)
     if master.startswith("local"):
@@ -93,10 +93,10 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
 
 @contextmanager
 def no_orphans() -> Iterator[None]:
-    """Processes whose start is interrupted in the block are ended.
+    """Kill processes whose start is interrupted in the block.
 
-    PySpark takes away the file in which a JVM is to say where it is, and the JVM, which cannot, stays for
-    ever, with the terminal or the pipe that it was given. Nobody has that process but the interrupted call.
+    PySpark then removes the file in which the JVM would tell its address, and the JVM, which cannot, stays for
+    ever and holds on to the terminal or pipe that it inherited. Only frames of the interrupted call refer to it.
     """
     try:
         yield

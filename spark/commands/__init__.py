@@ -1,1 +1,1 @@
-"""What `mesh` can do with Spark: parsers are light, pyspark is loaded when a command runs."""
+"""Commands of `mesh` for captures. Their parsers are light; pyarrow and pyspark are loaded when a command runs."""

@@ -1,4 +1,4 @@
-"""`mesh capture stats|cat|export`: what a broker has stored, without a line of code, or Spark."""
+"""`mesh capture stats|cat|export`: shows what a broker has stored, without writing code, and without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def _later(module: str) -> Callable[[argparse.Namespace], int]:
-    """What needs pyarrow is loaded when it is asked for: `mesh --help` does without."""
+    """Return a function that loads the command's module only when it runs: `mesh --help` does without pyarrow."""
 
     def run(args: argparse.Namespace) -> int:
         check_reading()

@@ -1,4 +1,4 @@
-"""`mesh capture cat`: messages in the order of the log, one per line."""
+"""`mesh capture cat`: prints messages in the order of the log, one per line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def as_payload(row: Row) -> bytes:
 
 
 def as_text(row: Row) -> bytes:
-    """What cannot be shown is escaped: a payload cannot steer the terminal."""
+    """Return one line. Unprintable characters are escaped, so that a payload cannot control the terminal."""
     payload = row["value"].decode("utf-8", "backslashreplace")
     place = f"{row['queue']}@{row['offset']}"
     return printable(f"{write_time(row['timestamp'])} {place} {row['topic']} {payload}").encode()

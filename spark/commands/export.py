@@ -1,4 +1,4 @@
-"""`mesh capture export`: Parquet files, in folders by date (UTC) and topic."""
+"""`mesh capture export`: writes Parquet files, in folders by date (UTC) and topic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .reading import read_batches
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises CaptureError, DurableError; ExportFailed: what has been written so far stays."""
+    """Raises CaptureError, DurableError, ExportFailed; what has been written until then stays."""
     found = read_batches(args, tuple(SQL), includeHeaders="true")
     if args.out.exists() and any(args.out.iterdir()):
         raise ExportFailed(str(args.out), "there is something in it already")
     rows = 0
     with writing(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)  # Also for no messages at all.
+        args.out.mkdir(parents=True, exist_ok=True)  # Even if there are no messages.
     folders = Folders(args.out)
     try:
         for batch in gathered(found):
@@ -43,6 +43,6 @@ def writing(out: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        # Of what the system refuses the text names the path once more, and the number of the error.
+        # The full text of an OSError would repeat the path, and add the error's number.
         why = (isinstance(error, OSError) and error.strerror) or str(error)
         raise ExportFailed(str(out), why.splitlines()[0]) from error

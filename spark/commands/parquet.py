@@ -1,7 +1,7 @@
-"""Parquet files in folders `date=2026-11-27/topic=orders.eu`, written by the thread that asks.
+"""Parquet files in folders `date=2026-11-27/topic=orders.eu`, written in the calling thread.
 
-`pyarrow.dataset.write_dataset` has threads of its own: after an error one may still hold an object of Python
-when Python ends, which aborts the process in place of saying what was wrong.
+`pyarrow.dataset.write_dataset` has threads of its own: after an error one of them may still hold a Python object
+when Python ends, which aborts the process, and the error is not shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HIVE = ds.partitioning(pa.schema([(DATE, pa.date32()), (TOPIC, pa.string())]), f
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same in batches of about GATHERED_BYTES: what of one is of a folder becomes one of its row groups."""
+    """Join batches to about GATHERED_BYTES each, since the rows of one batch in a folder become a row group."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
@@ -41,7 +41,7 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def by_folder(batch: pa.RecordBatch) -> Iterator[tuple[date, str, pa.RecordBatch]]:
-    """Date, folder's topic, and the rows of both in their order, with each topic as it is in `full_topic`."""
+    """Yield date, the folder's topic, and their rows in order; `full_topic` has each topic as it is."""
     topics = batch.column(TOPIC).dictionary_encode()
     folders = pa.array([folder(one) for one in topics.dictionary.to_pylist()], pa.string())
     dates = batch.column("timestamp").cast(pa.date32())
@@ -57,7 +57,7 @@ def by_folder(batch: pa.RecordBatch) -> Iterator[tuple[date, str, pa.RecordBatch
 
 
 class Folders:
-    """A file is open for each folder, for FILES_OPEN_MAX of them at most: those written to last."""
+    """Writes one file per folder. At most FILES_OPEN_MAX are open, those written to last."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._files = root, 0
@@ -82,7 +82,7 @@ class Folders:
         return self._open[place]
 
     def close(self) -> None:
-        """What has been written can be read after it. Raises as `write` does, when all files are closed."""
+        """Close all files; only then can they be read. Raises as `write` does, after all have been closed."""
         with ExitStack() as closing:
             for file in self._open.values():
                 closing.callback(file.close)

@@ -1,4 +1,4 @@
-"""What the JVM and Spark's workers say on stderr goes elsewhere: a terminal has room for one line."""
+"""Redirects what the JVM and Spark's workers write to stderr, so that an error is one line on the terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STDERR = 2
 
 @contextmanager
 def quiet(into: int) -> Iterator[None]:
-    """For the length of the block the descriptor 2, which children inherit, is `into`; `sys.stderr`
-    still leads to where it led."""
+    """During the block, make descriptor 2, which children inherit, `into`; `sys.stderr` still leads to where it led
+    before."""
     sys.stderr.flush()
     kept, before, told = os.dup(STDERR), sys.stderr, BaseServer.handle_error
-    # PySpark logs each failed query as a JSON object with all its stacks.
+    # PySpark logs each failed query as a JSON object with all its stack traces.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    # The server that it has in this process prints one when the JVM was killed.
+    # PySpark's server in this process prints a stack trace if the JVM was killed.
     BaseServer.handle_error = _untold  # type: ignore[method-assign, assignment]
     os.dup2(into, STDERR)
     sys.stderr = os.fdopen(kept, "w", buffering=1, closefd=False)
@@ -37,4 +37,4 @@ def quiet(into: int) -> Iterator[None]:
 
 
 def _untold(*_: Any) -> None:
-    """In place of printing a stack."""
+    """Replaces `BaseServer.handle_error`, which would print a stack trace."""

@@ -1,4 +1,4 @@
-"""What of a capture a command reads, and reading it: one line for whatever is wrong."""
+"""Options for which part of a capture a command reads, and reading it; every error is one line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OPTIONS = {
-    # name here: option of the source
+    # name of the argument: option of the source
     "stream": "streams", "queue": "queues", "topic": "subscribe",
 }  # fmt: skip
 TIMES = {"since": "startingTimestamp", "until": "endingTimestamp"}
 
 
 def converted(read: Callable[..., T], option: str = "", *rest: Any) -> Callable[[str], T]:
-    """For argparse, which shows its own errors as wrong usage."""
+    """Return a converter for argparse, whose own kind of error is shown as wrong usage."""
 
     def convert(text: str) -> T:
         try:
@@ -39,7 +39,7 @@ def converted(read: Callable[..., T], option: str = "", *rest: Any) -> Callable[
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """In the block all options are the command's: what makes no sense of them is wrong usage."""
+    """Report OptionError in the block as wrong usage: there, all options come from the command line."""
     try:
         yield
     except OptionError as error:
@@ -73,7 +73,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """As the source `mesh-capture` takes them. Raises ContradictoryOptions."""
+    """Return the options of the source `mesh-capture`. Raises ContradictoryOptions."""
     given = vars(args)
     if args.since is not None and args.until is not None and args.since > args.until:
         raise ContradictoryOptions(("--from", "--until"), "the end is before the beginning")
@@ -91,7 +91,7 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
 def read_batches(
     args: argparse.Namespace, columns: Sequence[str], **more: str
 ) -> Iterator[pa.RecordBatch]:
-    """Raises CaptureError, DurableError."""
+    """Yield the selected rows. Raises CaptureError, DurableError."""
     from ..capture.local import batches
 
     return batches({**source_options(args), **more}, columns)

@@ -1,4 +1,4 @@
-"""`mesh replay`: what a broker has stored, sent again."""
+"""`mesh replay`: sends what a broker has stored again."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def add(commands: Commands) -> None:
 
 @wrong_usage()
 def run(args: argparse.Namespace) -> int:
-    """Raises CaptureError, in one line; WrongUsage."""
+    """Raises CaptureError, whose text is one line, or WrongUsage."""
     plan = ReplayPlan(
         directory=args.directory, to=args.to, vhost=args.vhost, queues=tuple(args.queue),
         streams=tuple(args.stream), topic=args.topic, where=args.where, sample=args.sample,
@@ -145,7 +145,7 @@ def _run(
         _show({**error.report.plain(), "complete": False, "error": str(error)}, args.json)
         raise
     finally:
-        with suppress(ConnectionError):  # Its JVM has been killed, and that is told.
+        with suppress(ConnectionError):  # The JVM was killed, which has been reported.
             spark.stop()
     told = {
         **found.plain(),
@@ -181,7 +181,7 @@ def _shown(name: str, value: Any) -> str:
 
 @contextmanager
 def _bar(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on the terminal, wiped out in the end."""
+    """Show a progress bar on the terminal during the block."""
     if not shown:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`mesh capture stats`: messages, bytes, rates and latency per queue or stream and topic."""
+"""`mesh capture stats`: prints messages, bytes, rates and latency per queue or stream and topic."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("queue", "topic", "timestamp", "published", "value")
 TOOK_BASE = 1.01
-"""Percentiles of how long it took are 1 % exact."""
+"""Percentiles of latency are accurate to 1 %."""
 HEADINGS = ("queue", "topic", "messages", "bytes", "per s", "p50 us", "p99 us", "max us")
 
 
 class Topic:
-    """Of one queue or stream: sums, and how long it took."""
+    """Totals and latencies of one topic in one queue or stream."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = 0
@@ -37,7 +37,7 @@ class Topic:
         self._took = Histogram(TOOK_BASE)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows of this topic."""
+        """Add rows of this topic."""
         at_us = _us(batch.column("timestamp"))
         took_us = np.maximum(at_us - _us(batch.column("published")), 0)
         self.messages += len(at_us)
@@ -48,7 +48,7 @@ class Topic:
         self._took.add(took_us)
 
     def percentile_us(self, percent: float) -> int:
-        """What `percent` of all messages did not take longer than, from publisher to broker."""
+        """Return the time from publisher to broker that `percent` of all messages did not exceed."""
         return min(int(self._took.percentile_us(percent)), self.max_us)
 
     def told(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _split(batch: pa.RecordBatch) -> list[tuple[tuple[str, str], pa.RecordBatch]]:
-    """By queue and topic."""
+    """Split a batch by queue and topic."""
     queues, topics = (batch.column(name).dictionary_encode() for name in ("queue", "topic"))
     kinds = queues.indices.to_numpy() * len(topics.dictionary) + topics.indices.to_numpy()
     found = []

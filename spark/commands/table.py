@@ -1,4 +1,4 @@
-"""Rows as aligned columns."""
+"""Formats rows as aligned columns."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 def lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1
 ) -> Iterator[str]:
-    """The headings, then each row.
+    """Yield the headings, then each row.
 
     Args:
-        names: so many columns begin at the left; those after them are figures, and end at the right.
+        names: how many columns, from the left, are aligned left; the others are numbers, aligned right.
     """
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     for cells in (headings, *rows):

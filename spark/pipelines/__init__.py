@@ -1,11 +1,11 @@
-"""What people ask of captured traffic, as plain functions over DataFrames, batch or streaming alike.
+"""Analyses of captured traffic, as plain functions over batch or streaming DataFrames.
 
     from spark import pipelines, read_capture, session
     df = read_capture(session(), "orders.data")
     pipelines.rates(df, every_s=10).show()
 
 Each takes rows of `mesh-capture` (see spark/capture/rows.py) and returns another DataFrame. On a
-stream each gives a window once, when the watermark has passed it: write it in append mode.
+stream each window is returned once, when the watermark has passed it: write it in append mode.
 """
 
 from .anomalies import anomalies

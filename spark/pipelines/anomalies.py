@@ -1,4 +1,4 @@
-"""Topics whose rate is not what it was: each window against those right before it."""
+"""Topics whose rate has changed: each window is compared with those right before it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ def anomalies(
     df: DataFrame, *, every_s: float = 1.0, baseline: int = 30, windows_min: int = 10,
     deviations: float = 4.0, late_s: float = LATE_S,
 ) -> DataFrame:  # fmt: skip
-    """Per window and topic: the rate, what it was, and whether it stands out. Silence does, too.
+    """Return per window and topic the rate, the usual rate, and whether it is unusual. Silence counts, too.
 
     Args:
-        baseline: so many windows before are what is usual; those without messages count as 0, but for
-            those before the topic's first message. A stream knows of `baseline` windows only: there a
-            topic that was silent for as long begins anew.
-        windows_min: a topic that is younger than so many windows is not flagged.
-        deviations: a window is flagged so many standard deviations away from the mean, where the
-            deviation is at least that of as many messages at random (the root of the mean), or 1.
+        baseline: how many windows before make up what is usual; those without messages count as 0, except
+            those before the topic's first message. A stream remembers only `baseline` windows: there, a
+            topic that was silent for as long starts anew.
+        windows_min: a topic that has existed for fewer windows is not flagged.
+        deviations: a window is flagged if it is so many standard deviations from the mean. The deviation
+            is at least that of as many messages at random (the root of the mean), and at least 1.
     Returns:
         start, topic, messages, mean, deviation, score (in deviations), anomaly (boolean).
     Raises:
-        ValueError: no topic would ever be flagged, for `baseline` is all that is known of one's age.
+        ValueError: `baseline` is below `windows_min`; a topic's age is known only up to `baseline`, so none
+            would ever be flagged.
     """
     least = max(1, windows_min)
     if baseline < least:
@@ -37,10 +38,10 @@ def anomalies(
             f"a baseline of {baseline} windows: want {least} at least, see windows_min"
         )
     counted = watermarked(df, late_s).groupBy(window(every_s), "topic").agg(f.count("*").alias("n"))
-    first = f.col("window.end")  # Of what is in the span.
+    first = f.col("window.end")  # The first in the span, on a stream.
     if not df.isStreaming:
         first = f.min("window.end").over(Window.partitionBy("topic"))
-    # Each window counts in its own row and in the rows of the `baseline` windows behind it.
+    # Each window counts in its own row, and in the rows of the `baseline` windows after it.
     every_us = whole_us(every_s)
     span, slide = (f"{us} microseconds" for us in (every_us * (baseline + 1), every_us))
     sliding = f.window(f.window_time("window"), span, slide)
@@ -79,6 +80,6 @@ def anomalies(
     )  # fmt: skip
     if df.isStreaming:
         return flagged
-    # What comes after the last message of all is not silence, but the end of the table.
+    # Windows after the last message of all topics are not silence, but the end of the table.
     last = counted.agg(f.max("window.start").alias("last"))
     return flagged.crossJoin(f.broadcast(last)).where("start <= last").drop("last")

@@ -1,4 +1,4 @@
-"""Out of Spark: back into the mesh as messages, or to Parquet."""
+"""Results out of Spark: back into the mesh as messages, or to Parquet files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 DAY_S = 24 * 60 * 60
 WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-"""By itself JSON of Spark's ends with milliseconds."""
+"""With microseconds; Spark's JSON has only milliseconds by default."""
 QUOTED = {"+": "%20", "*": "%2A", "%7E": "~"}
-"""What Java's encoder of forms writes otherwise than paths are escaped, see folders.py."""
+"""Where Java's encoder for forms differs from the escaping of paths, see folders.py."""
 
 
 def messages(df: DataFrame, topic: str) -> DataFrame:
-    """Rows as messages for the sink `mesh`: `topic`, and the row as JSON in `value`."""
+    """Return rows as messages for the sink `mesh`: `topic`, and the whole row as JSON in `value`."""
     columns = (f.col("`{}`".format(name.replace("`", "``"))) for name in df.columns)
     formats = {"timestampFormat": f"{WHOLE_TIME}XXX", "timestampNTZFormat": WHOLE_TIME}
     row = f.to_json(f.struct(*columns), formats)
@@ -31,19 +31,19 @@ def messages(df: DataFrame, topic: str) -> DataFrame:
 def write_parquet(
     df: DataFrame, path: str, *, checkpoint: str | None = None
 ) -> StreamingQuery | None:
-    """To Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
+    """Write to Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
 
-    A topic that cannot be a folder's name, being too long or for what is in it, stands changed in
-    `topic`; `full_topic` has each as it was published.
+    A topic that cannot be a folder's name, because of its length or its characters, is changed in `topic`;
+    `full_topic` has each topic as it was published.
 
     Args:
-        checkpoint: of a stream, where Spark notes what has been written; each row is written once.
+        checkpoint: for a stream, where Spark notes what has been written; each row is written once.
     Returns:
-        The query that has been started, for a stream: it takes what there is and ends.
+        for a stream the query that was started: it takes what there is, and ends.
     Raises:
-        ValueError: a stream, and no checkpoint.
+        ValueError: a stream without a checkpoint.
     """
-    # Spark escapes less than this does.
+    # Spark escapes fewer characters than this, so what fits here fits there.
     escaped = f.url_encode("topic")
     for java, plain in QUOTED.items():
         escaped = f.replace(escaped, f.lit(java), f.lit(plain))
@@ -52,7 +52,7 @@ def write_parquet(
     front = f.substring(f.replace(topic, nul, f.lit("")), 1, FRONT_CHARACTERS)
     digits = f.substring(f.sha2(f.encode("topic", "utf-8"), 256), 1, HASH_DIGITS)
     short = f.when(~fits, f.concat(front, f.lit("~"), digits)).otherwise(topic)
-    # `to_date` would be that of the session's zone.
+    # `to_date` would give the date in the session's time zone.
     days = f.floor(f.unix_seconds("timestamp") / DAY_S).cast("int")
     dated = (
         df.withColumn("date", f.date_from_unix_date(days))

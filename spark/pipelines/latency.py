@@ -1,8 +1,8 @@
-"""How long messages took, as histograms with a bounded error of value, in the manner of HdrHistogram.
+"""How long messages took, as histograms with a bounded relative error, as in HdrHistogram.
 
-A bucket is what a value looks like when only its 8 highest bits are kept: under 1 % wide, whatever
-the value. Counts per bucket can be added up over tasks and time, so percentiles are those of all
-messages and not of some, in a stream as well; no sketch that is sure of ranks only in the middle.
+A bucket holds the values that are equal in their 8 highest bits: it is less than 1 % wide, whatever the value.
+Counts per bucket can be added up over tasks and time, so percentiles are those of all messages, in a stream as
+well. A sketch that bounds the error of ranks would be reliable only in the middle.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def latency(
     df: DataFrame, *, every_s: float = 60.0, by: Sequence[str] = ("topic",),
     took_us: Column | None = None, late_s: float = LATE_S,
 ) -> DataFrame:  # fmt: skip
-    """Per window and topic, how long it took.
+    """Return per window and topic how long messages took.
 
     Args:
-        took_us: default: from being packed, by the publisher's clock, to being taken by the broker,
-            by the broker's: on two machines that is their clocks' difference, too. What seems to
-            take less than nothing counts as 0, and in `negative`; rows where it is NULL do not count.
+        took_us: by default the time from being packed, by the publisher's clock, to being received by the
+            broker, by the broker's clock: on two machines it includes the difference of their clocks.
+            Values below 0 count as 0, and in `negative`; rows where it is NULL do not count.
     Returns:
         start, the columns of `by`, messages, negative, min_us, p50_us, p90_us, p99_us, p99_9_us,
         p99_99_us, max_us, histogram (an array of (us, count), ascending).
@@ -59,7 +59,7 @@ def latency(
 
 
 def bucket(us: Column) -> Column:
-    """The largest value that looks the same when its highest bits are all that is kept."""
+    """Return the largest value of the same bucket: the one with the same highest bits."""
     value = f.greatest(us, f.lit(0).cast("long"))
     length = f.floor(f.log2(f.greatest(value, f.lit(1)).cast("double"))).cast("int") + 1
     one, cut = f.lit(1).cast("long"), f.greatest(length - KEPT_BITS, f.lit(0))
@@ -67,7 +67,7 @@ def bucket(us: Column) -> Column:
 
 
 def percentile(histogram: Column, total: Column, share: float) -> Column:
-    """The value that `share` of all are not above, from an array of (us, count), ascending."""
+    """Return the value that this share of all does not exceed, from an array of (us, count), ascending."""
     rank = f.ceil(total * share)
     start = f.struct(f.lit(0).cast("long").alias("seen"), f.lit(None).cast("long").alias("found"))
 

@@ -1,4 +1,4 @@
-"""How much there is of what: rates, sessions, top talkers."""
+"""How much traffic there is, and whose: rates, sessions, top talkers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rates(df: DataFrame, *, every_s: float = 1.0, late_s: float = LATE_S) -> DataFrame:
-    """Per window and topic: messages, bytes, and both per second.
+    """Return per window and topic: messages, bytes, and both per second.
 
     Returns:
         start, topic, messages, bytes, messages_per_s, bytes_per_s, mean_bytes.
@@ -32,7 +32,7 @@ def sessions(
     df: DataFrame, *, idle_s: float = 30.0, by: Sequence[str] = ("publisher",),
     late_s: float = LATE_S,
 ) -> DataFrame:  # fmt: skip
-    """Stretches of activity: one ends when nothing more comes for `idle_s`.
+    """Return stretches of activity; one ends when nothing more comes for `idle_s`.
 
     Returns:
         the columns of `by`, start, end (of the last message), seconds, messages, bytes, topics.
@@ -49,7 +49,7 @@ def sessions(
 
 
 def top_talkers(df: DataFrame, *, count: int = 10, by: Sequence[str] = ("publisher",)) -> DataFrame:
-    """Who sends most bytes. On a stream, of all so far: write it in complete mode.
+    """Return who sends most bytes. On a stream that is of everything so far: write it in complete mode.
 
     Returns:
         the columns of `by`, messages, bytes, first, last.

@@ -1,4 +1,4 @@
-"""Windows of time, the same for tables and streams."""
+"""Windows of time that are the same for tables and streams."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 LATE_S = 10.0
-"""How long after its end a window of a stream waits for what comes late."""
+"""How long a window of a stream waits after its end for late messages."""
 
 
 def whole_us(seconds: float) -> int:
-    """As windows count them: a third of a second is no number of them. Raises ValueError: it is not positive."""
+    """Return whole us, as windows have them: a third of a second is rounded. Raises ValueError unless positive."""
     us = round(seconds * 1e6)
     if us <= 0:
         raise ValueError(f"an interval of {seconds} s: want a positive one")
@@ -22,12 +22,12 @@ def whole_us(seconds: float) -> int:
 
 
 def interval(seconds: float) -> str:
-    """As Spark writes it. Raises ValueError: it is not positive."""
+    """Return an interval in Spark's notation. Raises ValueError if it is not positive."""
     return f"{whole_us(seconds)} microseconds"
 
 
 def watermarked(df: DataFrame, late_s: float) -> DataFrame:
-    """A table as it is; a stream with a watermark, without which no window would ever end."""
+    """Return a table as it is, and a stream with a watermark, without which no window would ever end."""
     return df.withWatermark("timestamp", interval(late_s)) if df.isStreaming else df
 
 

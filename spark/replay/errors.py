@@ -1,12 +1,12 @@
-"""What may go wrong with a replay, beside what the sink and the source say.
+"""Errors of a replay, besides those of the sink and the source.
 
 ReplayError (CaptureError)
 ├── QueueMissing    the broker has no queue or stream of the name; nothing was sent
-├── TopicRefused    a message would be sent to what is no topic; nothing was sent
-├── TooManyPauses   to be cut; nothing was sent
-└── ReplayFailed    it began and did not end; `report` says what is known of it
+├── TopicRefused    a message would be sent to an invalid topic; nothing was sent
+├── TooManyPauses   more pauses are to be cut than is possible; nothing was sent
+└── ReplayFailed    it began and did not finish; `report` has what is known of it
 
-ReplayInterrupted (KeyboardInterrupt) says the same of one that somebody ended.
+ReplayInterrupted (KeyboardInterrupt) reports the same of a replay that the user interrupted.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 SHOWN_MAX = 20
-"""Names that one line holds."""
+"""Most names in one line."""
 
 
 class ReplayError(CaptureError):
-    """Root of these."""
+    """Root of the errors of a replay."""
 
 
 class QueueMissing(ReplayError):
-    """Broker `broker` lacks `names`, or tells nothing of them to `cluster`, which may do nothing with them."""
+    """Broker `broker` lacks `names`, or hides them from `cluster`, which has no permission for them."""
 
     def __init__(self, broker: str, names: Sequence[str], cluster: str) -> None:
         shown = ", ".join(map(repr, names[:SHOWN_MAX]))
@@ -44,7 +44,7 @@ class QueueMissing(ReplayError):
 
 
 class TopicRefused(ReplayError):
-    """`why` a topic is none, by the name under which it would be sent."""
+    """A topic, as renamed for sending, is not valid: `why`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{why}; nothing was sent")
@@ -52,7 +52,7 @@ class TopicRefused(ReplayError):
 
 
 class TooManyPauses(ReplayError):
-    """More than `most` pauses are longer than what --max-gap says."""
+    """More than `most` pauses are longer than --max-gap."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"more than {most} pauses are to be cut: choose a longer --max-gap")
@@ -60,8 +60,8 @@ class TooManyPauses(ReplayError):
 
 
 class ReplayFailed(ReplayError):
-    """`why`; of what was sent `report` has what the tasks that ended told, `sent` what all noted, what was
-    refused among it."""
+    """The replay failed: `why`. `report` has the results of finished tasks; `sent` counts what all tasks had noted as
+    handed over, refused messages included."""
 
     def __init__(self, why: str, report: Report, sent: int) -> None:
         super().__init__(f"{why}; {sent} messages at least had been handed over")
@@ -69,7 +69,7 @@ class ReplayFailed(ReplayError):
 
 
 class ReplayInterrupted(KeyboardInterrupt):
-    """`report` and `sent` as in ReplayFailed."""
+    """The replay was interrupted; `report` and `sent` as in ReplayFailed."""
 
     def __init__(self, report: Report, sent: int) -> None:
         super().__init__(f"interrupted; {sent} messages at least had been handed over")

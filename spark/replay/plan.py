@@ -1,4 +1,4 @@
-"""What is to be replayed, where to, and how fast: read from what people write, checked, no I/O."""
+"""What is to be replayed, where to, and how fast: parsed from user input and checked, without I/O."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from ..errors import ContradictoryOptions, InvalidOption
 from ..options import check_regex, check_text, iso
 
 TOPICS, QUEUES = "topics", "queues"
-"""As the sink has them, whose options load numpy: `mesh --help` does without."""
+"""The sink's names, repeated here because its options load numpy, which `mesh --help` does without."""
 LOOPS_MAX = 1_000_000
 SPEED_MAX = 1e6
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SAMPLES = 1_000_000
-"""A share is a number of so many."""
+"""The precision of a share: a row is sampled by a number below this."""
 NOT_JAVA = re.compile(r"(?:^|[^\\])(?:\\\\)*(\(\?(?:P|\(|#))")
-"""What Python has and Java has not, unless it is escaped."""
+"""Syntax of Python's regular expressions that Java does not have, unless it is escaped."""
 REPLACED = re.compile(r"\\([0-9])|\\?(.)", re.DOTALL)
-"""A group, or a character that stands for itself."""
+"""A reference to a group, or a literal character."""
 WHOLE = str(1 << 40)
-"""A split as large as anything: one task for each group of queues, not for each 128 MB."""
+"""A split size above any log: one task for each group of queues, not one for every 128 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A broker's queues and streams of the same names, or topics of the mesh under other names."""
+    """Either a broker's queues and streams of the same names, or topics of the mesh, perhaps renamed."""
 
     kind: str
     broker: str = ""
     pattern: str = ""
-    """Java's regular expression; what it finds in a topic becomes `replacement`."""
+    """A regular expression of Java's; whatever it matches in a topic becomes `replacement`."""
     replacement: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """One replay. Times are us since 1970, None: from the first to the last there is."""
+    """One replay. Times are us since 1970; None: from the first, or to the last message."""
 
     directory: str
     to: Destination
     vhost: str = "/"
     queues: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
-    """Both empty: all there are."""
+    """If both are empty, all queues and streams."""
     topic: str | None = None
     where: str | None = None
     sample: float = 1.0
     from_us: int | None = None
     until_us: int | None = None
     speed: float = 0.0
-    """0: as fast as it goes."""
+    """0: as fast as possible."""
     rate: float = 0.0
-    """Messages a second, of all tasks together; 0: no limit."""
+    """Upper limit of messages per second, of all tasks together; 0: no limit."""
     max_gap_s: float | None = None
     loop: int = 1
     id: str = ""
-    """Empty: a replay of its own, whatever was replayed before."""
+    """Empty: independent of everything that was replayed before."""
     again: bool = False
-    """Send also what is marked as replayed."""
+    """Whether to send also what is marked as replayed."""
 
     def check(self) -> None:
-        """Raises InvalidOption, ContradictoryOptions."""
+        """Raises InvalidOption or ContradictoryOptions if the plan is not valid."""
         for name, text in (
             ("--to", self.to.pattern + self.to.replacement), ("--where", self.where or ""),
             ("--id", self.id),
@@ -84,8 +84,8 @@ class ReplayPlan:
             raise InvalidOption("--loop", self.loop, f"a number from 1 to {LOOPS_MAX}")
 
     def source_options(self, slots: int) -> dict[str, str]:
-        """Of `mesh-capture`: each queue in one task from its beginning to its end, in the order in
-        which all of them were stored, so that what is paced can be sent as it is read."""
+        """Return options of `mesh-capture`: one task reads each queue from beginning to end, and its queues in the
+        order in which their messages were stored, so that what is paced can be sent as it is read."""
         options = {
             "path": self.directory, "vhost": self.vhost, "includeHeaders": "true",
             "ordering": "queue", "minPartitions": str(slots), "maxPartitionBytes": WHOLE,
@@ -105,12 +105,12 @@ class ReplayPlan:
         return options
 
     def columns(self) -> tuple[str, ...]:
-        """What of a row the sink needs."""
+        """Return the columns of a row that the sink needs."""
         where = ("queue", "partition", "offset") if self.to.kind == QUEUES else ("queue", "topic")
         return *where, "value", "headers", *(("timestamp",) if self.speed else ())
 
     def sink_options(self, name: str, loop: int, tasks: int) -> dict[str, str]:
-        """Of `mesh`, but for the clock and the way into the mesh."""
+        """Return options of `mesh`, except those for the clock and for joining the mesh."""
         options = {
             "to": self.to.kind, "id": f"{name}/{self.digest()}/{loop}",
             "replay": "true", "replays": "send" if self.again else "skip",
@@ -124,7 +124,7 @@ class ReplayPlan:
         return options
 
     def digest(self) -> str:
-        """Of what chooses rows: another choice under the same id is another replay."""
+        """Return a digest of what selects rows: another selection under the same id is another replay."""
         chosen = {
             name: value
             for name, value in asdict(self).items()
@@ -133,7 +133,7 @@ class ReplayPlan:
         return hashlib.blake2b(json.dumps(chosen).encode(), digest_size=6).hexdigest()
 
     def sample_sql(self) -> str | None:
-        """A share of the rows that is the same whenever it is drawn; None: all."""
+        """Return a condition that selects the share, always the same rows; None: all rows."""
         if self.sample >= 1.0:
             return None
         kept = round(self.sample * SAMPLES)
@@ -141,8 +141,8 @@ class ReplayPlan:
 
 
 def read_destination(text: str) -> Destination:
-    """`broker2`; `s/^orders/replayed/`; `replayed.>`, which goes before every topic; `>`: topics as
-    they are. Raises InvalidOption."""
+    """Parse a destination: `broker2`; `s/^orders/replayed/`; `replayed.>`, which is put before every topic; `>`,
+    which keeps topics. Raises InvalidOption."""
     if text.startswith("s/"):
         parts = re.split(r"(?<!\\)/", text)
         if len(parts) == 4 and parts[1] and not parts[3]:
@@ -163,7 +163,7 @@ def read_destination(text: str) -> Destination:
 
 
 def _renamed(text: str, pattern: str, replacement: str) -> Destination:
-    """Raises InvalidOption: what can be known of it without Java."""
+    """Return the destination of an `s/.../.../`. Raises InvalidOption, as far as it can be checked without Java."""
     groups = check_regex("--to", pattern).groups
     strange = NOT_JAVA.search(pattern)
     if strange is not None:
@@ -175,10 +175,10 @@ def _renamed(text: str, pattern: str, replacement: str) -> Destination:
 
 
 def _java(replacement: str) -> str:
-    """From `sed`'s form, where \\1 is a group and all but that is meant as it stands."""
+    """Convert from the form of `sed`, where \\1 is a group and everything else is literal."""
     found, after_group = [], False
     for group, plain in REPLACED.findall(replacement):
-        # A digit behind a group would be read as part of its number.
+        # An unescaped digit after a group would be read as part of the group's number.
         shown = "\\" + plain if after_group and plain.isdigit() else _literal(plain)
         found.append(f"${group}" if group else shown)
         after_group = bool(group)
@@ -186,12 +186,12 @@ def _java(replacement: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """What Java does not take for a group when it replaces."""
+    """Escape what Java would take for a group in a replacement."""
     return re.sub(r"([\\$])", r"\\\1", text)
 
 
 def read_duration(name: str, text: str) -> float:
-    """Seconds, of 5s, 200ms, 2m, 1h or a number of seconds. Raises InvalidOption."""
+    """Return seconds, from 5s, 200ms, 2m, 1h or a number of seconds. Raises InvalidOption."""
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text)
     seconds = float(matched[1]) * UNITS_S[matched[2] or "s"] if matched else 0.0
     if not 0.001 <= seconds < 1e9:
@@ -200,11 +200,11 @@ def read_duration(name: str, text: str) -> float:
 
 
 def read_number(name: str, text: str, most: float) -> float:
-    """More than 0, at most `most`. Raises InvalidOption."""
+    """Return a number above 0, up to `most`. Raises InvalidOption."""
     try:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 0 < found <= most:  # Nor is NaN.
+    if not 0 < found <= most:  # Refuses NaN, too.
         raise InvalidOption(name, text, f"a number, more than 0 and at most {most:g}")
     return found

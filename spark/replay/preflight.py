@@ -1,5 +1,5 @@
-"""Whether there is something to replay, and somebody to replay it to: asked before Spark starts, from
-this process."""
+"""Checks, from this process and before Spark starts, that there is something to replay and somebody to replay
+it to."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .plan import ReplayPlan
 
 
 def checked_options(plan: ReplayPlan, joining: Mapping[str, str]) -> SinkOptions:
-    """Of the sink, before there is anything to send. Raises UnknownOption, InvalidOption, ContradictoryOptions."""
-    begun = {"startMicros": "1"}  # What goes at a speed has to be told when it begins.
+    """Return the sink's options, checked early. Raises UnknownOption, InvalidOption, ContradictoryOptions."""
+    begun = {"startMicros": "1"}  # Required with a speed; the real one is set at the start.
     return read_sink_options({**plan.sink_options("-", 0, 1), **joining, **begun})
 
 
@@ -39,10 +39,10 @@ async def _names(options: SinkOptions) -> frozenset[str]:
 
 
 def destination_names(options: SinkOptions) -> frozenset[str]:
-    """Queues and streams that the broker has; none where it goes to topics, which need not exist.
+    """Return the broker's queues and streams; empty if it goes to topics, which need not exist.
 
     Raises:
-        Unreachable: nobody is there, or we have no keys.
+        Unreachable: there is nobody to send to, or there are no keys.
     """
     try:
         return trio.run(_names, options)
@@ -55,15 +55,15 @@ def destination_names(options: SinkOptions) -> frozenset[str]:
 def check_names(
     plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str], cluster: str
 ) -> None:
-    """Raises QueueMissing: the broker has `names`, as far as `cluster` may know, and not all of those."""
+    """Raises QueueMissing if one of `wanted` is not among `names`, those of the broker that `cluster` may see."""
     missing = [one for one in wanted if one not in names]
     if missing and plan.to.kind == QUEUES:
         raise QueueMissing(plan.to.broker, missing, cluster)
 
 
 def check_there(plan: ReplayPlan, joining: Mapping[str, str]) -> None:
-    """Raises what `Catalog.check_there` does, and where queues or streams are named, what `look` and
-    `check` do: only they cost a walk through the log."""
+    """Raises what `Catalog.check_there` raises. If queues or streams are named, also what `look` and `check` raise:
+    only these need a walk through the log."""
     catalog = Catalog(read_options({**plan.source_options(1), **key_options(joining)}))
     catalog.check_there()
     if plan.queues or plan.streams:

@@ -1,6 +1,6 @@
 """One replay, from a directory to a report.
 
-survey: how much, from when to when ──> rehearsal, when it is paced ──> rows ──> report
+survey: how much, from when to when ──> rehearsal, if it is paced ──> rows ──> report
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LEAD_S = 1.0
-"""From the start of a paced job to its first message, at least: tasks begin at different times, and all
-wait for it. As long as the rehearsal took, when that was longer."""
+"""Least time from the start of a paced job to its first message: tasks begin at different times, and all wait for it.
+If the rehearsal took longer, it is that time."""
 LOOK_S = 0.5
 SURVEYED = "queue", "partition", "timestamp"
 SAMPLED = "queue", "partition", "offset"
@@ -48,20 +48,20 @@ NO_TOPIC = (
     r"^$|^\.|\.\.|\.$|"
     r"[\x00-\x20*>\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 )
-"""As `mesh.names` has it, for Java: so the survey looks at every topic and sends none of them to Python."""
+"""The rules of `mesh.names` for Java: the survey checks every topic with it, and sends none of them to Python."""
 
 Progress = Callable[[int, int], None]
-"""Called now and then with how many messages are done, and how many there are."""
+"""Called now and then with the number of messages done, and the total."""
 
 
 class Survey(NamedTuple):
-    """What is selected."""
+    """How much is selected."""
 
     rows: int
     first_us: int
     last_us: int
     lanes: Mapping[tuple[str, int], int]
-    """Rows by queue and partition."""
+    """Number of rows by queue and partition."""
 
     @property
     def queues(self) -> list[str]:
@@ -69,13 +69,13 @@ class Survey(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What a replay was, and what became of it."""
+    """What was replayed, and the result."""
 
     id: str
     survey: Survey
     report: Report
     topics: Mapping[str, int]
-    """Of a dry run to topics: messages to the busiest ones, under their new names."""
+    """Of a dry run to topics: number of messages by topic, as renamed, of those with most messages."""
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -92,12 +92,12 @@ def replay(
     """Replay what a broker has stored.
 
     Args:
-        joining: options of the sink that say how the tasks join the mesh: `mesh.*`, `cluster`. Its
-            keys are also those for what is read, if that is encrypted.
-        names: what `destination_names` told; not given: it is asked.
-        dry_run: look at what is selected, and whether there is somebody to send it to.
+        joining: options of the sink that say how the tasks join the mesh: `mesh.*`, `cluster`. Its keys
+            are also used to read the log, if that is encrypted.
+        names: the result of `destination_names`; if not given, that is called.
+        dry_run: only look at what is selected, and whether there is somebody to send it to.
     Raises:
-        ReplayFailed, ReplayInterrupted: it began; all else comes before anything was sent.
+        ReplayFailed, ReplayInterrupted: it had begun. Anything else is raised before anything was sent.
     """
     plan.check()
     name = plan.id or f"replay-{uuid4().hex[:12]}"
@@ -137,12 +137,12 @@ def replay(
 
 
 def _from(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
-    """For one of several loops: `done` by those before."""
+    """Return a callback for one of several loops; `done` messages were sent by those before."""
     return None if progress is None else lambda sent: progress(done + sent, total)
 
 
 def check_renaming(session: SparkSession, to: Destination) -> None:
-    """By Spark itself, before anything is read. Raises InvalidOption."""
+    """Check the pattern with Spark itself, before anything is read. Raises InvalidOption."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
@@ -155,7 +155,7 @@ def check_renaming(session: SparkSession, to: Destination) -> None:
 
 
 class Source:
-    """What is stored, as it was when this was made: of all frames the same rows."""
+    """The log as it was when this was made: all its frames have the same rows."""
 
     def __init__(self, session: SparkSession, options: Options) -> None:
         self._session, self._options = session, options
@@ -166,7 +166,7 @@ class Source:
         return frame_of(self._session, query, self._selected)
 
     def lanes(self, wanted: Collection[tuple[str, int]]) -> dict[str, str]:
-        """As the sink's option: which of all queues that ever had this name, in which of all stores."""
+        """Return the sink's option `lanes`: which of all queues that ever had a name, and in which store."""
         found = self._selected
         return {
             lane_name(one.queue, one.partition): f"{found.log.digest}/{number}"
@@ -176,13 +176,13 @@ class Source:
 
 
 def selected(source: Source, plan: ReplayPlan) -> DataFrame:
-    """The rows, under the topics that they are sent to, and of their columns what the sink needs."""
+    """Return the rows, with the topics that they are sent to, and the columns that the sink needs."""
     columns = plan.columns()
     return _renamed(_chosen(source, plan, columns), plan.to).select(*columns)
 
 
 def times(source: Source, plan: ReplayPlan) -> DataFrame:
-    """When the same rows were stored, and in which queue; the topics that they are sent to, if any."""
+    """Return when and in which queue the same rows were stored; if sent to topics, also to which."""
     columns = (*SURVEYED, "topic") if plan.to.kind == TOPICS else SURVEYED
     return _renamed(_chosen(source, plan, columns), plan.to).select(*columns)
 
@@ -196,8 +196,8 @@ def _renamed(frame: DataFrame, to: Destination) -> DataFrame:
 
 
 def _chosen(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> DataFrame:
-    """Spark reads all columns that a source has, so it has those that are needed; a condition may
-    need any."""
+    """Return the selected rows. Spark reads all columns that a source has, so this one has only the needed ones; all
+    of them if there is a condition, which may need any."""
     needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
     every = plan.where is not None
     frame = source.frame([one for one in SQL if every or one in needed])
@@ -208,7 +208,7 @@ def _chosen(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> DataFra
 
 
 def surveyed(frame: DataFrame) -> Survey:
-    """Raises TopicRefused: one of them would be sent to what is no topic."""
+    """Count the rows. Raises TopicRefused if one would be sent to an invalid topic."""
     from pyspark.sql import functions as f
 
     wrong = f.lit(None).cast("string")
@@ -243,7 +243,7 @@ def _check_topic(topic: str) -> None:
 
 
 def unmarked(frame: DataFrame) -> DataFrame:
-    """Without what the sink leaves out."""
+    """Return the rows that the sink would not skip as replayed already."""
     marked = f"exists(headers, one -> one.key = '{REPLAYED_FROM}')"
     return frame.where(f"headers IS NULL OR NOT {marked}")
 
@@ -254,11 +254,11 @@ def busiest(frame: DataFrame) -> dict[str, int]:
 
 
 def _pauses(frame: DataFrame, longest_s: float) -> list[tuple[int, int]]:
-    """Of the rows of all queues together. Raises TooManyPauses."""
+    """Return the pauses to cut, of the rows of all queues together. Raises TooManyPauses."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    # Between two rows of one slot there is no pause to be cut, so the edges of slots tell them all.
+    # Slots are as long as the longest pause allowed, so a pause to cut lies between two slots, never inside one.
     longest_us = round(longest_s * 1e6)
     at = f.unix_micros("timestamp")
     slots = (
@@ -275,8 +275,8 @@ def _pauses(frame: DataFrame, longest_s: float) -> list[tuple[int, int]]:
 
 
 def rehearse(frame: DataFrame, options: Mapping[str, str]) -> float:
-    """Every worker loads what it needs, joins the mesh and reads its first rows: how many seconds that
-    took. Else the first messages of a paced replay are as late as all that takes."""
+    """Let every worker load its modules, join the mesh and read its first rows, and return the seconds that took.
+    Without this, the first messages of a paced replay would be late by as much."""
     began = time.monotonic()
     writer = frame.write.format("mesh").mode("append").options(**options)
     writer.options(startMicros="1", rehearse="true").save()
@@ -296,7 +296,7 @@ def _write(
         except (CaptureError, KeyboardInterrupt) as error:
             before, ended = report.counts.sent, _told(told)
             report.add(ended)
-            # Tasks that did not end have noted it only; those that did, not the last of it.
+            # Unfinished tasks have only noted their counts; finished ones have not noted their last.
             sent = before + max(ended.counts.sent, noted(notes).sent)
             if isinstance(error, CaptureError):
                 raise ReplayFailed(str(error), report, sent) from None
@@ -334,7 +334,7 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Spark's exceptions have our text between two stacks, or its own in the first line."""
+    """Turn Spark's exceptions into one line: our error's text, which they quote between two stacks, or their first."""
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
@@ -344,7 +344,7 @@ def one_line() -> Iterator[None]:
         raise
     except (Py4JNetworkError, ConnectionError):
         raise CaptureError("Spark's JVM was killed, or there was no memory left for it") from None
-    except (PySparkException, Py4JJavaError) as error:  # The latter: a job that was cancelled, ...
+    except (PySparkException, Py4JJavaError) as error:  # The latter: a cancelled job, and others.
         text = str(error)
         lines = [one.strip() for one in text.splitlines() if one.strip()]
         first = lines[0] if isinstance(error, PySparkException) else lines[1].removeprefix(": ")
