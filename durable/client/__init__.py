@@ -1,1 +1,1 @@
-"""What programs use: connect, publish, consume, read."""
+"""The client API: connect, publish, consume, read."""

@@ -230,7 +230,7 @@ class Channel:
                 if isinstance(error, Unknown | Malformed):
                     self._refused, self._running = error, False
                     return
-                if isinstance(error, NoMembers):  # It has waited, and asked nobody: no backoff.
+                if isinstance(error, NoMembers):  # It waited, and asked nobody: no backoff.
                     pause_s = RETRY_S
             finally:
                 self._calls, self.session = None, b""

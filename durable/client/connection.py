@@ -172,7 +172,7 @@ class Connection:
     ) -> None:
         """Set what a cluster may do in this vhost: patterns that have to match whole names.
 
-        Raises NoAdministrator if nobody could change permissions any more; so the first one is the administrator's.
+        Raises NoAdministrator if nobody could change permissions any more: the first one must be an administrator's.
         """
         definition = PermissionDefinition(
             cluster=cluster, configure=configure, write=write, read=read

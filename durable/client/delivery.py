@@ -41,7 +41,7 @@ class DeliveryBatch:
         self.redelivered = found.returned
         """How often these messages were returned by a consumer before."""
         self.gaps = gaps
-        """Of a stream: what could not be captured right before the first message."""
+        """What a stream could not capture right before the first message; empty for a queue."""
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch {self.tag} {self.routing_key!r} {len(self)} messages>"
@@ -77,7 +77,7 @@ class DeliveryBatch:
 
     @property
     def lost(self) -> int:
-        """Of a stream: how many messages are missing right before the first one, see `gaps`."""
+        """How many messages of a stream are missing right before the first one, see `gaps`."""
         return sum(gap.messages for gap in self.gaps)
 
     @property
@@ -120,7 +120,7 @@ class DeliveryBatch:
         self._settle(ACK, start, end)
 
     async def nack(self, start: int = 0, end: int | None = None, *, requeue: bool = True) -> None:
-        """Settle messages as not processed: deliver them again later, in their place, or else as `reject`.
+        """Settle messages as not processed: delivered again later, in their place; without `requeue` as `reject`.
 
         Raises InvalidDefinition if `requeue` is not a bool.
         """
@@ -173,7 +173,7 @@ class Delivery:
 
     @property
     def lost(self) -> int:
-        """Of a stream: how many messages right before this one could not be captured."""
+        """How many messages of a stream right before this one could not be captured."""
         return 0 if self._index else self._batch.lost
 
     @property
@@ -202,7 +202,7 @@ class Delivery:
         self._settle(ACK, multiple)
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
-        """Settle it as not processed: again later, in its place, or as `reject`. Raises as `DeliveryBatch.nack`."""
+        """Settle the message as not processed: see `DeliveryBatch.nack`, and `ack` for `multiple`."""
         self._settle(_negative(requeue), multiple)
 
     async def reject(self) -> None:

@@ -1,4 +1,4 @@
-"""Receiving what a broker sends through a tunnel, batch by batch; a broken tunnel is replaced and goes on there."""
+"""Receives what a broker sends through a tunnel, batch by batch; if the tunnel breaks, goes on through a new one."""
 
 from __future__ import annotations
 

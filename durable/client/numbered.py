@@ -50,7 +50,7 @@ class NumberedPublisher(Sender):
         """The end of all sequences given, and of those that were taken to be sent."""
         self._known = Known(0, (), 0)
         self._known_as, self._bell = b"", Bell()
-        """The id for which `_known` holds; empty until the broker has told it."""
+        """The id for which `_known` holds; empty until the broker's greeting."""
         self._turn = trio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -58,7 +58,7 @@ class NumberedPublisher(Sender):
         await super().__aenter__()
         try:
             await self._until_known()
-        except BaseException:  # It would go on connecting, and fence off those who come after it.
+        except BaseException:  # Otherwise its task reconnects, and fences off its successors.
             self.stop()
             raise
         return self
@@ -73,7 +73,7 @@ class NumberedPublisher(Sender):
 
     @property
     def known(self) -> Known:
-        """The sequences that were on disk when this was opened, as the broker told."""
+        """The sequences that were on the broker's disk when this was opened."""
         return self._known
 
     async def send(

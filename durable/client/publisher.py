@@ -25,7 +25,7 @@ from .outbox import Part
 from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
 
 BATCH_BYTES = 512 * 1024
-"""Limit of the messages in a batch, each of which has one checksum, one header, and one record in the log."""
+"""Limit of a batch's messages: so many bytes share one checksum, one header, and one record in the log."""
 TURNS_BYTES = 2 * 1024 * 1024
 
 

@@ -164,8 +164,8 @@ class Records(Feed):
 
 
 def _time_us(start: datetime) -> int:
-    """Convert to us since 1970. A datetime without a zone is local time; the first and last ones of `datetime` have
-    no UTC equivalent in some zones, and become the nearest time that has one."""
+    """Convert to us since 1970. A datetime without a zone is local time; the first and last ones that Python has may
+    have no UTC equivalent in that zone, and become FIRST_US or LAST_US."""
     try:
         return since_epoch_us(start if start.tzinfo else start.astimezone())
     except (OverflowError, ValueError):

@@ -102,7 +102,7 @@ class Sender(AsyncBlock, ABC):
         self._channel, self._window_bytes = channel, window_bytes
         self._name, self._token = name, token_bytes(16) if name is None else _named(name)
         self.id = b""
-        """Made by the broker of the token and our cluster; its greeting tells it before anything is packed."""
+        """Derived by the broker from the token and our cluster; known from its greeting before anything is packed."""
         self._epoch = epoch
         """None until the broker assigns one, if none was given; never changed after that."""
         self._outbox = Outbox()
@@ -382,8 +382,8 @@ class Sender(AsyncBlock, ABC):
                 nursery.cancel_scope.cancel()
 
     def _identify(self, publisher: bytes) -> None:
-        """Use the id that the broker tells. Raises Unconfirmed if unsent messages were packed under another id:
-        they would count as another cluster's."""
+        """Use the id in the broker's greeting. Raises Unconfirmed if anything still to be sent was packed under
+        another id: it would count as another cluster's."""
         if publisher != self.id and self._bears_id():
             why = "the broker knows this program as a member of another cluster now"
             raise Unconfirmed(self._unconfirmed, why)

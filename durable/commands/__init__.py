@@ -1,1 +1,1 @@
-"""What `mesh-broker` can be told to do."""
+"""The commands of `mesh-broker`."""

@@ -100,7 +100,7 @@ class VhostGone(DurableError):
 
 
 class KindCount:
-    """How many records of one kind there are, and their size."""
+    """Number and total size of the records of one kind."""
 
     def __init__(self) -> None:
         self.records = self.size_bytes = 0

@@ -29,9 +29,9 @@ from .options import BROKER, size, sizes
 DONE, FAILED = 0, 1
 STATUSES = {signal.SIGTERM: DONE, signal.SIGINT: INTERRUPTED}
 LOOK_S = 0.2
-"""Interval of looking whether a store has stopped."""
+"""How often to check whether a store has stopped."""
 TELL_S = 1.0
-"""For so long clients are still answered that the store has stopped."""
+"""How long clients still get the answer that the store has stopped."""
 SEGMENT_PER_RESERVE = 8
 
 LOG_SIZES = {

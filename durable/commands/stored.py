@@ -23,8 +23,8 @@ from ..vhost.stream import Stream
 from .offline import Offline
 
 NEAR_MAX = 4
-"""How many places keep the records read last. Records are read at several places in turn: of a record that compaction
-carried forward twice, one copy is far from the other."""
+"""How many reads are kept, each of neighbouring records. Records are read at several places in turn: of a record that
+compaction carried forward twice, one copy is far from the other."""
 
 
 class Message(NamedTuple):

@@ -1,1 +1,1 @@
-"""What travels between clients and broker, as bytes."""
+"""The protocol between clients and broker: what they send each other, as bytes."""

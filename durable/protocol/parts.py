@@ -5,7 +5,7 @@ To the broker:
     publish   batches of mesh/protocol/batch.py, back to back
     settle    "A", then per range: u8 outcome (1 ack, 2 requeue, 3 reject, 4 release), u64 first tag,
               u64 end tag (exclusive). Requeued messages count as returned. A client that closes its tunnel in
-              order first requeues what it handed to its user and was not settled; the broker releases the rest
+              order first requeues the unsettled messages that its user received; the broker releases the rest
     hurry     "H": the client waits until all its settlements are on disk; without it the broker may delay them
     leaving   "L": the client is about to close the tunnel and wants no more deliveries
     cursor    "K", u64 offset: everything before it has been read
