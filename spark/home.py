@@ -50,7 +50,7 @@ def lay_out(home: Path) -> None:
 def unpacked() -> Iterator[None]:
     """Let processes started in the block import the compiled pyspark, if pip has installed it.
 
-    A SPARK_HOME set by the user is kept. Ours is removed when this process ends, as the JVM does then, too.
+    A SPARK_HOME set by the user is kept. Ours is removed when this process ends, and the JVM with it.
     """
     if "SPARK_HOME" in os.environ:
         yield

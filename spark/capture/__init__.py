@@ -1,1 +1,1 @@
-"""Reading what a broker has stored, from its directory: the source `mesh-capture`."""
+"""The source `mesh-capture`: reads what a broker has stored from its directory."""

@@ -71,7 +71,7 @@ class Catalog:
 
         Raises:
             NoCapture, UnknownVhost: as `check_there` does.
-            ForeignStore, NewerFormat: this release cannot read it.
+            ForeignStore, NewerFormat: it is something else, or of a later release.
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         self.check_there()

@@ -29,7 +29,7 @@ from .runs import Runs, find_runs
 from .segment import Chunk
 
 TABLE_BYTES_MAX = 16 << 20
-"""Limit of the rows built at once: a record that went to a thousand queues is a thousand times as many rows."""
+"""Limit of the rows built at once: a record that went to a thousand queues makes a thousand times as many rows."""
 ROW_BYTES = 128
 """Estimate of what a row takes besides its value."""
 TOPICS_MAX = 1 << 16
@@ -100,7 +100,7 @@ class Tables:
         return found
 
     def _table(self, records: Records, runs: Runs) -> pa.RecordBatch:
-        # Records with several runs are picked once; the others are left out.
+        # Pick the records of these runs, each once and in order.
         fresh = np.append(True, runs.record[1:] != runs.record[:-1])
         records = records.pick(runs.record[fresh])
         record = np.cumsum(fresh) - 1

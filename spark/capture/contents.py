@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 
     position: int
     digest: str
-    """Of its header, and thereby of all records before it, which its chain covers; it does not reveal the store id."""
+    """Digest of its header, and thereby of all records before it, by the chain; it does not reveal the store id."""
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ class Elsewhere:
 
 
 def _only(ranges: list[ByteRange], wanted: Carried) -> Iterator[ByteRange]:
-    """Yield what of these the range itself had to take from moved records: other ranges have the rest."""
+    """Yield only the runs that were moved records already when this was planned: other ranges have the rest."""
     pairs = {*zip(wanted.origin.tolist(), wanted.lane.tolist(), strict=True)}
     for one in ranges:
         carried = one.carried

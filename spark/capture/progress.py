@@ -33,7 +33,7 @@ class Progress:
     starts: Mapping[int, int] = field(default_factory=dict)
     """By lane, the first offset to be read."""
     shares: Shares | None = None
-    """Of the batch that ends here; None if none did, or if an earlier version planned it."""
+    """How the batch that ends here is shared out; None if none ends here, or if an earlier version planned it."""
     since_us: int = 0
     """Messages that the broker received before this time are not read."""
     last: Standing | None = None

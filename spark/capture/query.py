@@ -65,7 +65,7 @@ class Query:
 
 
 def spare_modules() -> None:
-    """Exclude from now on what a worker has loaded from garbage collections.
+    """Exclude what a worker has loaded so far from all further garbage collections.
 
     PySpark collects after every task. That took 16 ms per task, a seventh of the time that Python took to read,
     and found nothing.

@@ -101,7 +101,7 @@ class StoredLog:
 
         Raises:
             NoCapture: there was never a store here.
-            ForeignStore, NewerFormat: this release cannot read it.
+            ForeignStore, NewerFormat: it is something else, or of a later release.
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         for _ in range(ATTEMPTS):
@@ -396,8 +396,8 @@ def _first_known(one: Contents, header: SegmentHeader | None) -> int:
 
 
 def _data_end(file: RealFile, *, again: bool) -> int | None:
-    """Return the byte from which on nothing was ever written. None if the file system does not tell; but the first
-    time (not `again`) that is the file's size, so that all of it is looked at.
+    """Return the byte from which on nothing was ever written. If the file system does not tell: None
+    with `again`, and otherwise the file's size, so that all of it is looked at once.
 
     Call this before reading anything: reading turns allocated space into data.
     """

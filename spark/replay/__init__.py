@@ -1,1 +1,1 @@
-"""Replaying what brokers have stored, at the pace it came or any other."""
+"""Replays what brokers have stored, at the original pace or any other."""

@@ -20,7 +20,7 @@ LOOPS_MAX = 1_000_000
 SPEED_MAX = 1e6
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SAMPLES = 1_000_000
-"""The precision of a share: a row is sampled by a number below this."""
+"""The precision of `sample`: rows are selected by a hash modulo this."""
 NOT_JAVA = re.compile(r"(?:^|[^\\])(?:\\\\)*(\(\?(?:P|\(|#))")
 """Syntax of Python's regular expressions that Java does not have, unless it is escaped."""
 REPLACED = re.compile(r"\\([0-9])|\\?(.)", re.DOTALL)
@@ -84,8 +84,8 @@ class ReplayPlan:
             raise InvalidOption("--loop", self.loop, f"a number from 1 to {LOOPS_MAX}")
 
     def source_options(self, slots: int) -> dict[str, str]:
-        """Return options of `mesh-capture`: one task reads each queue from beginning to end, and its queues in the
-        order in which their messages were stored, so that what is paced can be sent as it is read."""
+        """Return options of `mesh-capture`: each queue is read by one task from beginning to end, and a task's queues
+        in the order in which all their messages were stored, so that what is paced can be sent as it is read."""
         options = {
             "path": self.directory, "vhost": self.vhost, "includeHeaders": "true",
             "ordering": "queue", "minPartitions": str(slots), "maxPartitionBytes": WHOLE,

@@ -296,7 +296,7 @@ def _write(
         except (CaptureError, KeyboardInterrupt) as error:
             before, ended = report.counts.sent, _told(told)
             report.add(ended)
-            # Unfinished tasks have only noted their counts; finished ones have not noted their last.
+            # Unfinished tasks have only noted their counts; finished ones did not note their last messages.
             sent = before + max(ended.counts.sent, noted(notes).sent)
             if isinstance(error, CaptureError):
                 raise ReplayFailed(str(error), report, sent) from None

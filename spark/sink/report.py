@@ -21,9 +21,9 @@ class Counts:
     duplicates: int = 0
     """On the broker's disk before, so not stored again."""
     nobody: int = 0
-    """Of those sent to topics: had no subscriber."""
+    """How many of those sent to topics had no subscriber."""
     dropped: int = 0
-    """Of those sent to topics: dropped for members that were too slow."""
+    """How many of those sent to topics were dropped for members that were too slow."""
 
     def add(self, other: Counts) -> None:
         for name, value in asdict(other).items():

@@ -34,7 +34,7 @@ WAITING_BYTES_MAX = 4 << 20
 """How much may wait for one member before sending waits: slow subscribers slow a replay, but lose none of it on
 this side."""
 LOOK_S = 0.5
-"""How long members and their subscriptions take to be found, as in `mesh publish`."""
+"""How long to wait until members and their subscriptions are found, as `mesh publish` does."""
 
 
 class Target(ABC):
