@@ -126,29 +126,31 @@ class Outbox:
     def _refuse(self, refusal: Refusal) -> None:
         end = refusal.first + refusal.count
         self.refused += refusal.count
-        untold = [(refusal.first, end)]
         for waiter in self._overlapping(refusal.first, end):
             low, high = max(refusal.first, waiter.first), min(end, waiter.end)
             waiter.refusals.append((low, high, refusal.code))
             if waiter.refusal is None:
                 waiter.refusal = put_together(refusal.code, refusal.details)
+        reason = put_together(refusal.code, refusal.details)
+        self._keep(refusal.first, end, refusal.code, reason)
+
+    def _keep(self, first: int, end: int, kind: str, reason: DurableError) -> None:
+        """Keep for `take_untold` what is refused of [`first`, `end`) and nobody waits for."""
+        untold = [(first, end)]
+        for waiter in self._overlapping(first, end):
             untold = [piece for one in untold for piece in _without(one, waiter)]
-        count = sum(high - low for low, high in untold)
-        if not count:
-            return
-        if self._untold is None:
-            self._untold = put_together(refusal.code, refusal.details), Counter()
-        self._untold[1][refusal.code] += count
+        if untold:
+            self._untold = self._untold or (reason, Counter())
+            self._untold[1][kind] += sum(high - low for low, high in untold)
 
     def forget(self, waiters: Iterable[Waiter]) -> None:
-        """Remove waiters that gave up; refusals that only they knew of are kept for `take_untold`."""
+        """Remove waiters that gave up. Refusals that no other waiter knows of are kept for `take_untold`."""
         for waiter in waiters:
-            if waiter.done:
-                continue
-            self._waiters.remove(waiter)
+            if not waiter.done:
+                self._waiters.remove(waiter)
             if waiter.refusal is not None:
-                first, counts = self._untold or (waiter.refusal, Counter())
-                self._untold = first, counts + waiter.refused
+                for first, end, kind in waiter.refusals:
+                    self._keep(first, end, kind, waiter.refusal)
 
     def take_untold(self) -> tuple[DurableError, Counter[str]] | None:
         """Return, once, what was refused while nobody waited: the first error, and messages by class of error."""

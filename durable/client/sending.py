@@ -249,6 +249,8 @@ class Sender(AsyncBlock, ABC):
         error = handed.error
         if error is not None:
             handed.note_refused(error)
+        handed.runs.clear()  # All has been told: nothing is left to be forgotten.
+        if error is not None:
             raise error
         return True
 

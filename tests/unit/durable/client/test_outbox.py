@@ -114,6 +114,36 @@ def test_what_was_refused_of_one_who_gave_up_is_kept() -> None:
     assert untold[1] == {"QueueFull": 3}
 
 
+def test_what_another_one_waits_for_is_not_kept() -> None:
+    """Found: a flush told of the same messages twice, where a publish had given up beside it."""
+    outbox, publish, flush = Outbox(), Waiter(1, 5, lambda: None), Waiter(0, 5, lambda: None)
+    for first, end in ((0, 2), (2, 5)):
+        outbox.sent(Part(first, end, b"part"))
+    for one in (publish, flush):
+        outbox.wait_for(one)
+    outbox.decided(2, [refusal(0, 2)])
+    outbox.forget([publish])
+    assert (flush.refused, outbox.take_untold()) == ({"QueueFull": 2}, None)
+    outbox.forget([flush])
+    untold = outbox.take_untold()
+    assert untold is not None
+    assert untold[1] == {"QueueFull": 2}
+
+
+def test_what_was_refused_before_one_gave_up_half_way_is_kept() -> None:
+    """Found: of several runs, what was refused of those that were decided was told to nobody."""
+    outbox, runs = Outbox(), [Waiter(0, 2, lambda: None), Waiter(3, 5, lambda: None)]
+    for run in runs:
+        outbox.wait_for(run)
+        outbox.sent(Part(run.first, run.end, b"part"))
+    outbox.decided(2, [refusal(0, 2)])
+    assert [run.done for run in runs] == [True, False]
+    outbox.forget(runs)
+    untold = outbox.take_untold()
+    assert untold is not None
+    assert untold[1] == {"QueueFull": 2}
+
+
 def test_those_who_wait_when_it_ends_are_told_how_many_are_unknown() -> None:
     outbox = Outbox()
     waiter = Waiter(0, 10, lambda: None)
