@@ -6,12 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from durable.cli import main
+from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.encryption import Encryption
 from durable.log.header import segment_name
-from tests.stores import declared, fingerprint, make_store, message, settled
+from durable.log.real_disk import RealDisk
+from durable.queues.journal import Journal
+from durable.queues.lane import Lane
+from tests.logs import STORE_ID
+from tests.stores import LANE, QUEUE, declared, fingerprint, make_store, message, settled
 
 MESSAGES = 40
 
@@ -39,3 +45,15 @@ class Offline:
     def json(self, *words: str) -> tuple[int, Any]:
         status, out, _ = self.run(*words, "--json")
         return status, json.loads(out)
+
+
+def checkpoint(directory: Offline, position: int, *, twice: bool = False) -> None:
+    """Made by hand: messages 20 to 29 are settled, and the log does not say so."""
+    lane = Lane(LANE, Journal(), logged=True)
+    lane.settle(20, 30)
+    enq, ack = lane.encode()
+    packed = msgpack.packb([(LANE, enq)]), msgpack.packb((0, [(LANE, ack)]))
+    disk = RealDisk(directory.log)
+    files = Checkpoints(disk, STORE_ID, lambda: position)
+    files.write_all([Checkpoint(QUEUE, LANE, position, *packed, twice)])
+    disk.close()

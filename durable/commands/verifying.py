@@ -19,7 +19,7 @@ from ..log.checkpoint import Unusable, decode_checkpoint
 from ..log.checkpoints import FOLDER_NAME, KINDS, ROOT_NAME
 from ..log.encryption import damaged_copies
 from ..log.header import STORE_NAME, decode_store
-from ..log.read_only_disk import ReadOnlyDirectory
+from ..log.read_only_disk import ReadOnlyDirectory, ReadOnlyFolder
 from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, senseless, summary
 from .offline import Offline, Place, each_offline, places
@@ -91,8 +91,12 @@ def _damaged_files(log: Path) -> Iterator[str]:
     queue's two `ack` files know to be settled come again if both are damaged."""
     if not (log / STORE_NAME).exists() and has_segments(log):
         yield f"missing: the file {STORE_NAME}"
-    checkpoints = (log / ROOT_NAME, *sorted((log / FOLDER_NAME).glob("*/*")))
-    for file in (log / STORE_NAME, *checkpoints):
+    files, top = [log / STORE_NAME, log / ROOT_NAME], ReadOnlyFolder(log / FOLDER_NAME)
+    for folder in (top, *map(top.directory, _names(top))):
+        files += [Path(folder.path, name) for name in _names(folder)]
+        if folder.broken:
+            yield f"damaged: the directory {Path(folder.path).relative_to(log)} cannot be listed"
+    for file in files:
         if file.name not in (STORE_NAME, ROOT_NAME, *KINDS) or not file.is_file():
             continue
         with suppress(FileNotFoundError):  # With --unlocked, the broker may have removed it.
@@ -104,6 +108,12 @@ def _damaged_files(log: Path) -> Iterator[str]:
                 intact = decode_checkpoint(data) not in (Unusable.DAMAGED, Unusable.MISSING)
             if not intact:
                 yield f"damaged: the file {file.relative_to(log)}"
+
+
+def _names(folder: ReadOnlyFolder) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return folder.names()
+    return []
 
 
 def _show(place: Place, offline: Offline, problems: list[str], kept: list[str]) -> None:

@@ -21,7 +21,7 @@ BLOCK_BYTES = 4096
 UNREADABLE = b"\xff"
 """Stands for bytes that cannot be read: no field of a record begins with it, and it is not space never written."""
 BROKEN = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
-"""Errors of opening a file if the disk has lost the information where the file is."""
+"""Errors of opening a file, or listing a directory, if the disk has lost where it is."""
 
 
 class ReadOnlyFile(File):
@@ -121,8 +121,11 @@ class ReadOnlyDirectory(Directory):
     def _names(self) -> dict[str, str | None]:
         """The real name behind each name; None for a file that was created here."""
         if self._there is None:
-            self._there = {name: name for name in os.listdir(self._path)}
+            self._there = {name: name for name in self._listed()}
         return self._there
+
+    def _listed(self) -> list[str]:
+        return os.listdir(self._path)
 
     def names(self) -> list[str]:
         return sorted(self._names)
@@ -159,14 +162,29 @@ class ReadOnlyDirectory(Directory):
     def sync_directory(self) -> None:
         """Do nothing: nothing was written."""
 
-    def directory(self, name: str) -> ReadOnlyDirectory:
-        return ReadOnlyDirectory(self._path / name)
+    def directory(self, name: str) -> ReadOnlyFolder:
+        return ReadOnlyFolder(self._path / name)
 
     def make_directory(self, name: str) -> None:
         self._names.setdefault(name)
 
     def remove_directory(self, name: str) -> None:
         del self._names[self._known(name)]
+
+
+class ReadOnlyFolder(ReadOnlyDirectory):
+    """A directory within another one. If the disk cannot list it, it counts as empty, and is `broken`."""
+
+    broken = False
+
+    def _listed(self) -> list[str]:
+        try:
+            return super()._listed()
+        except OSError as error:
+            if error.errno not in BROKEN:
+                raise
+            self.broken = True
+            return []
 
 
 class ReadOnlyDisk(ReadOnlyDirectory, Disk):

@@ -1,4 +1,5 @@
-"""`inspect`, `verify` and `salvage` where a file cannot even be opened: the disk has lost what says where it stands."""
+"""`inspect`, `verify` and `salvage` where a file cannot even be opened, or a directory listed: the disk has lost what
+says where it stands."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from durable.log.checkpoint import directory_name
 from durable.log.header import STORE_NAME, segment_name
 from durable.log.real_disk import RealFile
-from tests.offline import MESSAGES, Offline
+from tests.offline import MESSAGES, Offline, checkpoint
 from tests.stores import QUEUE
 
 Break = Callable[[str, int], None]
@@ -71,4 +73,24 @@ def test_another_file_that_cannot_be_read_costs_nothing(directory: Offline, brok
     broken(STORE_NAME, errno.EIO)
     status, found = directory.json("verify", "data")
     assert (status, found["vhosts"][0]["problems"]) == (1, [f"damaged: the file {STORE_NAME}"])
+    assert salvaged(directory) == MESSAGES - 5
+
+
+@pytest.mark.parametrize("name", ["queues", f"queues/{directory_name(QUEUE)}"])
+def test_a_directory_of_checkpoints_that_cannot_be_listed_costs_what_is_in_it(
+    directory: Offline, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Found: `verify` told nothing but that error, and `salvage` copied nothing."""
+    checkpoint(directory, MESSAGES + 1)
+    listed, there = os.listdir, directory.log / name
+
+    def fail(path: str | Path) -> list[str]:
+        if Path(path).absolute() == there:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", fail)
+    status, found = directory.json("verify", "data")
+    said = f"damaged: the directory {name} cannot be listed"
+    assert (status, found["vhosts"][0]["problems"]) == (1, [said])
     assert salvaged(directory) == MESSAGES - 5

@@ -18,17 +18,15 @@ from durable.cli import main
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.log.bodies import EPOCH_BITS, ORIGIN, encode_definitions
-from durable.log.checkpoints import Checkpoint, Checkpoints, Root
+from durable.log.checkpoints import Checkpoints, Root
 from durable.log.reader import Reader
 from durable.log.real_disk import RealDisk, RealFile
 from durable.log.record import Draft, Kind, Record, Target
-from durable.queues.journal import Journal
-from durable.queues.lane import Lane
 from durable.vhost import changes
 from mesh.protocol.batch import batch_pieces
 from tests.captures import Captured
 from tests.logs import PUBLISHER, STORE_ID
-from tests.offline import MESSAGES, Offline
+from tests.offline import MESSAGES, Offline, checkpoint
 from tests.stores import LANE, QUEUE, declared, flip, make_store, message, payload
 
 LATER = 99
@@ -149,18 +147,6 @@ def test_a_copied_snapshot_says_nothing_of_log_positions(directory: Offline) -> 
     copied = next((directory.path / "new").rglob("msgs.0000000001")).read_bytes()
     assert body not in copied
     assert encode_definitions([[changes.SNAPSHOT, 5], *rest]) in copied
-
-
-def checkpoint(directory: Offline, position: int, *, twice: bool = False) -> None:
-    """Made by hand: messages 20 to 29 are settled, and the log does not say so."""
-    lane = Lane(LANE, Journal(), logged=True)
-    lane.settle(20, 30)
-    enq, ack = lane.encode()
-    packed = msgpack.packb([(LANE, enq)]), msgpack.packb((0, [(LANE, ack)]))
-    disk = RealDisk(directory.log)
-    files = Checkpoints(disk, STORE_ID, lambda: position)
-    files.write_all([Checkpoint(QUEUE, LANE, position, *packed, twice)])
-    disk.close()
 
 
 @pytest.mark.parametrize("gone", [None, "enq", "ack"])
