@@ -16,6 +16,7 @@ BYTES_MAX = 64 << 20
 MAPS = frozenset(b"%c" % one for one in (*range(0x80, 0x90), 0xDE, 0xDF))
 LISTS = frozenset(b"%c" % one for one in (*range(0x90, 0xA0), 0xDC, 0xDD))
 """First bytes of maps and of arrays in msgpack."""
+NESTED = (dict, list, tuple)
 
 
 def pack_definitions(plain: Any) -> bytes:
@@ -27,7 +28,21 @@ def pack_definitions(plain: Any) -> bytes:
         raise InvalidDefinition("definitions", "it", plain, allowed) from None
     if len(packed) > BYTES_MAX:
         raise TooLarge("definitions", len(packed), BYTES_MAX)
+    _check_keys(plain)
     return zlib.compress(packed)
+
+
+def _check_keys(value: Any, where: str = "") -> None:
+    """Raise InvalidDefinition if a key at any depth is not text: the broker refuses to unpack such maps."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if not isinstance(key, str):
+                raise InvalidDefinition("definitions", "a field's name", key, "text", where)
+            if isinstance(one, NESTED):
+                _check_keys(one, f"{where}.{key}" if where else key)
+    elif isinstance(value, NESTED):
+        for index, one in enumerate(value):
+            _check_keys(one, f"{where}[{index}]")
 
 
 def unpack_definitions(data: bytes) -> Any:

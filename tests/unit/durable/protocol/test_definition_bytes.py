@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from durable.errors import Malformed
+from durable.errors import InvalidDefinition, Malformed
 from durable.protocol.definition_bytes import pack_definitions, unpack_definitions
 
 texts = st.text(max_size=10)
@@ -27,6 +27,22 @@ whole = plain | st.dictionaries(texts, plain, max_size=20)
 @example({"queues": [{}] * 20, "bindings": [[]] * 70_000, "vhost": "/"})
 def test_definitions_come_back(value: Any) -> None:
     assert unpack_definitions(pack_definitions(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("given_one", "where"),
+    [
+        ({5: []}, "definitions"),
+        ({"queues": [{"name": "jobs"}, {"name": "news", 5: True}]}, "queues[1]"),
+        ({"bindings": [{"arguments": {5: "all"}}]}, "bindings[0].arguments"),
+        ([(({5: 1},),)], "[0][0][0]"),
+    ],
+)
+def test_a_key_that_is_no_text_is_named_before_it_travels(given_one: Any, where: str) -> None:
+    """Found: the broker's answer was that the other end does not speak our protocol."""
+    with pytest.raises(InvalidDefinition) as caught:
+        pack_definitions(given_one)
+    assert str(caught.value) == f"{where}: a field's name is 5: want text"
 
 
 @given(st.binary(max_size=30) | whole.map(msgpack.packb).map(lambda one: one[:-1]))
