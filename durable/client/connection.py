@@ -444,7 +444,8 @@ def _properties(
 def _several(names: Any) -> tuple[str, ...]:
     """Return the names as a tuple. One text is one name: split into letters it would silently go elsewhere.
 
-    A value that is not iterable is left to the check of the field it is for."""
+    A value that is not iterable, or a dict, is left to the check of the field it is for."""
     if isinstance(names, str):
         return (names,)
-    return tuple(names) if isinstance(names, Iterable) else names
+    several = isinstance(names, Iterable) and not isinstance(names, Mapping)
+    return tuple(names) if several else names

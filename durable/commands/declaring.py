@@ -78,7 +78,7 @@ def _field(text: str) -> tuple[str, Any]:
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
     fields = given_once(args.settings)
-    # Check before the call: a field `self` would be a TypeError, and the keys of a dict would pass for patterns.
+    # Check before the call: a field `self` would be a TypeError, which the user could not relate to the command.
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")

@@ -179,9 +179,10 @@ async def test_names_and_arguments_that_are_none_are_refused_by_name(tmp_path: P
         for arguments in wrong:
             with pytest.raises(InvalidDefinition, match=r"^binding: arguments is"):
                 await shop.bind("amq.headers", "jobs", arguments=arguments)
-        patterns: Any = 5
-        with pytest.raises(InvalidDefinition, match=r"^stream: patterns is 5"):
-            await shop.declare_stream("audit", patterns=patterns)
+        patterns: Any
+        for patterns, said in ((5, "5"), ({"a.>": 1}, r"{'a.>': 1}: want a list of mesh patterns")):
+            with pytest.raises(InvalidDefinition, match=f"^stream: patterns is {said}"):
+                await shop.declare_stream("audit", patterns=patterns)
 
 
 async def test_settings_that_are_misspelt_are_refused_by_name(tmp_path: Path) -> None:
