@@ -70,7 +70,7 @@ def add(commands: Commands) -> None:
 
 
 def _field(text: str) -> tuple[str, Any]:
-    name, value = name_and_value(text)
+    name, value = name_and_value(text, "FIELD")
     if name == "name":
         raise argparse.ArgumentTypeError(f"the name stands before the settings, got {text!r}")
     return name, value

@@ -150,11 +150,11 @@ def header(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def name_and_value(text: str) -> tuple[str, Any]:
-    """NAME=VALUE: the value as JSON where it is some, else as text."""
+def name_and_value(text: str, first: str = "NAME") -> tuple[str, Any]:
+    """NAME=VALUE, or what usage calls the `first`: the value as JSON where it is some, else as text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"want NAME=VALUE, got {text!r}")
+        raise argparse.ArgumentTypeError(f"want {first}=VALUE, got {text!r}")
     try:
         return name, json.loads(value)
     except (ValueError, RecursionError):

@@ -248,6 +248,7 @@ def test_who_shuts_itself_out_is_told(shell: Shell) -> None:
         (["read", "audit", "--start", "1" * 5000], "UTC unless it has a zone, got '1111"),
         (["read", "audit", "--cursor", ""], "want a name"),
         (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
+        (["declare-queue", "jobs", "x"], "want FIELD=VALUE, got 'x'"),
         (
             ["publish", "jobs", "x", "--header", f"n={1 << 64}"],
             "headers: 'n': Integer value out of",
