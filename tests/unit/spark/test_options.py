@@ -24,6 +24,7 @@ from spark.errors import (
     said,
 )
 from spark.options import read_moment
+from spark.sink import options as sink
 
 
 def read(**given: str) -> Options:
@@ -215,3 +216,11 @@ def test_times_of_commands_are_utc_unless_they_say_otherwise() -> None:
     for text in ("", "yesterday", "12", "9" * 30):
         with pytest.raises(InvalidOption, match="--from"):
             read_moment("--from", text)
+
+
+@pytest.mark.parametrize("name", sorted({*READERS, *sink.READERS}))
+def test_the_page_has_every_option(name: str) -> None:
+    """Found: two of the sink's were told to who misspelt one, and nowhere else."""
+    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in row for row in rows)
