@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from security.unpacking import NO_MSGPACK
+
 from .errors import TooLarge
 from .protocol.inbox import Delivery
 
@@ -94,6 +96,6 @@ def decode_headers(raw: bytes) -> Mapping[str, Any]:
         return NO_HEADERS
     try:
         headers = msgpack.unpackb(raw)  # Lengths in it are bounded by its own.
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         return NO_HEADERS
     return headers if isinstance(headers, dict) else NO_HEADERS

@@ -36,6 +36,7 @@ from .errors import Ahead, CannotAnnounce, Expired, Forged, Malformed, Untrusted
 from .keyring import Keyring
 from .keys import ClusterKeys
 from .names import CLUSTER
+from .unpacking import NO_MSGPACK
 
 VERSION = 2
 PREFIX_BYTES, SIGNATURE_BYTES = 3, 64
@@ -229,7 +230,7 @@ def _unpack(data: bytes) -> Any:
             data, max_str_len=512, max_bin_len=512, max_array_len=ENDPOINTS_MAX, max_map_len=0,
             max_ext_len=0,
         )  # fmt: skip
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+    except NO_MSGPACK as error:
         raise Malformed(f"not msgpack: {type(error).__name__}") from None
 
 

@@ -29,6 +29,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from security.unpacking import NO_MSGPACK
+
 from ..errors import RecordDamaged
 from .record import Buffer, Draft, Kind, Record, Target
 
@@ -172,7 +174,7 @@ def decode_definitions(record: Record) -> Any:
     """Return the value. Raises RecordDamaged."""
     try:
         return msgpack.unpackb(bytes(record.body), strict_map_key=False)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         raise RecordDamaged("definitions", record.position) from None
 
 
@@ -223,7 +225,7 @@ def decode_gap(record: Record) -> Missed:
     """Decode the body of a gap. Raises RecordDamaged."""
     try:
         missed = Missed._make(msgpack.unpackb(bytes(record.body)))
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         raise RecordDamaged("gap", record.position) from None
     if (
         [type(field) for field in missed] != [bytes, int, str, int, int]

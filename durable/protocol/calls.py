@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgpack
 
 from mesh.errors import TooLarge
+from security.unpacking import NO_MSGPACK
 
 from ..errors import Malformed, shown
 from .pieces import PART_BYTES_MAX
@@ -138,7 +139,7 @@ def decode_answer(whole: bytes) -> Answer:
 def _unpack(data: bytes, kind: type) -> Any:
     try:
         value = msgpack.unpackb(data)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+    except NO_MSGPACK as error:
         raise Malformed(f"no msgpack: {error}") from None
     if not isinstance(value, kind):
         raise Malformed(f"{type(value).__name__} where a {kind.__name__} is due")

@@ -8,6 +8,7 @@ from typing import Any
 import msgpack
 
 from mesh.errors import TooLarge
+from security.unpacking import NO_MSGPACK
 
 from ..errors import InvalidDefinition, Malformed
 
@@ -56,7 +57,7 @@ def unpack_definitions(data: bytes) -> Any:
         if not opened.eof:
             raise Malformed(f"definitions that are cut, or longer than {BYTES_MAX} bytes")
         return _unpacked(packed) if packed[:1] in MAPS else msgpack.unpackb(packed)
-    except (zlib.error, ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+    except (zlib.error, *NO_MSGPACK) as error:
         raise Malformed(f"definitions that are none: {error}") from None
 
 

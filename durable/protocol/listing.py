@@ -16,6 +16,7 @@ from typing import Any
 import msgpack
 
 from mesh.errors import TooLarge
+from security.unpacking import NO_MSGPACK
 
 from ..errors import Malformed
 
@@ -54,7 +55,7 @@ def read_listing(data: object) -> Iterator[dict[str, Any]]:
         raise Malformed(f"a listing that is {type(data).__name__}")
     try:
         yield from _read(data)
-    except (zlib.error, ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+    except (zlib.error, *NO_MSGPACK) as error:
         raise Malformed(f"a listing that is none: {error}") from None
 
 

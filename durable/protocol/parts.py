@@ -34,6 +34,7 @@ import msgpack
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import HEADER_BYTES, MESSAGES, NUMBERS_END, Batch
 from mesh.protocol.frame import Buffer
+from security.unpacking import NO_MSGPACK
 
 from ..errors import DurableError, Malformed
 from .failures import put_together, take_apart
@@ -169,7 +170,7 @@ def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
             Refusal(int(first), int(count), str(code), dict(details))
             for first, count, code, details in msgpack.unpackb(part[NUMBER.size :])
         ]
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         raise Malformed("refusals that are none") from None
 
 
@@ -206,7 +207,7 @@ def decode_gap(part: bytes) -> Gap:
     """Raises Malformed."""
     try:
         gap = Gap(decode_number(part[: NUMBER.size]), *msgpack.unpackb(part[NUMBER.size :]))
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         raise Malformed("a gap that says nothing") from None
     if [type(field) for field in gap] != [int, bytes, int, str, int, int]:
         raise Malformed("a gap that says something else")
@@ -223,7 +224,7 @@ def decode_ended(part: bytes) -> DurableError:
     """Return why the tunnel ended. Raises Malformed."""
     try:
         code, details = msgpack.unpackb(part[1:])
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         raise Malformed("no reason behind the end") from None
     if not isinstance(code, str) or not isinstance(details, dict):
         raise Malformed("an end without code and details")

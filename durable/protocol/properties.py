@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from security.unpacking import NO_MSGPACK
+
 from ..definition_checks import (
     KEY,
     NAME_BYTES_MAX,
@@ -125,7 +127,7 @@ def _decode(raw: bytes) -> Properties:
             _keys(fields.get("c", ())), _keys(fields.get("b", ())),
             tuple(_death(*one) for one in fields.get("d", ())),
         )  # fmt: skip
-    except (ValueError, TypeError, AttributeError, RecursionError, msgpack.UnpackException):
+    except (AttributeError, *NO_MSGPACK):
         raise Malformed("properties that are none") from None
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from mesh.protocol.batch import Batch
+from security.unpacking import NO_MSGPACK
 
 from ..errors import Malformed
 from ..protocol.properties import Properties, encode_properties
@@ -60,7 +61,7 @@ def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:
 def _headers(raw: bytes) -> dict[str, Any]:
     try:
         headers = msgpack.unpackb(raw) if raw else {}
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         raise Malformed("headers that are no msgpack") from None
     if not isinstance(headers, dict):
         raise Malformed("headers that are no map")

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgpack
 
+from security.unpacking import NO_MSGPACK
+
 from ..errors import RemoteProtocolError
 
 BODY_BYTES_MAX = 192 * 1024
@@ -46,7 +48,7 @@ def load_values(body: bytes, what: str) -> list[Any]:
             body, max_array_len=ARRAY_MAX, max_map_len=MAP_MAX, max_str_len=TEXT_BYTES_MAX,
             max_bin_len=BYTES_MAX, max_ext_len=0,
         )  # fmt: skip
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+    except NO_MSGPACK as error:
         raise RemoteProtocolError(f"{what} is not msgpack: {type(error).__name__}") from None
     if not isinstance(values, list):
         raise RemoteProtocolError(f"{what} is not an array")

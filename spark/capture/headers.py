@@ -13,6 +13,8 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
+from security.unpacking import NO_MSGPACK
+
 from .rows import HEADER_LIST
 
 Pair = dict[str, str | bytes]
@@ -37,7 +39,7 @@ def no_headers(rows: int) -> pa.Array:
 def _pairs(raw: bytes) -> list[Pair]:
     try:
         found = msgpack.unpackb(raw) if raw else {}
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+    except NO_MSGPACK:
         return []
     if not isinstance(found, dict):
         return []
