@@ -15,6 +15,7 @@ from security.unpacking import NO_MSGPACK
 from ..errors import Malformed
 from ..protocol.properties import Properties, encode_properties
 from ..routing.router import Router
+from .groups import part_of
 
 
 class Routed(NamedTuple):
@@ -48,9 +49,7 @@ def routed(router: Router, batch: Batch, properties: Properties) -> Sequence[Rou
 
 def cut(batch: Batch, first: int, end: int) -> Batch:
     """Return the messages with sequences [`first`, `end`) as a batch of their own."""
-    if first == batch.base_sequence and end == batch.next_sequence:
-        return batch
-    return batch.cut(first - batch.base_sequence, end - first)
+    return part_of(batch, batch.base_sequence, first, end)
 
 
 def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:
