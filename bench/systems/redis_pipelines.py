@@ -29,17 +29,19 @@ class Pipelines:
         self._waiting.put(command)
 
     def _run(self) -> None:
-        while (first := self._waiting.get()) is not None:
+        closed = False
+        while not closed and (first := self._waiting.get()) is not None:
             commands = [first]
             while not self._waiting.empty() and len(commands) < PIPELINE_MAX:
-                command = self._waiting.get()
-                if command is None:
-                    return
+                if (command := self._waiting.get()) is None:
+                    closed = True
+                    break
                 commands.append(command)
             execute(self._client, commands)
             self._done(commands)
 
     def close(self) -> None:
+        """Returns when the server has answered all."""
         self._waiting.put(None)
         self._thread.join()
 
