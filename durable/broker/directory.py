@@ -180,6 +180,8 @@ def vhosts(data: Path) -> list[str]:
     for path in sorted((data / FOLDER).glob("*")):
         there = is_vhost(path)  # Before the name is read: another broker may be making the vhost.
         name = _name(RealDirectory(path))
+        if there and path.name == directory_name(DEFAULT_VHOST):
+            name = DEFAULT_VHOST  # It is served, whether or not the disk gives its name this time.
         if directory_name(name) == path.name:
             names.append(name)
         elif there:

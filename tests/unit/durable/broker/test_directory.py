@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 
@@ -145,6 +146,20 @@ def test_a_vhost_that_is_made_while_they_are_listed_is_not_told_as_damaged(
     monkeypatch.setattr(directory, "is_vhost", looked)
     (vhost_path(tmp_path, "shop") / "log").mkdir(parents=True)
     assert vhosts(tmp_path) == ["shop"]
+    assert not caplog.messages
+
+
+def test_the_vhost_that_is_always_there_is_not_told_as_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: where the disk gave its name once, and not when all were listed behind that, though it was served."""
+    make_vhost(tmp_path, "/")
+
+    def failing(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(directory, "read_front", failing)
+    assert vhosts(tmp_path) == ["/"]
     assert not caplog.messages
 
 
