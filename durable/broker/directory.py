@@ -86,7 +86,8 @@ def remove_vhost(data: Directory, name: str) -> None:
     except OSError as error:
         if error.errno in SCARCE:
             raise
-        raise StoreFailed(f"vhost {name!r} is not deleted: {error}") from error
+        why = f"vhost {name!r} is not deleted: {error}"
+        raise StoreFailed(why, goes_on=True) from error
     if NAME_FILE in names:
         folder.sync_directory()
     elif GOING_FILE not in names and digest in _names(above):

@@ -236,8 +236,9 @@ class Hosting:
             log = self._config.log
             with suppress(OSError):  # A disk that does not tell its free space has failed.
                 return log.full(log.segment_bytes, free_bytes(self._data))
-        if isinstance(error, OSError):
-            return StoreFailed(f"vhost {name!r} cannot be made: {error}")
+        if isinstance(error, OSError | StoreFailed):
+            why = error.reason if isinstance(error, StoreFailed) else error
+            return StoreFailed(f"vhost {name!r} cannot be made: {why}", goes_on=True)
         return error
 
     def check_available(self, name: str) -> None:

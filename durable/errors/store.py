@@ -100,12 +100,16 @@ class StoreFailed(StoreError):
 
     A failed fdatasync is not retried: the kernel may have dropped the pages that it could not write, and
     report success the second time. Check the disk, then restart the broker; it recovers what is there.
+
+    Args:
+        goes_on: only a vhost could not be made or deleted; the store goes on.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, goes_on: bool = False) -> None:
         super().__init__(
-            f"the store has stopped: {reason}: check the disk, then restart the broker"
-        )
+            f"{reason}: check the disk" if goes_on
+            else f"the store has stopped: {reason}: check the disk, then restart the broker"
+        )  # fmt: skip
         self.reason = reason
 
 

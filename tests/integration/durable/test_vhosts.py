@@ -347,8 +347,28 @@ async def test_a_vhost_on_a_disk_that_fails_is_not_told_as_one_without_space(
         if at == "free_bytes":
             monkeypatch.setattr("durable.broker.hosting.make_vhost", full)
         monkeypatch.setattr(f"durable.broker.hosting.{at}", fail)
-        with pytest.raises(StoreFailed, match="'billing' cannot be made"):
+        with pytest.raises(StoreFailed, match="'billing' cannot be made") as caught:
             await home.create_vhost("billing")
+        assert str(caught.value).startswith("vhost 'billing' cannot be made: [Errno ")
+        await home.declare_queue("jobs")  # "The store has stopped", it said.
+        await home.publish("", "jobs", b"x")
+
+
+async def test_a_vhost_whose_log_cannot_be_opened_stops_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: whoever made it was told that the store has stopped, and to restart the broker."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreFailed("log cannot be opened: Input/output error")
+
+    async with serving(tmp_path) as broker, client(broker) as home:
+        monkeypatch.setattr("durable.broker.opening.open_log", fail)
+        with pytest.raises(StoreFailed) as caught:
+            await home.create_vhost("billing")
+        said = "vhost 'billing' cannot be made: log cannot be opened: Input/output error: check the disk"
+        assert str(caught.value) == said
+        assert await home.vhosts() == ["/"]
 
 
 @pytest.mark.parametrize("call", ["make_vhost", "remove_vhost"])
