@@ -347,7 +347,8 @@ class Connection:
 
         Args:
             start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local time.
-            cursor: a name under which the broker keeps how far it was read, see `Records.store`; if the
+            start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local time. The default of
+                `mesh-broker read` is `first`.
                 broker knows it, `start` is ignored.
         Raises:
             ValueError: `start` is none of these.

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     command.add_argument("stream", type=named)
     command.add_argument(
         "--start", type=_start, default="first", metavar="WHERE",
-        help=f"first, last, next, an offset, or a time {TIME} (default first)",
+        help=f"first, last, next, an offset, or a time {TIME} (default first; that of `read` in a program is next)",
     )  # fmt: skip
     command.add_argument(
         "--cursor", type=named, metavar="NAME",
