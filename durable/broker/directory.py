@@ -31,16 +31,19 @@ def vhost_path(data: Path, name: str) -> Path:
     return data / FOLDER / directory_name(name)
 
 
-def make_vhost(data: Path, name: str) -> Path:
+def make_vhost(data: Path, name: str, *, named: bool = True) -> Path:
     """Return the directory of the vhost's log, made if it is not there. It survives a power cut.
 
     A vhost whose name file is lost or damaged gets its name back, with everything stored in it.
+
+    Args:
+        named: write its name, too; else that is left to `write_vhost`, when its log is locked.
     """
     path = vhost_path(data, name)
     _finish_removal(RealDirectory(data / FOLDER), path.name)
     made = [one for one in data.parents if not one.exists()]
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_vhost(RealDirectory(data), name)
+    (write_vhost if named else _make_folders)(RealDirectory(data), name)
     for one in (data, *made):
         with suppress(PermissionError):  # A directory that we may not read was not made here.
             _sync(one.parent)
@@ -49,9 +52,7 @@ def make_vhost(data: Path, name: str) -> Path:
 
 def write_vhost(data: Directory, name: str) -> None:
     """Do what `make_vhost` does, in a directory that exists."""
-    above = _made(data, FOLDER)
-    folder = _made(above, directory_name(name))
-    _made(folder, LOG_FOLDER)
+    above, folder = _make_folders(data, name)
     if _name(folder) == name:
         # After a SIGKILL the file may be in the cache only, and so may the directories above.
         folder.sync_directory()
@@ -61,9 +62,18 @@ def write_vhost(data: Directory, name: str) -> None:
     data.sync_directory()
 
 
+def _make_folders(data: Directory, name: str) -> tuple[Directory, Directory]:
+    """Return the directory of all vhosts, and that of this one."""
+    above = _made(data, FOLDER)
+    folder = _made(above, directory_name(name))
+    _made(folder, LOG_FOLDER)
+    return above, folder
+
+
 def _made(above: Directory, name: str) -> Directory:
     if name not in above.names():
-        above.make_directory(name)
+        with suppress(FileExistsError):  # Another broker starts here, too; the lock decides between us.
+            above.make_directory(name)
     return above.directory(name)
 
 
@@ -143,12 +153,13 @@ def check_ours(data: Path) -> None:
     """
     if data.exists() and not data.is_dir():
         raise ForeignStore(str(data), "it is no directory")
-    if not data.is_dir() or (data / FOLDER).is_dir():
+    if not data.is_dir():
         return
     strange = sorted(
         one.name for one in data.iterdir() if not one.name.startswith(".") and one.name != LOST
     )
-    if strange:
+    # Looked for after the others: another broker may be making it at this moment.
+    if strange and not (data / FOLDER).is_dir():
         raise ForeignStore(str(data), f"it holds {', '.join(strange[:5])}")
 
 

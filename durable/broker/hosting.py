@@ -49,6 +49,7 @@ from .directory import (
     remove_vhost,
     vhost_path,
     vhosts,
+    write_vhost,
 )
 from .ending import CLOSE_S
 from .hosted import Hosted
@@ -115,12 +116,12 @@ class Hosting:
         self._nursery = await self._opening.__aenter__()
         try:
             with self.collector.growing() as stay:
-                await trio.to_thread.run_sync(
-                    make_vhost, self._data, DEFAULT_VHOST, abandon_on_cancel=True
-                )
-                # First, because it locks the directory: before that, another broker may be using it.
+                make = partial(make_vhost, self._data, DEFAULT_VHOST, named=False)
+                await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+                # This locks the directory: before it, nothing is written or removed, which may be another broker's.
                 await self._begin(DEFAULT_VHOST)
                 self._home = self.get(DEFAULT_VHOST).log
+                await self._at_home(write_vhost, RealDirectory(self._data), DEFAULT_VHOST)
                 await self._at_home(finish_removals, RealDirectory(self._data))
                 for name in await self._at_home(vhosts, self._data):
                     if name != DEFAULT_VHOST:

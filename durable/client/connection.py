@@ -346,10 +346,11 @@ class Connection:
         """Read messages of a stream: `async with broker.read("audit", start="first") as records`.
 
         Args:
-            start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local time.
             start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local time. The default of
                 `mesh-broker read` is `first`.
+            cursor: a name under which the broker keeps how far it was read, see `Records.store`; if the
                 broker knows it, `start` is ignored.
+
         Raises:
             ValueError: `start` is none of these.
             InvalidDefinition: `stream` or `cursor` is not a valid name.

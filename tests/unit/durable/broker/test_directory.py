@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 
 from durable.broker import directory
 from durable.broker.directory import (
+    check_ours,
     finish_removals,
     make_vhost,
     remove_vhost,
@@ -147,6 +149,39 @@ def test_a_vhost_that_is_made_while_they_are_listed_is_not_told_as_damaged(
     (vhost_path(tmp_path, "shop") / "log").mkdir(parents=True)
     assert vhosts(tmp_path) == ["shop"]
     assert not caplog.messages
+
+
+def test_two_brokers_make_themselves_at_home_in_an_empty_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: one of them ended with what it had not expected, instead of that the other one has it open."""
+    look = RealDirectory.names
+
+    def looked(self: RealDirectory) -> list[str]:
+        """The other one goes on right behind each look."""
+        found = look(self)
+        (vhost_path(tmp_path, "/") / "log").mkdir(parents=True, exist_ok=True)
+        return found
+
+    monkeypatch.setattr(RealDirectory, "names", looked)
+    assert make_vhost(tmp_path, "/", named=False).is_dir()
+
+
+def test_a_directory_in_which_another_broker_has_just_begun_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: "not a store of ours: it holds vhosts"."""
+    look = Path.is_dir
+
+    def looked(self: Path) -> bool:
+        """The other one goes on right behind the look at what it makes."""
+        found = look(self)
+        if self.name == "vhosts":
+            os.makedirs(self, exist_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", looked)
+    check_ours(tmp_path)
 
 
 def test_the_vhost_that_is_always_there_is_not_told_as_left_out(
