@@ -72,7 +72,8 @@ def _make_folders(data: Directory, name: str) -> tuple[Directory, Directory]:
 
 def _made(above: Directory, name: str) -> Directory:
     if name not in above.names():
-        with suppress(FileExistsError):  # Another broker starts here, too; the lock decides between us.
+        # Another broker may be starting here, too; the lock decides between us.
+        with suppress(FileExistsError):
             above.make_directory(name)
     return above.directory(name)
 
