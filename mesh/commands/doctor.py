@@ -34,7 +34,7 @@ from ..finders import make_finders
 from ..joining import join
 from ..listening import WILDCARDS, binds_of, parse_ports
 from ..names import check_cluster
-from ..protocol.dialling import REFUSED_CLOCK
+from ..protocol.seeds import REFUSED_CLOCK
 from ..settings import KEYWORD, explain, key_source, load_config
 from .options import Commands, add_joining, settings
 from .reaching import unreachable_ones

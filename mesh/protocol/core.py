@@ -221,7 +221,7 @@ class Core:
             if announcement:
                 self.peering.heard_of(announcement, now_s)
             else:
-                self.peering.dialler.found(endpoint, now_s)
+                self.peering.dialler.seeds.found(endpoint, now_s)
         except BadAnnouncement as error:
             self.peering.warn_bad(error)
 

@@ -36,26 +36,17 @@ from .hello import (
 from .instructions import Dial, Hangup, Instruction
 from .lane import Conn
 from .link import Link, LinkLimits, agreed
-from .roster import Attempt, Peer, Roster, Seed, host_of
+from .roster import Attempt, Peer, Roster, host_of
+from .seeds import Linking, Seed, Seeds
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 PATIENCE_MAX = 4
 """Times `handshake_s`, after failures: a machine too busy for handshakes in that time, or too far away,
 would else spend itself on ones in vain."""
-SEED_MISSES_MAX = 8
-"""Half a minute and more, by when finders have named the seed again."""
 HURRIED_MAX = 16
 """Peers that are tried again at once when some link has come up."""
-SEEDS_MAX = 1024
-SEED_STALE_S = 300.0
-"""Finders repeat themselves far sooner: by then none of them names the address any more."""
-OURS_S = 15.0
-"""An address at which we met ourselves is not asked again for so long."""
 GONE_MAX = 1024
-REFUSED_CLOCK = "refused by a seed that has another time"
-REASON_MAX = 40
-"""Letters of a refusal that are worth telling: those of hello.py are shorter."""
 DENIALS_WORTH_A_WORD = 3
 
 
@@ -91,12 +82,10 @@ class Call:
         return self.owner.misses if isinstance(self.owner, Seed) else self.owner.failures
 
 
-class Exchange(Protocol):
+class Exchange(Linking, Protocol):
     """What the dialler needs from the rest of peering."""
 
     announcement: bytes
-    closing: bool
-    links: dict[bytes, Link]
 
     def heard_of(self, raw: bytes, now_s: float) -> Peer | None: ...
     def bind(
@@ -119,66 +108,12 @@ class Dialler:
         self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
         self._out, self._exchange = out, exchange
         self._calls: dict[Conn, Call] = {}
-        self._seeds: dict[str, Seed] = {}
+        self.seeds = Seeds(roster, timers, self, exchange)
         self._next_conn = 0
         self.gone: OrderedDict[Conn, None] = OrderedDict()
         """Ended lately: what the transport reads of them after that is not heard."""
 
     # Opening
-
-    def found(self, endpoint: str, now_s: float) -> None:
-        """A finder gave an address and nothing else: ask there who is who."""
-        seed = self._seeds.pop(endpoint, None)
-        if seed is None:
-            if len(self._seeds) >= SEEDS_MAX and not self._forget_seed(now_s):
-                over = f"seeds over {SEEDS_MAX}"
-                self._roster.refusals.count(over, f"{over}: {endpoint} is not asked")
-                return
-            seed = Seed(endpoint)
-        self._seeds[endpoint], seed.named_s = seed, now_s
-        self._ask(seed, now_s)
-
-    def _forget_seed(self, now_s: float) -> bool:
-        """Make room: where nodes come and go, so do their addresses. They stand as they were named."""
-        oldest = next(iter(self._seeds.values()))
-        stale = now_s - oldest.named_s >= SEED_STALE_S and not oldest.busy
-        if stale:
-            del self._seeds[oldest.endpoint]
-        return stale
-
-    def _ask(self, seed: Seed, now_s: float) -> None:
-        ours = now_s - seed.ours_s < OURS_S
-        if seed.busy or ours or seed.node in self._exchange.links or self._exchange.closing:
-            return
-        ways = self._ways()
-        server, client = ways[seed.tries % len(ways)]
-        seed.tries += 1
-        seed.busy = True
-        self._introduce(seed, seed.endpoint, server, client, now_s)
-
-    def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
-        """A key that may answer at a seed, and one of ours: all that can be tried there."""
-        servers = self._roster.keyring.introduction_keys()
-        return [(server, client) for client in self._clients() for server in servers]
-
-    def silent(self) -> list[str]:
-        """Addresses at which nobody answered when they were last asked, or who had is gone."""
-        links, seeds = self._exchange.links, self._seeds.values()
-        return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
-
-    def seek(self, node: bytes, now_s: float) -> None:
-        """A node is gone, or cannot be reached. Where a seed led to it another may answer soon: the
-        same, restarted."""
-        for seed in self._seeds.values():
-            if seed.node == node and not seed.misses:
-                self._seek(seed, now_s)
-
-    def _seek(self, seed: Seed, now_s: float) -> None:
-        """Ask again before a finder repeats itself, less and less often."""
-        seed.misses += 1
-        if seed.misses <= SEED_MISSES_MAX:
-            delay_s = self.backoff_s(seed.misses - 1)
-            self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
 
     def connect(self, peer: Peer, now_s: float) -> None:
         """Do what is next towards a link with `peer`: introduce, dial, or wait for its dial."""
@@ -195,9 +130,9 @@ class Dialler:
         if self._introduces(peer, doors=bool(doors)):
             endpoint, server = endpoints[peer.failures % len(endpoints)]
             peer.attempt = Attempt()
-            clients = self._clients()
+            clients = self.clients()
             client = clients[peer.generation % len(clients)]
-            peer.attempt.conns.append(self._introduce(peer, endpoint, server, client, now_s))
+            peer.attempt.conns.append(self.introduce(peer, endpoint, server, client, now_s))
         elif self._settings.me > peer.node or peer.failures:
             self._dial_link(peer, now_s)
         else:
@@ -246,7 +181,7 @@ class Dialler:
                 call = Call(peer, lane, link, resume=True, turn=turn)
                 self._hello(call, link, peer, *endpoints[turn % len(endpoints)], now_s)
 
-    def _clients(self) -> tuple[ClusterKeys, ...]:
+    def clients(self) -> tuple[ClusterKeys, ...]:
         """Keys to introduce ourselves with, newest generation first."""
         return self._roster.keyring.door() or self._own()
 
@@ -276,7 +211,7 @@ class Dialler:
         if call is not None:
             call.due_s = now_s + self._patience_s(call)
 
-    def _introduce(
+    def introduce(
         self, owner: Peer | Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys,
         now_s: float,
     ) -> int:  # fmt: skip
@@ -360,11 +295,7 @@ class Dialler:
             return
         owner, link = call.owner, call.link
         if isinstance(owner, Seed):
-            owner.busy = False
-            if owner.tries % len(self._ways()):
-                self._ask(owner, now_s)
-            else:
-                self._seek(owner, now_s)
+            self.seeds.failed(owner, now_s)
             return
         if denied:
             owner.generation += 1
@@ -390,7 +321,7 @@ class Dialler:
         self.end_attempt(peer)
         hurried, peer.hurried = peer.hurried, False
         self.later(peer, now_s, BACKOFF_S if hurried else self.backoff_s(peer.failures))
-        self.seek(peer.node, now_s)
+        self.seeds.seek(peer.node, now_s)
 
     # Answers
 
@@ -415,9 +346,11 @@ class Dialler:
             if at == 0 and peer is not None:
                 peer.knows_us = True
             if at == 0 and isinstance(owner, Seed):
-                owner.ours_s = now_s if raw == self._exchange.announcement else -math.inf
-                owner.node = peer.node if peer is not None else b""
-                owner.misses = 0
+                node, ours = (
+                    peer.node if peer is not None else b"",
+                    raw == self._exchange.announcement,
+                )
+                self.seeds.answered(owner, node, now_s, ours=ours)
         if isinstance(owner, Seed):
             owner.busy = False
             return
@@ -459,7 +392,7 @@ class Dialler:
         if call is None:
             return
         if isinstance(call.owner, Seed):
-            self._seed_refused(call.owner, reason, now_s)
+            self.seeds.refused(call.owner, reason, now_s)
             return
         peer, link = call.owner, call.link
         stranger = reason == NOT_ME
@@ -473,22 +406,13 @@ class Dialler:
         peer.strangers = peer.strangers + 1 if stranger else 0
         if stranger and peer.strangers >= len(self._roster.endpoints(peer, door=False)):
             self._roster.bury(peer.node, now_s=now_s)
-            self.seek(peer.node, now_s)
+            self.seeds.seek(peer.node, now_s)
             return
         self._roster.failed(peer)
         if reason in (UNTRUSTED, CLOCK, GONE):
             peer.knows_us = False
         crossing_s = 2 * self._settings.handshake_s
         self.later(peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures))
-
-    def _seed_refused(self, seed: Seed, reason: str, now_s: float) -> None:
-        """It does not believe what we say of ourselves. It may soon: once a clock has been set."""
-        seed.busy = False
-        kind, why = "refused by a seed", f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}"
-        if reason == CLOCK:
-            kind, why = REFUSED_CLOCK, f"seed {seed.endpoint} has another time: set both clocks"
-        self._roster.refusals.count(kind, why)
-        self._seek(seed, now_s)
 
 
 def greeting(lane: int, kind: int, body: bytes) -> bytes:

@@ -306,7 +306,7 @@ class Peering:
             # Nothing listens there: it takes a while to start again, if it does.
             failures = peer.failures + (PROOF_FAILURES if proof else 0)
             self.dialler.later(peer, now_s, self.dialler.backoff_s(failures))
-        self.dialler.seek(link.peer, now_s)
+        self.dialler.seeds.seek(link.peer, now_s)
         if was_up:
             self._listener.link_down(link, reason, ending)
 

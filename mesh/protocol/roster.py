@@ -7,7 +7,6 @@ has to say something newer. So a replay changes nothing, and who comes back is n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -60,23 +59,6 @@ class Peer:
     retry: Timer = NO_TIMER
     hurried: bool = False
     """Something has changed since the attempt under way began: if it fails, try again soon."""
-
-
-@dataclass(slots=True, eq=False)
-class Seed:
-    """An address somebody gave us; `tries` chooses among the keys that may answer there."""
-
-    endpoint: str
-    tries: int = 0
-    busy: bool = False
-    ours_s: float = -math.inf
-    """When we answered there ourselves. Behind a balancer's address there may be others."""
-    node: bytes = b""
-    """Who answered there last."""
-    named_s: float = 0.0
-    """When a finder named it last."""
-    misses: int = 0
-    """Attempts in vain since somebody answered there, or was lost who had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ async def test_a_seed_that_comes_up_late() -> None:
     async with mesh.join(
         "shop", zeroconf=False, network_secret=SECRET, listen=ANY_PORT, seeds=[seed]
     ) as shop:
-        await until(lambda: seed in shop._core.peering.dialler._seeds)
+        await until(lambda: seed in shop._core.peering.dialler.seeds._seeds)
         async with node("databases", listen=seed) as late:
             await linked(shop, late)
 
@@ -101,7 +101,7 @@ async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
             with suppress(zmq.ZMQError):  # ENOENT: no such dial.
                 socket.raw.disconnect(seed)
                 kept.append(seed)
-            return bool(shop._core.peering.dialler.silent())
+            return bool(shop._core.peering.dialler.seeds.silent())
 
         await until(refused)
         assert not kept
@@ -239,7 +239,7 @@ async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
         seeds = ["tcp://dead.test:1", "tcp://none.test:1", f"tcp://db.test:{port}"]
         async with node("shop", seeds=seeds) as shop:
             await linked(shop, db)
-            named = shop._core.peering.dialler._seeds
+            named = shop._core.peering.dialler.seeds._seeds
             await until(lambda: not named["tcp://none.test:1"].busy)
             given_up.set()
             await until(lambda: not named["tcp://dead.test:1"].busy)

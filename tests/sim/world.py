@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from mesh.protocol.membership import State
-from mesh.protocol.roster import Seed
+from mesh.protocol.seeds import Seed
 from mesh.protocol.tunnel import TunnelEnd
 
 from .publishing import TopicBook

@@ -11,16 +11,13 @@ from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
     HURRIED_MAX,
-    OURS_S,
-    SEED_MISSES_MAX,
-    SEED_STALE_S,
-    SEEDS_MAX,
 )
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.hello import BAD, CLOCK, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
 from mesh.protocol.instructions import Dial
 from mesh.protocol.peering import Ending
 from mesh.protocol.roster import Peer
+from mesh.protocol.seeds import MISSES_MAX, OURS_S, SEEDS_MAX, STALE_S
 from security.keys import DOOR, derive
 from tests.machines import LANES
 
@@ -356,13 +353,13 @@ def test_a_link_that_is_given_up_while_it_is_dialled_again_is_not_resumed_by_the
 def test_an_address_found_again_while_it_is_asked_is_not_asked_twice() -> None:
     bench = Bench()
     for _ in range(3):
-        bench.dialler.found(SEED, bench.now_s)
+        bench.dialler.seeds.found(SEED, bench.now_s)
     assert kinds(bench.take()) == [("dial", CONTROL, "10.0.0.9:1"), "INTRODUCE"]
 
 
 def test_everybody_a_seed_tells_of_is_met() -> None:
     bench = Bench()
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     seed, other = announce(LARGER, endpoints=WAY_IN), announce(SMALLER, endpoints=WAY_IN)
     bench.introduced(bench.dials()[0], seed, other, b"not an announcement")
     assert set(bench.roster.peers) == {LARGER, SMALLER}
@@ -375,28 +372,28 @@ def test_everybody_a_seed_tells_of_is_met() -> None:
 def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:
     bench = Bench()
     raw = announce(SMALLER, endpoints=WAY_IN)
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], raw)
     bench.welcomed(bench.take(), raw)
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     assert bench.dials() == [], "linked"
     bench.peering.fail(bench.peering.links[SMALLER], "for the test", now_s=bench.now_s)
     bench.take()
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     (again,) = bench.dials()
     bench.introduced(again, bench.peering.announcement)
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     assert bench.dials() == [], "ourselves"
     bench.run_to(bench.now_s + OURS_S)
     bench.take()
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     (dial,) = bench.dials()
     assert dial.endpoint == SEED, "behind a balancer there may be others"
 
 
 def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -> None:
     bench = Bench(secrets=[SECRET, bytes(32)])
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     new, old = derive(SECRET, DOOR), derive(bytes(32), DOOR)
     tried = []
     for _ in range(4):
@@ -405,21 +402,21 @@ def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -
         bench.lose(dials)
     assert tried == [(new, new), (old, new), (new, old), (old, old)]
     assert bench.dials() == []
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     assert len(bench.dials()) == 1
 
 
 def test_a_seed_whose_node_is_gone_is_asked_soon_and_less_and_less_often() -> None:
     bench = Bench()
     raw = announce(SMALLER, endpoints=WAY_IN)
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], raw)
     bench.welcomed(bench.take(), raw)
     bench.roster.bury(SMALLER, now_s=bench.now_s)
     bench.peering.fail(bench.peering.links[SMALLER], "for the test", now_s=bench.now_s, proof=True)
     bench.take()
     waits = []
-    for _ in range(SEED_MISSES_MAX):
+    for _ in range(MISSES_MAX):
         waits.append(bench.run_to_dial())
         bench.lose(bench.dials())
     assert 0.5 * BACKOFF_S <= waits[0] <= 2 * BACKOFF_S
@@ -432,7 +429,7 @@ def test_a_seed_whose_node_is_gone_is_asked_soon_and_less_and_less_often() -> No
 def test_seeds_over_the_limit_are_counted() -> None:
     bench = Bench()
     for number in range(SEEDS_MAX + 2):
-        bench.dialler.found(f"tcp://10.0.0.9:{number}", bench.now_s)
+        bench.dialler.seeds.found(f"tcp://10.0.0.9:{number}", bench.now_s)
     assert len(bench.dials()) == SEEDS_MAX
     assert bench.roster.refusals.counts == {f"seeds over {SEEDS_MAX}": 2}
 
@@ -442,19 +439,19 @@ def test_seeds_that_no_finder_names_any_more_make_room() -> None:
     bench = Bench()
 
     def find(number: int) -> None:
-        bench.dialler.found(f"tcp://10.0.0.9:{number}", bench.now_s)
+        bench.dialler.seeds.found(f"tcp://10.0.0.9:{number}", bench.now_s)
         while dials := bench.dials():
             bench.lose(dials)
 
     for number in range(1, SEEDS_MAX + 1):
         find(number)
-    for now_s in (SEED_STALE_S - 1.0, SEED_STALE_S):
+    for now_s in (STALE_S - 1.0, STALE_S):
         bench.run_to(now_s)
         find(1)
         for number in (60_000, 60_001):
             find(number)
     assert bench.roster.refusals.counts == {f"seeds over {SEEDS_MAX}": 2}
-    known = {int(uri.rpartition(":")[2]) for uri in bench.dialler._seeds}
+    known = {int(uri.rpartition(":")[2]) for uri in bench.dialler.seeds._seeds}
     assert known == {1, *range(4, SEEDS_MAX + 1), 60_000, 60_001}
 
 

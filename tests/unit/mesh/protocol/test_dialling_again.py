@@ -13,12 +13,12 @@ from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
     PATIENCE_MAX,
-    SEED_MISSES_MAX,
 )
 from mesh.protocol.frame import Kind
 from mesh.protocol.hello import NOT_ME, UNTRUSTED
 from mesh.protocol.instructions import Dial, Instruction
 from mesh.protocol.lane import Conn
+from mesh.protocol.seeds import MISSES_MAX
 from security.keys import derive
 
 from .peering_bench import (
@@ -104,7 +104,7 @@ def hears_of_a_peer(bench: Bench) -> None:
 
 
 def is_given_a_seed(bench: Bench) -> None:
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
 
 
 def loses_a_lane(bench: Bench) -> None:
@@ -200,15 +200,15 @@ def test_denied_tries_the_other_generation_and_says_so_once() -> None:
 def test_a_seed_that_is_not_up_yet_is_asked_again_before_a_finder_repeats_itself() -> None:
     """Found: who began together with its seed met nobody for five seconds, and a request waits two."""
     bench = Bench()
-    bench.dialler.found(SEED, bench.now_s)
-    for misses in range(SEED_MISSES_MAX):
+    bench.dialler.seeds.found(SEED, bench.now_s)
+    for misses in range(MISSES_MAX):
         bench.lose(bench.dials())
         usual_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**misses)
         assert 0.75 * usual_s <= bench.run_to_dial() <= 1.25 * usual_s
     bench.lose(bench.dials())
     bench.run_to(bench.now_s + 60.0)
     assert bench.dials() == [], "finders name it again"
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
     assert set(bench.roster.peers) == {SMALLER}
 
@@ -216,19 +216,19 @@ def test_a_seed_that_is_not_up_yet_is_asked_again_before_a_finder_repeats_itself
 def test_a_seed_that_refuses_is_asked_again() -> None:
     """Found: never again, so who joined before its clock was set stayed alone until its restart."""
     bench = Bench()
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     waits = []
-    for _ in range(SEED_MISSES_MAX):
+    for _ in range(MISSES_MAX):
         bench.answer(bench.dials()[0].conn, Kind.REFUSE, UNTRUSTED.encode())
         waits.append(bench.run_to_dial())
     assert 0.5 * BACKOFF_S <= waits[0] <= 2 * BACKOFF_S
     assert 0.5 * BACKOFF_S_MAX <= waits[-1] <= 2 * BACKOFF_S_MAX
     assert [what for what, *_ in bench.told] == ["log"], "once"
-    assert bench.roster.refusals.counts == {"refused by a seed": SEED_MISSES_MAX}
+    assert bench.roster.refusals.counts == {"refused by a seed": MISSES_MAX}
     bench.answer(bench.dials()[0].conn, Kind.REFUSE, UNTRUSTED.encode())
     bench.run_to(bench.now_s + 60.0)
     assert bench.dials() == [], "finders name it again"
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
     assert set(bench.roster.peers) == {SMALLER}
 
@@ -237,7 +237,7 @@ def test_a_seed_whose_node_was_gone_before_there_was_a_link_is_asked_soon() -> N
     """Found: not until a finder named it again, and what was killed every few seconds was missed each
     time that it was up."""
     bench = Bench()
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
     bench.lose(bench.dials())
     assert soon(bench) == [SEED]
@@ -246,7 +246,7 @@ def test_a_seed_whose_node_was_gone_before_there_was_a_link_is_asked_soon() -> N
 def test_a_seed_is_asked_soon_when_another_node_answers_where_its_node_was() -> None:
     """Found: the same, when the address had been taken over meanwhile."""
     bench = Bench()
-    bench.dialler.found(SEED, bench.now_s)
+    bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=[place("127.0.0.1:2")]))
     for dial in bench.dials():
         bench.answer(dial.conn, Kind.REFUSE, NOT_ME.encode(), lane=dial.lane)
@@ -258,15 +258,15 @@ def test_a_seed_whose_node_has_a_link_is_not_silent_however_that_came_about() ->
     """Found: it was told as a problem for ever, where the first dial of its node was in vain and the second was not."""
     bench = Bench()
     raw = announce(SMALLER, endpoints=WAY_IN)
-    bench.dialler.found(SEED, bench.now_s)
-    assert bench.dialler.silent() == []
+    bench.dialler.seeds.found(SEED, bench.now_s)
+    assert bench.dialler.seeds.silent() == []
     bench.introduced(bench.dials()[0], raw)
     bench.lose(bench.dials())
-    assert bench.dialler.silent() == [SEED]
+    assert bench.dialler.seeds.silent() == [SEED]
     bench.dialler.connect(bench.roster.peers[SMALLER], bench.now_s)
     bench.welcomed(bench.take(), raw)
     assert SMALLER in bench.peering.links
-    assert bench.dialler.silent() == []
+    assert bench.dialler.seeds.silent() == []
 
 
 def soon(bench: Bench) -> list[str]:

@@ -1,0 +1,152 @@
+"""Seeds: addresses that finders name, with nothing else known of them.
+
+    named ──> asked: INTRODUCE ──> answered: who is there is known; asked again once that one is gone
+                        └─ lost ──> the next key that may answer there ──> all were tried: asked later
+
+A finder repeats itself every few seconds; between two of its reports a seed is asked again by a backoff.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from security.keys import ClusterKeys
+
+from .hello import CLOCK
+from .link import Link
+from .roster import Roster
+from .timers import Timers
+
+MISSES_MAX = 8
+"""Half a minute and more, by when finders have named the seed again."""
+SEEDS_MAX = 1024
+STALE_S = 300.0
+"""Finders repeat themselves far sooner: by then none of them names the address any more."""
+OURS_S = 15.0
+"""An address at which we met ourselves is not asked again for so long."""
+REFUSED_CLOCK = "refused by a seed that has another time"
+REASON_MAX = 40
+"""Letters of a refusal that are worth telling: those of hello.py are shorter."""
+
+
+@dataclass(slots=True, eq=False)
+class Seed:
+    """One address; `tries` chooses among the keys that may answer there."""
+
+    endpoint: str
+    tries: int = 0
+    busy: bool = False
+    """It has been asked and has not answered yet."""
+    ours_s: float = -math.inf
+    """When we answered there ourselves. Behind a balancer's address there may be others."""
+    node: bytes = b""
+    """Who answered there last."""
+    named_s: float = 0.0
+    """When a finder named it last."""
+    misses: int = 0
+    """Attempts in vain since somebody answered there, or was lost who had."""
+
+
+class Asker(Protocol):
+    """What seeds need of the dialler."""
+
+    def clients(self) -> tuple[ClusterKeys, ...]: ...
+    def backoff_s(self, failures: int) -> float: ...
+    def introduce(
+        self, owner: Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys, now_s: float
+    ) -> object: ...
+
+
+class Linking(Protocol):
+    """And of peering: the links that there are, and whether there may be more."""
+
+    closing: bool
+    links: dict[bytes, Link]
+
+
+class Seeds:
+    """Those of one node. Each that `asker` was given comes back by `answered`, `failed` or `refused`."""
+
+    def __init__(self, roster: Roster, timers: Timers, asker: Asker, linking: Linking) -> None:
+        self._roster, self._timers = roster, timers
+        self._asker, self._linking = asker, linking
+        self._seeds: dict[str, Seed] = {}
+        """In the order in which they were named last."""
+
+    def found(self, endpoint: str, now_s: float) -> None:
+        """A finder named it: ask there who is who."""
+        seed = self._seeds.pop(endpoint, None)
+        if seed is None:
+            if len(self._seeds) >= SEEDS_MAX and not self._make_room(now_s):
+                over = f"seeds over {SEEDS_MAX}"
+                self._roster.refusals.count(over, f"{over}: {endpoint} is not asked")
+                return
+            seed = Seed(endpoint)
+        self._seeds[endpoint], seed.named_s = seed, now_s
+        self._ask(seed, now_s)
+
+    def _make_room(self, now_s: float) -> bool:
+        """Where nodes come and go, so do their addresses."""
+        oldest = next(iter(self._seeds.values()))
+        stale = now_s - oldest.named_s >= STALE_S and not oldest.busy
+        if stale:
+            del self._seeds[oldest.endpoint]
+        return stale
+
+    def _ask(self, seed: Seed, now_s: float) -> None:
+        ours = now_s - seed.ours_s < OURS_S
+        if seed.busy or ours or seed.node in self._linking.links or self._linking.closing:
+            return
+        ways = self._ways()
+        server, client = ways[seed.tries % len(ways)]
+        seed.tries += 1
+        seed.busy = True
+        self._asker.introduce(seed, seed.endpoint, server, client, now_s)
+
+    def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
+        """A key that may answer at a seed, and one of ours: all that can be tried there."""
+        servers = self._roster.keyring.introduction_keys()
+        return [(server, client) for client in self._asker.clients() for server in servers]
+
+    def silent(self) -> list[str]:
+        """Addresses at which nobody answered when they were last asked, or who had is gone."""
+        links, seeds = self._linking.links, self._seeds.values()
+        return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
+
+    def seek(self, node: bytes, now_s: float) -> None:
+        """A node is gone, or cannot be reached. Where a seed led to it another may answer soon: the
+        same, restarted."""
+        for seed in self._seeds.values():
+            if seed.node == node and not seed.misses:
+                self._ask_later(seed, now_s)
+
+    def _ask_later(self, seed: Seed, now_s: float) -> None:
+        """Before a finder repeats itself, less and less often."""
+        seed.misses += 1
+        if seed.misses <= MISSES_MAX:
+            delay_s = self._asker.backoff_s(seed.misses - 1)
+            self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
+
+    def answered(self, seed: Seed, node: bytes, now_s: float, *, ours: bool) -> None:
+        """By `node`; empty: one that is not wanted. `ours`: by this very node."""
+        seed.ours_s = now_s if ours else -math.inf
+        seed.node, seed.misses = node, 0
+
+    def failed(self, seed: Seed, now_s: float) -> None:
+        """The connection was lost before an answer."""
+        seed.busy = False
+        if seed.tries % len(self._ways()):
+            self._ask(seed, now_s)
+        else:
+            self._ask_later(seed, now_s)
+
+    def refused(self, seed: Seed, reason: str, now_s: float) -> None:
+        """Who is there does not believe what we say of ourselves. It may soon: once a clock has been set."""
+        seed.busy = False
+        kind, why = "refused by a seed", f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}"
+        if reason == CLOCK:
+            kind, why = REFUSED_CLOCK, f"seed {seed.endpoint} has another time: set both clocks"
+        self._roster.refusals.count(kind, why)
+        self._ask_later(seed, now_s)
