@@ -31,6 +31,7 @@ from .hello import (
     Hello,
     Welcome,
     decode_announcements,
+    decode_welcome,
     encode_announcements,
 )
 from .instructions import Dial, Hangup, Instruction
@@ -83,11 +84,11 @@ class Call:
 
 
 class Exchange(Linking, Protocol):
-    """What the dialler needs from the rest of peering."""
+    """What both sides of a dial need of peering."""
 
     announcement: bytes
 
-    def heard_of(self, raw: bytes, now_s: float) -> Peer | None: ...
+    def heard_of(self, raw: bytes, now_s: float, *, dial: bool = True) -> Peer | None: ...
     def bind(
         self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
         idempotent: Sequence[str], now_s: float,
@@ -325,12 +326,23 @@ class Dialler:
 
     # Answers
 
-    def introduced(self, conn: Conn, body: bytes, now_s: float) -> None:
-        """INTRODUCED: who is there. The first announcement is of the node that answers.
+    def answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
+        """The first frame on a connection that this node opened.
 
         Raises:
-            RemoteProtocolError: whoever asked is not told; `lost` does. So for `welcomed`.
+            RemoteProtocolError: no answer, or an impossible one. Whoever asked is not told; `lost` does.
         """
+        if kind == Kind.INTRODUCED:
+            self._introduced(conn, body, now_s)
+        elif kind == Kind.WELCOME:
+            self._welcomed(conn, decode_welcome(body), now_s)
+        elif kind == Kind.REFUSE:
+            self._refused(conn, body.decode("ascii", "replace"), now_s)
+        else:
+            raise RemoteProtocolError(f"record type {kind} before WELCOME")
+
+    def _introduced(self, conn: Conn, body: bytes, now_s: float) -> None:
+        """INTRODUCED: who is there. The first announcement is of the node that answers."""
         call = self._calls.get(conn)
         if call is None or call.link is not None:
             raise RemoteProtocolError("INTRODUCED without INTRODUCE")
@@ -361,7 +373,7 @@ class Dialler:
         else:  # Somebody else answers where this node said it is.
             self.try_again(owner, now_s)
 
-    def welcomed(self, conn: Conn, welcome: Welcome, now_s: float) -> None:
+    def _welcomed(self, conn: Conn, welcome: Welcome, now_s: float) -> None:
         """WELCOME on one lane. The link is a link once both lanes have it."""
         call = self._calls.get(conn)
         if call is None or call.link is None or not isinstance(call.owner, Peer):
@@ -385,7 +397,7 @@ class Dialler:
                 self._exchange.links[peer.node] = link
         self._exchange.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)
 
-    def refused(self, conn: Conn, reason: str, now_s: float) -> None:
+    def _refused(self, conn: Conn, reason: str, now_s: float) -> None:
         """REFUSE, with one of the reasons of hello.py."""
         call = self._calls.get(conn)
         self.hang_up(conn)

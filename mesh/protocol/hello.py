@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import RemoteProtocolError
 from .values import check, decode_values, encode_values, load_values
 
 ANNOUNCEMENTS_MAX = 32
@@ -120,6 +121,14 @@ def decode_announcements(body: bytes) -> list[bytes]:
         *(isinstance(field, bytes) for field in fields),
     )  # fmt: skip
     return fields
+
+
+def decode_announcement(body: bytes, what: str) -> bytes:
+    """The one announcement in the body of `what`. Raises RemoteProtocolError: there is none, or several."""
+    announcements = decode_announcements(body)
+    if len(announcements) != 1:
+        raise RemoteProtocolError(f"{what} with {len(announcements)} announcements")
+    return announcements[0]
 
 
 def _limits(values: list[Any]) -> Limits:

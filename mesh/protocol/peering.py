@@ -5,9 +5,9 @@ node with the larger id dials, the other waits `handshake_s` and dials if nothin
 one may be unable to reach it). The larger one of a cluster that both are in dials without having
 introduced itself: its key is known. Dials that cross all the same: the larger id's wins.
 
-    HELLO, new link   ──> untrusted | crossing | not me | WELCOME, and an older link is given up
-    HELLO, resume     ──> gone | WELCOME with what was received, then everything after that again
-    lane lost         ──> dialler redials, acceptor probes; after `resume_s` the link is given up
+    link made     by dialling.py or accepting.py; up once both lanes have a connection
+    lane lost     the dialler redials, both ends probe; after `resume_s` the link is given up
+    goodbye       the link is given up, and its node stays away
 """
 
 from __future__ import annotations
@@ -19,32 +19,21 @@ from random import Random
 from typing import Protocol
 
 from security.announcement import SIZE_BYTES_MAX
-from security.errors import Ahead, BadAnnouncement, Expired
-from security.keys import DOOR
+from security.errors import BadAnnouncement
 
 from ..errors import RemoteProtocolError
 from ..names import short
-from .dialling import Dialler, PeeringSettings, greeting
-from .frame import CONTROL, Frame, Kind
+from .accepting import Acceptor
+from .dialling import Dialler, PeeringSettings
+from .frame import Frame, Kind
 from .hello import (
     ANNOUNCEMENTS_MAX,
-    BAD,
-    CLOCK,
-    CROSSING,
-    FULL,
-    GONE,
-    NOT_ME,
-    UNTRUSTED,
-    Hello,
-    Welcome,
-    decode_announcements,
-    decode_hello,
-    decode_welcome,
+    decode_announcement,
     encode_announcements,
 )
 from .instructions import Instruction, Probe, Probed
 from .lane import Conn
-from .link import Link, agreed
+from .link import Link
 from .roster import Peer, Roster
 from .timers import Timers
 
@@ -52,7 +41,6 @@ TOLD_BYTES_MAX = SIZE_BYTES_MAX + 8
 """What an announcement takes in a record of several."""
 PROOF_FAILURES = 3
 """Dials that a refused probe counts as."""
-ANSWER_FIRST_S = 0.005
 IN_FLIGHT_S = 0.1
 """What comes by then may have been sent before its sender ended, and was refused for that."""
 OVERHEARD_S = 1.0
@@ -97,6 +85,7 @@ class Peering:
         self.links: dict[bytes, Link] = {}
         self.bound: dict[Conn, Link] = {}
         self.dialler = Dialler(settings, roster, timers, rng, out, self)
+        self._acceptor = Acceptor(settings, roster, timers, rng, out, self.dialler, self)
 
     # Things found
 
@@ -279,10 +268,6 @@ class Peering:
         if self.links.get(link.peer) is link:
             self.fail(link, f"no path for {self._settings.resume_s:.0f} s", now_s=now_s)
 
-    def _half_open(self, link: Link, now_s: float) -> None:
-        if not link.up and self.links.get(link.peer) is link:
-            self.fail(link, "the second lane never came", now_s=now_s)
-
     def fail(
         self, link: Link, reason: str, *, now_s: float, proof: bool = False,
         ending: Ending = Ending.LOST,
@@ -324,120 +309,20 @@ class Peering:
         body = bytes(frame.data[start:end])
         if frame.sequence:
             self._goodbye_without_link(kind, body, now_s)
-            return
-        if cluster is None:
-            self._answered(conn, kind, body, now_s)
-            return
-        try:
-            if kind == Kind.INTRODUCE:
-                self._introduce(conn, body, now_s)
-            elif kind == Kind.HELLO:
-                hello = decode_hello(body)
-                refusal = self._consider(conn, cluster, hello, now_s)
-                if refusal is not None:
-                    self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
-            else:
-                raise RemoteProtocolError(f"record type {kind} before HELLO")
-        except BadAnnouncement as error:
-            self.warn_bad(error)
-            reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
-            self._say(conn, frame.lane, Kind.REFUSE, reason.encode())
+        elif cluster is None:
+            self.dialler.answered(conn, kind, body, now_s)
+        else:
+            self._acceptor.greeted(conn, cluster, frame.lane, kind, body, now_s)
 
     def _goodbye_without_link(self, kind: int, body: bytes, now_s: float) -> None:
         """It comes behind a HELLO that we have refused, which said why: see Dialler.leave."""
         if kind != Kind.BYE:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
-        announcement = _only_announcement(body, "BYE")
+        announcement = decode_announcement(body, "BYE")
         with suppress(BadAnnouncement):
             self.heard_of(announcement, now_s, dial=False)
 
-    def _answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
-        if kind == Kind.INTRODUCED:
-            self.dialler.introduced(conn, body, now_s)
-        elif kind == Kind.WELCOME:
-            self.dialler.welcomed(conn, decode_welcome(body), now_s)
-        elif kind == Kind.REFUSE:
-            self.dialler.refused(conn, body.decode("ascii", "replace"), now_s)
-        else:
-            raise RemoteProtocolError(f"record type {kind} before WELCOME")
-
-    def _say(self, conn: Conn, lane: int, kind: int, body: bytes) -> None:
-        self._out.append((conn, greeting(lane, kind, body)))
-
-    def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
-        peer = self.heard_of(_only_announcement(body, "INTRODUCE"), now_s, dial=False)
-        # Ours first; then enough to start from. Links bring the rest.
-        excluded = peer.node if peer else b""
-        others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
-        answer = encode_announcements([self.announcement, *others])
-        self._say(conn, CONTROL, Kind.INTRODUCED, answer)
-        if peer is not None:
-            # Our answer must be there before our dial is, or our key is a stranger's to it.
-            peer.knows_us = True
-            self.dialler.later(peer, now_s, ANSWER_FIRST_S)
-
-    def _consider(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
-        """Accept the HELLO, or return why not."""
-        if hello.target != self._settings.me:
-            return NOT_ME
-        if hello.node == self._settings.me or cluster == DOOR:
-            return BAD
-        peer = self.heard_of(hello.announcement, now_s, dial=False)
-        if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
-            return UNTRUSTED
-        peer.knows_us = True
-        link = peer.link
-        if link is not None and link.link_id == hello.link_id:
-            if link.cluster != cluster or link.dialled:
-                return BAD
-            link.lane(hello.lane).check_resume(hello.expects)  # Or the link would be half for ever.
-            old = link.lane(hello.lane).conn
-            if old is not None:
-                self.dialler.hang_up(old)
-                link.detach(old)
-        elif hello.resume:
-            self.dialler.connect(peer, now_s)
-            return GONE
-        else:
-            if self.closing:
-                return FULL
-            if self._ours_first(peer, now_s):
-                return CROSSING
-            link = self._new_link(peer, cluster, hello, now_s)
-        self._accept(conn, link, peer, hello, now_s)
-        return None
-
-    def _ours_first(self, peer: Peer, now_s: float) -> bool:
-        """Our own dial to the same node is under way, or has just succeeded, and has precedence."""
-        if self._settings.me < peer.node:
-            return False
-        dialling = peer.attempt is not None and peer.attempt.link is not None
-        link, young_s = peer.link, 2 * self._settings.handshake_s
-        young = link is not None and link.dialled and now_s - peer.up_since_s < young_s
-        return dialling or young
-
-    def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
-        limits = agreed(self._settings.limits, hello.limits)
-        if peer.link is not None:
-            self.fail(peer.link, "the peer started a new link", now_s=now_s)
-        self.dialler.end_attempt(peer)
-        link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
-        self.links[peer.node] = link
-        self._roster.linked(peer, link)
-        half_open_s = 2 * self._settings.handshake_s
-        self._timers.at(now_s + half_open_s, lambda now: self._half_open(link, now))
-        return link
-
-    def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
-        lane, settings = link.lane(hello.lane), self._settings
-        lane.check_resume(hello.expects)  # Before anything is said.
-        welcome = Welcome(
-            lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
-            limits=settings.limits.told(),
-            announcement=self.announcement, idempotent=settings.idempotent,
-        )  # fmt: skip
-        self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
-        self.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)
+    # Now and then
 
     def tick(self, now_s: float) -> None:
         """Forget peers whose announcement ran out, and tell somebody of others. Call now and then."""
@@ -458,11 +343,3 @@ class Peering:
         most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Where payloads are small, fewer.
         for at in range(0, len(known), most):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))
-
-
-def _only_announcement(body: bytes, what: str) -> bytes:
-    """Raises RemoteProtocolError: there is none, or there are several."""
-    announcements = decode_announcements(body)
-    if len(announcements) != 1:
-        raise RemoteProtocolError(f"{what} with {len(announcements)} announcements")
-    return announcements[0]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.errors import RemoteProtocolError
+from mesh.protocol.accepting import ANSWER_FIRST_S
 from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
@@ -20,7 +21,7 @@ from mesh.protocol.hello import (
 )
 from mesh.protocol.instructions import Dial
 from mesh.protocol.link import RECORD_EXTRA_BYTES
-from mesh.protocol.peering import ANSWER_FIRST_S, OVERHEARD_S, Ending
+from mesh.protocol.peering import OVERHEARD_S, Ending
 from security.keys import DOOR
 from tests.machines import LANES, ME, OTHER, take_records
 

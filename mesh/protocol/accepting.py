@@ -1,0 +1,155 @@
+"""The accepting side: who has dialled this node is told of others, or gets a link.
+
+INTRODUCE         ──> INTRODUCED, and a dial back
+HELLO, new link   ──> untrusted | crossing | not me | WELCOME, and an older link is given up
+HELLO, resume     ──> gone | WELCOME with what was received, then everything after that again
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from security.errors import Ahead, BadAnnouncement, Expired
+from security.keys import DOOR
+
+from ..errors import RemoteProtocolError
+from .dialling import Dialler, Exchange, PeeringSettings, greeting
+from .frame import CONTROL, Kind
+from .hello import (
+    ANNOUNCEMENTS_MAX,
+    BAD,
+    CLOCK,
+    CROSSING,
+    FULL,
+    GONE,
+    NOT_ME,
+    UNTRUSTED,
+    Hello,
+    Welcome,
+    decode_announcement,
+    decode_hello,
+    encode_announcements,
+)
+from .instructions import Instruction
+from .lane import Conn
+from .link import Link, agreed
+from .roster import Peer, Roster
+from .timers import Timers
+
+ANSWER_FIRST_S = 0.005
+
+
+class Acceptor:
+    """Answers greetings on connections that others have opened; the first one of each comes here."""
+
+    def __init__(
+        self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
+        out: list[Instruction], dialler: Dialler, exchange: Exchange,
+    ) -> None:  # fmt: skip
+        self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
+        self._out, self._dialler, self._exchange = out, dialler, exchange
+
+    def greeted(
+        self, conn: Conn, cluster: str, lane: int, kind: int, body: bytes, now_s: float
+    ) -> None:
+        """`cluster`: the one whose key was shown.
+
+        Raises:
+            RemoteProtocolError: it is no greeting, or an impossible one.
+        """
+        try:
+            if kind == Kind.INTRODUCE:
+                self._introduce(conn, body, now_s)
+            elif kind == Kind.HELLO:
+                hello = decode_hello(body)
+                refusal = self._consider(conn, cluster, hello, now_s)
+                if refusal is not None:
+                    self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
+            else:
+                raise RemoteProtocolError(f"record type {kind} before HELLO")
+        except BadAnnouncement as error:
+            self._exchange.warn_bad(error)
+            reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
+            self._say(conn, lane, Kind.REFUSE, reason.encode())
+
+    def _say(self, conn: Conn, lane: int, kind: int, body: bytes) -> None:
+        self._out.append((conn, greeting(lane, kind, body)))
+
+    def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
+        peer = self._exchange.heard_of(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
+        # Ours first; then enough to start from. Links bring the rest.
+        excluded = peer.node if peer else b""
+        others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
+        answer = encode_announcements([self._exchange.announcement, *others])
+        self._say(conn, CONTROL, Kind.INTRODUCED, answer)
+        if peer is not None:
+            # Our answer must be there before our dial is, or our key is a stranger's to it.
+            peer.knows_us = True
+            self._dialler.later(peer, now_s, ANSWER_FIRST_S)
+
+    def _consider(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
+        """Accept the HELLO, or return why not."""
+        if hello.target != self._settings.me:
+            return NOT_ME
+        if hello.node == self._settings.me or cluster == DOOR:
+            return BAD
+        peer = self._exchange.heard_of(hello.announcement, now_s, dial=False)
+        if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
+            return UNTRUSTED
+        peer.knows_us = True
+        link = peer.link
+        if link is not None and link.link_id == hello.link_id:
+            if link.cluster != cluster or link.dialled:
+                return BAD
+            link.lane(hello.lane).check_resume(hello.expects)  # Or the link would be half for ever.
+            old = link.lane(hello.lane).conn
+            if old is not None:
+                self._dialler.hang_up(old)
+                link.detach(old)
+        elif hello.resume:
+            self._dialler.connect(peer, now_s)
+            return GONE
+        else:
+            if self._exchange.closing:
+                return FULL
+            if self._ours_first(peer, now_s):
+                return CROSSING
+            link = self._new_link(peer, cluster, hello, now_s)
+        self._accept(conn, link, peer, hello, now_s)
+        return None
+
+    def _ours_first(self, peer: Peer, now_s: float) -> bool:
+        """Our own dial to the same node is under way, or has just succeeded, and has precedence."""
+        if self._settings.me < peer.node:
+            return False
+        dialling = peer.attempt is not None and peer.attempt.link is not None
+        link, young_s = peer.link, 2 * self._settings.handshake_s
+        young = link is not None and link.dialled and now_s - peer.up_since_s < young_s
+        return dialling or young
+
+    def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
+        limits = agreed(self._settings.limits, hello.limits)
+        if peer.link is not None:
+            self._exchange.fail(peer.link, "the peer started a new link", now_s=now_s)
+        self._dialler.end_attempt(peer)
+        link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
+        self._exchange.links[peer.node] = link
+        self._roster.linked(peer, link)
+        half_open_s = 2 * self._settings.handshake_s
+        self._timers.at(now_s + half_open_s, lambda now: self._half_open(link, now))
+        return link
+
+    def _half_open(self, link: Link, now_s: float) -> None:
+        if not link.up and self._exchange.links.get(link.peer) is link:
+            self._exchange.fail(link, "the second lane never came", now_s=now_s)
+
+    def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
+        lane, settings, exchange = link.lane(hello.lane), self._settings, self._exchange
+        lane.check_resume(hello.expects)  # Before anything is said.
+        welcome = Welcome(
+            lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
+            limits=settings.limits.told(),
+            announcement=exchange.announcement, idempotent=settings.idempotent,
+        )  # fmt: skip
+        self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
+        exchange.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)
