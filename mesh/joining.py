@@ -27,9 +27,10 @@ from .finders import make_finders
 from .listening import binds_of
 from .node import Node
 from .nursery import open_nursery
-from .protocol.core import Core, Identity
+from .protocol.core import Core
 from .protocol.dispatch import Dispatcher
 from .protocol.hello import NAMES_MAX
+from .protocol.identity import Identity
 from .protocol.tunnel import TunnelEnd
 from .service import Service
 from .settings import key_source, load_config

@@ -10,12 +10,11 @@ source; `now_s` is monotonic seconds, `wall_us` is microseconds since 1970. Not 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Protocol
 
-from security.announcement import Announcement, Endpoint
+from security.announcement import Endpoint
 from security.errors import BadAnnouncement
 from security.keyring import Keyring
 
@@ -25,6 +24,7 @@ from .balancer import Candidate, choose_of_two
 from .dialling import PeeringSettings
 from .frame import Buffer, Frame, Kind, largest_frame, pack_record
 from .hello import decode_announcements, encode_announcements
+from .identity import Identity, OwnAnnouncement
 from .inbox import Inbox
 from .instructions import Instruction, Probed
 from .lane import Conn
@@ -59,21 +59,6 @@ class Shell(Protocol):
     def log(self, text: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Who this node is.
-
-    Args:
-        node: 16 random bytes per process start.
-        incarnation: microseconds since 1970 when it joined; a lower one never wins.
-        host: same value = same machine and network namespace, so loopback reaches it.
-    """
-
-    node: bytes
-    incarnation: int
-    host: bytes
-
-
 class Core:
     """One node. Subscriptions, requests and tunnels are objects of their own machines."""
 
@@ -86,7 +71,7 @@ class Core:
             idempotent: targets of this node's services that are safe to ask twice.
         """
         self.identity, self.config, self.keyring = identity, config, keyring
-        self._shell, self._wall_us, self._rng = shell, wall_us, rng
+        self._shell, self._rng = shell, rng
         self.out: list[Instruction] = []
         self._frame_bytes_max = largest_frame(config.frame_bytes_max)
         self.timers = Timers()
@@ -95,9 +80,9 @@ class Core:
         self._left_why = "the node has left"
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
-        self._tick_due_s = self._heartbeat_due_s = self._announce_due_s = 0.0
-        self._endpoints: tuple[Endpoint, ...] = ()
-        self._issued_us = self._offset_us = 0
+        """As told last: what peering and membership report is of that time."""
+        self._tick_due_s = self._heartbeat_due_s = 0.0
+        self._own = OwnAnnouncement(identity, config, keyring, wall_us)
         roster = Roster(
             identity.node, identity.host, keyring, skew_s=config.clock_skew_s,
             tombstone_s=config.tombstone_s, peers_max=config.peers_max, refusals=self.refusals,
@@ -134,26 +119,13 @@ class Core:
 
     def announce(self, endpoints: Sequence[Endpoint], now_s: float) -> None:
         """The node can be reached there from now on."""
-        self._endpoints = tuple(endpoints)
+        self._own.endpoints = endpoints
         self._sign(now_s)
         self._tick_due_s = now_s + TICK_S
         self.timers.at(self._tick_due_s, self._tick)
 
     def _sign(self, now_s: float, *, left: bool = False) -> None:
-        config, identity = self.config, self.identity
-        # A clock that was set back a little: or it would be a replay, until the clock has caught up.
-        later_us, clock_us = self._issued_us + 1, self._wall_us()
-        close = later_us - clock_us <= config.clock_skew_s * 1_000_000
-        self._issued_us = max(later_us, clock_us) if close or left else clock_us
-        announcement = Announcement(
-            node=identity.node, incarnation=identity.incarnation, issued_us=self._issued_us,
-            lifetime_s=config.lifetime_s, host=identity.host, clusters=config.clusters,
-            endpoints=self._endpoints, left=left,
-        )  # fmt: skip
-        keys = [keys for cluster in config.clusters for keys in self.keyring.own(cluster)]
-        self.peering.announcement = announcement.sign(keys)
-        self._announce_due_s = now_s + config.announce_s
-        self._offset_us = clock_us - round(now_s * 1_000_000)
+        self.peering.announcement = self._own.sign(now_s, left=left)
         self._shell.announced(self.peering.announcement)
 
     def drain(self) -> None:
@@ -327,10 +299,7 @@ class Core:
     def _heartbeat(self, now_s: float) -> None:
         self._tell_loads()
         self.peering.tick(now_s)
-        set_us = abs(self._wall_us() - round(now_s * 1_000_000) - self._offset_us)
-        # Nobody new would believe it. Less than a second is a loop that is late.
-        was_set = set_us > max(self.config.clock_skew_s, 1) * 1_000_000
-        if (was_set or now_s >= self._announce_due_s) and not self.closing:
+        if self._own.is_due(now_s) and not self.closing:
             self._sign(now_s)
             body = encode_announcements([self.peering.announcement])
             for link in self.peering.links.values():

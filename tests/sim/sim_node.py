@@ -20,8 +20,9 @@ from mesh.config import MeshConfig
 from mesh.driver import GOODBYE_S, Driver
 from mesh.node import Node
 from mesh.protocol.carrying import carry_out
-from mesh.protocol.core import Core, Identity
+from mesh.protocol.core import Core
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
+from mesh.protocol.identity import Identity
 from mesh.protocol.membership import Change
 from mesh.protocol.timers import Timer
 from mesh.protocol.topics import TopicStream

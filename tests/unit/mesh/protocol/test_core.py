@@ -11,7 +11,7 @@ import pytest
 
 from mesh.config import MeshConfig
 from mesh.errors import NodeClosed
-from mesh.protocol.core import LOOK_AGAIN_S, TICK_S, Core, Identity
+from mesh.protocol.core import LOOK_AGAIN_S, TICK_S, Core
 from mesh.protocol.dialling import greeting
 from mesh.protocol.dispatch import LEAVING_LOAD, Dispatcher
 from mesh.protocol.frame import (
@@ -24,6 +24,7 @@ from mesh.protocol.frame import (
     pack_record,
 )
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
+from mesh.protocol.identity import Identity
 from mesh.protocol.instructions import Dial, Probe, Probed
 from mesh.protocol.interest import DROP_OLDEST
 from mesh.protocol.lane import Conn
