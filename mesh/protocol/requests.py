@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
 from random import Random
 
 from ..errors import (
@@ -32,6 +31,7 @@ from ..errors import (
 )
 from ..names import short
 from .balancer import Candidate, Choose
+from .expiries import Expiries
 from .frame import Buffer, Kind
 from .link import Link
 from .outbox import REQUESTS
@@ -48,15 +48,12 @@ from .request import (
     pack_head,
     read_busy,
 )
-from .timers import NO_TIMER, Timers
+from .timers import Timers
 from .values import decode_values
 from .waiting import Line
 
 SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
-
-EXPIRIES_MIN = 4096
-"""Entries of ended requests that may stay among the deadlines, beside as many as live there."""
 
 
 class RequestTable:
@@ -81,10 +78,7 @@ class RequestTable:
         self._waiting: dict[str, Line] = {}
         """By cluster."""
         self._next_id = 0
-        self._expiries: list[tuple[float, int]] = []
-        """A heap of (when, request); entries of those that have ended stay until it is cleared."""
-        self._expiries_max = EXPIRIES_MIN
-        self._expiry_due_s, self._expiry = math.inf, NO_TIMER
+        self._expiries = Expiries(self._pending, timers, self._expire)
         self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
 
     def __len__(self) -> int:
@@ -118,9 +112,7 @@ class RequestTable:
         if expires_s <= now_s:  # Sent, it would be executed by whoever is quick: for nobody.
             self._expire(pending, now_s)
             return pending
-        heappush(self._expiries, (expires_s, pending.ident))
-        if expires_s < self._expiry_due_s or len(self._expiries) > self._expiries_max:
-            self._watch_expiries()
+        self._expiries.add(expires_s, pending.ident)
         if only is None and pending.cluster in self._waiting and self._rotation(pending.cluster):
             self._wait(pending)  # Others wait for room already: behind them.
         else:
@@ -343,7 +335,7 @@ class RequestTable:
         self._next_id += 1
         pending.ident = self._next_id
         self._pending[pending.ident] = pending
-        heappush(self._expiries, (pending.expires_s, pending.ident))
+        self._expiries.add(pending.expires_s, pending.ident)
 
     def cancel(self, pending: Pending) -> None:
         """The caller does not want the answer any more; once there is one, that changes nothing."""
@@ -351,33 +343,6 @@ class RequestTable:
             return
         self._withdraw(pending)
         self._finish(pending, None)
-
-    def _watch_expiries(self) -> None:
-        """See to it that a timer runs when the first request expires.
-
-        One timer for all: nearly every request ends long before, and a timer of its own would be
-        five objects made and thrown away for nothing.
-        """
-        heap = self._expiries
-        if len(heap) > self._expiries_max:
-            heap[:] = [entry for entry in heap if entry[1] in self._pending]
-            heapify(heap)
-            self._expiries_max = max(EXPIRIES_MIN, 2 * len(heap))
-        while heap and heap[0][1] not in self._pending:
-            heappop(heap)
-        if heap and heap[0][0] < self._expiry_due_s:
-            self._expiry.cancel()
-            self._expiry_due_s = heap[0][0]
-            self._expiry = self._timers.at(self._expiry_due_s, self._expire_due)
-
-    def _expire_due(self, now_s: float) -> None:
-        self._expiry_due_s = math.inf
-        heap = self._expiries
-        while heap and heap[0][0] <= now_s:
-            pending = self._pending.get(heappop(heap)[1])
-            if pending is not None:
-                self._expire(pending, now_s)
-        self._watch_expiries()
 
     def _expire(self, pending: Pending, now_s: float) -> None:
         waited_s = now_s - pending.started_s

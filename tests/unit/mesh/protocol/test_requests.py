@@ -15,6 +15,7 @@ from mesh.errors import (
     RequestTimeout,
     ServiceError,
 )
+from mesh.protocol.expiries import ENDED_MIN
 from mesh.protocol.frame import Kind
 from mesh.protocol.request import (
     DONE,
@@ -25,7 +26,7 @@ from mesh.protocol.request import (
     REPLY_PREFIX,
     SENT,
 )
-from mesh.protocol.requests import EXPIRIES_MIN, SOFT_TRIES
+from mesh.protocol.requests import SOFT_TRIES
 from mesh.protocol.values import encode_values
 from tests.machines import take_frames, take_records
 
@@ -446,10 +447,10 @@ def test_each_request_expires_at_its_own_time_whatever_came_before_it() -> None:
 def test_deadlines_of_requests_that_have_ended_are_forgotten() -> None:
     bench = Bench()
     unanswered = bench.ask(timeout_s=1000.0)
-    for n in range(3 * EXPIRIES_MIN):
+    for n in range(3 * ENDED_MIN):
         pending = bench.ask(timeout_s=3000.0 - n / 10)  # Each one sooner than those before.
         bench.table.cancel(pending)
-    assert len(bench.table._expiries) <= EXPIRIES_MIN + 1
+    assert len(bench.table._expiries) <= ENDED_MIN + 1
     bench.wait(1000.0)
     assert unanswered.state == DONE
     assert bench.timers.due_s() == inf

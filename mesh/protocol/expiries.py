@@ -1,0 +1,68 @@
+"""When the requests of one node expire, by one timer for all of them.
+
+Nearly every request ends long before, and a timer of its own would be five objects made and thrown
+away for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush
+
+from .request import Pending
+from .timers import NO_TIMER, Timers
+
+ENDED_MIN = 4096
+"""Entries of ended requests that may stay, beside as many as live there."""
+
+
+class Expiries:
+    """`expire` is called with each request whose time is over."""
+
+    __slots__ = ("_due_s", "_expire", "_heap", "_heap_max", "_pending", "_timer", "_timers")
+
+    def __init__(
+        self, pending: Mapping[int, Pending], timers: Timers,
+        expire: Callable[[Pending, float], object],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            pending: requests under way, by number, kept by the caller: of others nothing expires.
+        """
+        self._pending, self._timers, self._expire = pending, timers, expire
+        self._heap: list[tuple[float, int]] = []
+        """(when, request); entries of those that have ended stay until it is cleared."""
+        self._heap_max = ENDED_MIN
+        self._due_s, self._timer = math.inf, NO_TIMER
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, at_s: float, ident: int) -> None:
+        heappush(self._heap, (at_s, ident))
+        if at_s < self._due_s or len(self._heap) > self._heap_max:
+            self._watch()
+
+    def _watch(self) -> None:
+        """See to it that the timer runs when the first request expires."""
+        heap = self._heap
+        if len(heap) > self._heap_max:
+            heap[:] = [entry for entry in heap if entry[1] in self._pending]
+            heapify(heap)
+            self._heap_max = max(ENDED_MIN, 2 * len(heap))
+        while heap and heap[0][1] not in self._pending:
+            heappop(heap)
+        if heap and heap[0][0] < self._due_s:
+            self._timer.cancel()
+            self._due_s = heap[0][0]
+            self._timer = self._timers.at(self._due_s, self._run)
+
+    def _run(self, now_s: float) -> None:
+        self._due_s = math.inf
+        heap = self._heap
+        while heap and heap[0][0] <= now_s:
+            pending = self._pending.get(heappop(heap)[1])
+            if pending is not None:
+                self._expire(pending, now_s)
+        self._watch()
