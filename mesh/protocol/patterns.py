@@ -91,9 +91,9 @@ class Patterns:
         self._on: dict[int, Callable[[Link, Received, float], None]] = {
             int(Kind.BATCH): self._on_batch,
             int(Kind.REQUEST): self._on_request,
-            int(Kind.REPLY): self._on_reply,
-            int(Kind.ERROR): self._on_error,
-            int(Kind.BUSY): self._on_busy,
+            int(Kind.REPLY): self.requests.replied_to,
+            int(Kind.ERROR): self.requests.error_for,
+            int(Kind.BUSY): self.requests.busy_for,
             int(Kind.CANCEL): self._on_cancel,
             int(Kind.BROADCAST): self._on_broadcast,
             int(Kind.SUBSCRIBE): self._on_subscribe,
@@ -170,19 +170,6 @@ class Patterns:
             body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)
             link.send_control(Kind.BUSY, ident, body)
         self._touched(link)
-
-    def _on_reply(self, link: Link, record: Received, _now_s: float) -> None:
-        _, ident, data, start, end = record
-        link.check_payload(end - start - REPLY_PREFIX.size)
-        self.requests.replied_to(link, ident, data, start, end)
-
-    def _on_error(self, link: Link, record: Received, _now_s: float) -> None:
-        _, ident, data, start, end = record
-        self.requests.error_for(link, ident, data, start, end)
-
-    def _on_busy(self, link: Link, record: Received, now_s: float) -> None:
-        _, ident, data, start, end = record
-        self.requests.busy_for(link, ident, bytes(data[start:end]), now_s)
 
     def _on_cancel(self, link: Link, record: Received, _now_s: float) -> None:
         ident = record[1]

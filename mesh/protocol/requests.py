@@ -33,7 +33,7 @@ from ..names import short
 from .balancer import Candidate, Choose
 from .expiries import Expiries
 from .frame import Buffer, Kind
-from .link import Link
+from .link import Link, Received
 from .outbox import REQUESTS
 from .request import (
     DONE,
@@ -244,8 +244,10 @@ class RequestTable:
         self.late += 1
         return None
 
-    def replied_to(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
+    def replied_to(self, link: Link, record: Received, _now_s: float) -> None:
         """REPLY: what the handler returned."""
+        _, ident, data, start, end = record
+        link.check_payload(end - start - REPLY_PREFIX.size)
         answered = self._answered(link, ident)
         if answered is None:
             return
@@ -254,8 +256,9 @@ class RequestTable:
         self.replied += 1
         self._finish(pending, bytes(data[body_at:end]))
 
-    def error_for(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
+    def error_for(self, link: Link, record: Received, _now_s: float) -> None:
         """ERROR: the handler, or the member before it, said no."""
+        _, ident, data, start, end = record
         answered = self._answered(link, ident)
         if answered is None:
             return
@@ -278,9 +281,10 @@ class RequestTable:
         candidate.observe(service_us / 1e6, queue)
         return start + REPLY_PREFIX.size
 
-    def busy_for(self, link: Link, ident: int, body: bytes, now_s: float) -> None:
+    def busy_for(self, link: Link, record: Received, now_s: float) -> None:
         """BUSY: not started. Another member, or Overloaded."""
-        queue, retry_after_ms, hard, setting, limit = read_busy(body)
+        _, ident, data, start, end = record
+        queue, retry_after_ms, hard, setting, limit = read_busy(bytes(data[start:end]))
         answered = self._answered(link, ident)
         if answered is None:
             return

@@ -117,7 +117,7 @@ class Requests(RuleBasedStateMachine):
         body = encode_values("no", "because") if error else b"reply"
         data = REPLY_PREFIX.pack(1000, 1) + body
         handle = self.table.error_for if error else self.table.replied_to
-        handle(link, ident, data, 0, len(data))
+        handle(link, (Kind.ERROR if error else Kind.REPLY, ident, data, 0, len(data)), self.now_s)
 
     @rule(place=st.integers(0, 50), hard=st.booleans())
     def busy(self, place: int, hard: bool) -> None:
@@ -126,7 +126,8 @@ class Requests(RuleBasedStateMachine):
         link, ident = self.held.pop(place % len(self.held))
         # It was not started: going elsewhere is no second time.
         self.taken[self.numbers[ident]] -= 1
-        self.table.busy_for(link, ident, encode_values(9, 100, hard), self.now_s)
+        body = encode_values(9, 100, hard)
+        self.table.busy_for(link, (Kind.BUSY, ident, body, 0, len(body)), self.now_s)
 
     @rule(place=st.integers(0, 50))
     def give_up(self, place: int) -> None:

@@ -9,6 +9,7 @@ from mesh.errors import (
     MeshError,
 )
 from mesh.protocol.balancer import Candidate
+from mesh.protocol.frame import Kind
 from mesh.protocol.link import Link
 from mesh.protocol.request import DONE, PREFIX, REPLY_PREFIX, Pending
 from mesh.protocol.requests import RequestTable
@@ -80,17 +81,20 @@ class Bench:
 
     def reply(self, link: Link, pending: Pending, body: bytes = b"reply") -> None:
         data = b"?" + REPLY_PREFIX.pack(2_000_000, 7) + body
-        self.table.replied_to(link, pending.ident, data, 1, len(data))
+        self.table.replied_to(link, (Kind.REPLY, pending.ident, data, 1, len(data)), self.now_s)
 
     def error(self, link: Link, pending: Pending, *values: object) -> None:
         data = REPLY_PREFIX.pack(0, 0) + encode_values(*values)
-        self.table.error_for(link, pending.ident, data, 0, len(data))
+        self.table.error_for(link, (Kind.ERROR, pending.ident, data, 0, len(data)), self.now_s)
 
     def busy(
         self, link: Link, pending: Pending, *, hard: bool, queue: int = 9, met: tuple[Any, ...] = ()
     ) -> None:
-        body = encode_values(queue, 250, hard, *met)
-        self.table.busy_for(link, pending.ident, body, self.now_s)
+        self.busy_saying(link, pending, queue, 250, hard, *met)
+
+    def busy_saying(self, link: Link, pending: Pending, *values: object) -> None:
+        body = encode_values(*values)
+        self.table.busy_for(link, (Kind.BUSY, pending.ident, body, 0, len(body)), self.now_s)
 
     def counts(self) -> tuple[int, ...]:
         table = self.table

@@ -27,7 +27,6 @@ from mesh.protocol.request import (
     SENT,
 )
 from mesh.protocol.requests import SOFT_TRIES
-from mesh.protocol.values import encode_values
 from tests.machines import take_frames, take_records
 
 from .request_bench import TIMEOUT_S, Bench, outcome, prefix
@@ -143,13 +142,13 @@ def test_malformed_answers_cost_the_link_that_sent_them() -> None:
     link = bench.links()[0]
     take_records(link)
     with pytest.raises(RemoteProtocolError, match="reply of 5 bytes"):
-        bench.table.replied_to(link, pending.ident, bytes(5), 0, 5)
+        bench.table.replied_to(link, (Kind.REPLY, pending.ident, bytes(5), 0, 5), bench.now_s)
     for values in (("code",), (1, "text"), ("code", b"text")):
         with pytest.raises(RemoteProtocolError):
             bench.error(link, pending, *values)
     for said in ((1, 2), (1, 2, True, 3, 4), (1, 2, True, "queue_bytes", "4")):
         with pytest.raises(RemoteProtocolError):
-            bench.table.busy_for(link, pending.ident, encode_values(*said), bench.now_s)
+            bench.busy_saying(link, pending, *said)
     assert pending.state == SENT
 
 
@@ -269,7 +268,7 @@ def test_what_is_asked_again_has_another_number() -> None:
     ((_, second, _),) = take_records(link)
     assert first != second
     data = REPLY_PREFIX.pack(0, 0) + b"reply"
-    bench.table.replied_to(link, first, data, 0, len(data))
+    bench.table.replied_to(link, (Kind.REPLY, first, data, 0, len(data)), bench.now_s)
     assert (pending.state, bench.table.late) == (SENT, 1)
     bench.wait(TIMEOUT_S)
     assert isinstance(outcome(pending), RequestTimeout)
