@@ -11,9 +11,10 @@ gathered meanwhile. All protocol is in the core; there is no decision about it i
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
+from typing import TypeVar
 from weakref import WeakSet
 
 import trio
@@ -42,6 +43,7 @@ from .waker import Bell, Waker
 from .watching import Watch
 
 logger = logging.getLogger("mesh")
+C = TypeVar("C", bound=Collection[object])
 LOOKS, HARDLY_S = 3, 0.1
 """So often at most time is taken anew, where it was past before all was read: timers must not wait for ever."""
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
@@ -245,6 +247,15 @@ class Driver:
         """Raises WrongThread."""
         self.check_thread()
         await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def until(self, count: int, look: Callable[[], C]) -> C:
+        """What `look` finds of members, once that is as many. Raises NodeClosed, TypeError."""
+        if type(count) is not int:
+            raise TypeError(f"count: want int, got {type(count).__name__}")
+        while len(found := look()) < count:
+            self.core.check_open()
+            await self.grown.wait()
+        return found
 
     # Carrying out
 

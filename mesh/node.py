@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -15,15 +15,11 @@ from .config import MeshConfig
 from .driver import Driver
 from .errors import (
     MeshError,
-    NoMembers,
-    Overloaded,
-    PeerLost,
-    RequestTimeout,
-    ServiceError,
     TooLarge,
 )
 from .message import check_packed, encode_headers
 from .names import check_cluster, check_topic, short, split_target
+from .opening import Opening
 from .protocol.balancer import Candidate
 from .protocol.batch import PER_MESSAGE_BYTES
 from .protocol.interest import POLICIES
@@ -32,16 +28,10 @@ from .protocol.request import DONE, Pending
 from .protocol.topics import TopicStream
 from .statistics import NodeStatistics, node_statistics
 from .subscription import Subscription
-from .tunnel import Opening, Tunnel
 from .waker import Bell, Waker
 from .watching import Gathering, Watch
 
-C = TypeVar("C", bound=Collection[object])
 SENT_LOOK_S = 0.002
-TUNNEL_TRIES = 3
-"""Members that are asked for a tunnel before it is Overloaded."""
-TUNNEL_RETRY_S = 1.0
-"""What Overloaded says then: a refusal of a tunnel tells no time."""
 WINDOW_BYTES_MAX = 1 << 40
 SECONDS_MAX = 1e10
 """Three centuries: for ever."""
@@ -371,57 +361,10 @@ class Node:
             Overloaded, RequestTimeout, PeerLost: those asked were busy, silent, or lost meanwhile.
             ServiceError: refused: `no_such_endpoint`, `not_allowed`.
         """
-        split_target(target)
         window = self.config.tunnel_window_bytes if window_bytes is None else window_bytes
         _check_bytes("window_bytes", window, 1)
         timeout_s = self.config.request_timeout_s if timeout is None else _seconds(timeout)
-        return Opening(functools.partial(self._open_tunnel, target, window, timeout_s))
-
-    async def _open_tunnel(self, target: str, window_bytes: int, timeout_s: float) -> Tunnel:
-        cluster, endpoint = split_target(target)
-        tried: list[bytes] = []
-        cause: MeshError | None = None
-        with self.within(timeout_s) as scope:
-            while len(tried) < TUNNEL_TRIES:
-                self._core.check_open()
-                candidate = self._core.choose(cluster, tried)
-                if candidate is None and tried:
-                    break
-                if candidate is None:
-                    await self._wait_rotation(cluster)
-                    continue
-                tried.append(candidate.node)
-                tunnel = await self._ask_for_tunnel(candidate, cluster, endpoint, window_bytes)
-                if tunnel.accepted:
-                    return tunnel
-                if tunnel.refusal not in ("", "busy"):
-                    raise ServiceError(tunnel.refusal, f"tunnel to {target!r} refused")
-                cause = Overloaded(target, len(tried), TUNNEL_RETRY_S, *tunnel.full_of)
-                if not tunnel.refusal:
-                    cause = PeerLost(target, short(candidate.node), maybe_executed=True)
-        if scope.cancelled_caught and tried:
-            raise RequestTimeout(target, timeout_s, maybe_executed=True)
-        raise cause or NoMembers(cluster, timeout_s, self._core.rotation.present())
-
-    async def _ask_for_tunnel(
-        self, candidate: Candidate, cluster: str, endpoint: str, window_bytes: int
-    ) -> Tunnel:
-        tunnels = self._core.patterns.tunnels
-        end = tunnels.open(candidate.link, cluster, endpoint, window_bytes)
-        tunnel = Tunnel(self._driver, end)
-        self._driver.settle()
-        try:
-            await tunnel.answered()
-        except BaseException:
-            tunnel.abort("nobody waits for it any more")
-            raise
-        return tunnel
-
-    async def _wait_rotation(self, cluster: str) -> None:
-        with self.within(self.config.settle_s):
-            await self.wait_members(cluster)
-            return
-        raise NoMembers(cluster, self.config.settle_s, self._core.rotation.present())
+        return Opening(self._driver, target, window, timeout_s)
 
     # Members
 
@@ -434,28 +377,19 @@ class Node:
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members can take requests; put a timeout around it."""
         check_cluster(cluster)
-        await self._until(count, lambda: self._core.rotation.of_cluster(cluster))
+        await self._driver.until(count, lambda: self._core.rotation.of_cluster(cluster))
         return self.members(cluster)
 
     async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members are known to subscribe to a topic; put a timeout around it."""
         check_topic(topic)
         subscribers = functools.partial(self._core.patterns.subscribers, topic)
-        found = await self._until(count, subscribers)
+        found = await self._driver.until(count, subscribers)
         return [one for one in self.members() if one.node in found]
 
     def interest(self) -> set[str]:
         """Patterns that members are known to subscribe to."""
         return self._core.patterns.wanted()
-
-    async def _until(self, count: int, look: Callable[[], C]) -> C:
-        """What `look` finds, once that is as many."""
-        if type(count) is not int:
-            raise TypeError(f"count: want int, got {type(count).__name__}")
-        while len(found := look()) < count:
-            self._core.check_open()
-            await self._driver.grown.wait()
-        return found
 
     def watch(self, cluster: str | None = None) -> Watch:
         """Iterate over what is known of the members now, as `joined`, then every change of them."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from .driver import Driver
-from .entering import Life
 from .errors import TooLarge, TunnelBroken
-from .protocol.tunnel import BROKEN, CLOSED, OPENING, TunnelEnd, TunnelStatistics
+from .protocol.tunnel import BROKEN, CLOSED, TunnelEnd, TunnelStatistics
 from .waker import Bell
 
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
@@ -69,35 +66,15 @@ class Tunnel:
         """It ends when the other end likes: a node that leaves is not to wait for this handler."""
         self._driver.handling.discard(self)
 
-    async def answered(self) -> None:
-        """Wait until the other end has accepted or refused, or is gone."""
-        while self._end.state == OPENING:
-            await self._bell.wait()
-
     async def deserted(self) -> None:
         """Wait until nobody at the other end hears what else is sent: it reads no more, or either end is gone."""
         while not self._end.peer_stopped and self._end.state not in (BROKEN, CLOSED):
             await self._bell.wait()
 
     @property
-    def accepted(self) -> bool:
-        """Whether the other end ever accepted; it may have given up since."""
-        return self._end.peer_window_bytes > 0
-
-    @property
     def broken(self) -> bool:
         """Whether either end, or the link, has broken it: nothing comes or goes any more."""
         return self._end.state == BROKEN
-
-    @property
-    def refusal(self) -> str:
-        """Why the other end refused: `busy`, `not_allowed`, ...; empty: it said nothing."""
-        return self._end.refusal
-
-    @property
-    def full_of(self) -> Sequence[Any]:
-        """Of `busy`: the setting that leaves no room there, and its limit; empty: it is leaving."""
-        return self._end.full_of
 
     async def send(self, part: bytes) -> None:
         """Send one part; waits while the window is full. Cancelled: nothing was sent.
@@ -267,18 +244,3 @@ class Tunnel:
 
     def statistics(self) -> TunnelStatistics:
         return self._end.statistics()
-
-
-class Opening(Life[Tunnel]):
-    """The `async with` around opening a tunnel."""
-
-    used_as = "async with node.open_tunnel(...) as tunnel"
-
-    def __init__(self, ask: Callable[[], Awaitable[Tunnel]]) -> None:
-        super().__init__(_opened(ask))
-
-
-@asynccontextmanager
-async def _opened(ask: Callable[[], Awaitable[Tunnel]]) -> AsyncIterator[Tunnel]:
-    async with await ask() as tunnel:
-        yield tunnel

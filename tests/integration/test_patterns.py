@@ -174,7 +174,6 @@ async def test_parts_sent_in_a_row_share_frames_and_leave_others_their_turn() ->
     async with node(databases()) as db, node("shop", db) as shop:
         await linked(shop, db)
         async with shop.open_tunnel("databases") as tunnel, trio.open_nursery() as nursery:
-            await tunnel.answered()
             turns, sent_before = 0, shop.statistics().links[0].frames_sent
 
             async def other() -> None:
