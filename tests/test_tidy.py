@@ -173,7 +173,7 @@ def test_every_promise_of_the_readme_names_a_test_that_exists() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "mesh.protocol.batch", "security.keyring", "discovery", "durable.log.reader",
+        "mesh.protocol.batch", "security.keyring", "discovery.mdns", "durable.log.reader",
         "spark.capture.reading", "spark.capture.catalog",
     ],
 )  # fmt: skip
@@ -181,6 +181,6 @@ def test_what_an_executor_imports_is_light(module: str) -> None:
     """The batch codec, the keyring and what reads logs load neither trio nor zmq; discovery loads no zeroconf."""
     if module.startswith("spark"):
         pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
-    heavy = "zeroconf" if module == "discovery" else "trio"
+    heavy = "zeroconf" if module == "discovery.mdns" else "trio"
     code = f"import sys, {module}; sys.exit({heavy!r} in sys.modules or 'zmq' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

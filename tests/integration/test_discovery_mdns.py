@@ -24,7 +24,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from discovery import Found, MdnsFinder, MdnsSettings, host_id
+from discovery.finder import Found
+from discovery.interfaces import host_id
+from discovery.mdns import MdnsFinder, MdnsSettings
 
 LOOPBACK = ["127.0.0.1"]
 BACKSTOP_S = 20.0
@@ -315,7 +317,11 @@ async def test_a_host_without_network_waits_for_one(namespaces: tuple[str, str])
 
 @pytest.mark.slow
 def test_host_ids_tell_namespaces_apart(namespaces: tuple[str, str]) -> None:
-    command = [sys.executable, "-c", "import discovery; print(discovery.host_id().hex())"]
+    command = [
+        sys.executable,
+        "-c",
+        "from discovery.interfaces import host_id; print(host_id().hex())",
+    ]
 
     def host_id_in(*prefix: str) -> str:
         ran = subprocess.run([*prefix, *command], check=True, stdout=subprocess.PIPE, cwd=ROOT)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import trio
 
-from discovery import DnsFinder, FileFinder, Found
+from discovery.dns import DnsFinder
+from discovery.file import FileFinder
+from discovery.finder import Found
 
 BACKSTOP_S = 10.0
 ROOT = Path(__file__).parents[2]
@@ -39,7 +41,7 @@ async def test_localhost_resolves(nursery: trio.Nursery) -> None:
 
 def test_importing_discovery_loads_neither_zeroconf_nor_the_mesh() -> None:
     script = (
-        "import discovery, sys\n"
+        "import discovery.dns, discovery.file, discovery.mdns, discovery.seeds, sys\n"
         "print({n.partition('.')[0] for n in sys.modules}"
         " & {'zeroconf', 'ifaddr', 'asyncio', 'mesh', 'security', 'zmq', 'nacl'})"
     )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from discovery import BadEndpoint, DnsFinder
+from discovery.dns import DnsFinder
+from discovery.errors import BadEndpoint
 from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:

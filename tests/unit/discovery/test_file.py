@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from discovery import FileFinder
-from discovery.file import FILE_BYTES_MAX, Stamp
+from discovery.file import FILE_BYTES_MAX, FileFinder, Stamp
 from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from discovery import DnsFinder, FileFinder, Finder, Found, MdnsFinder, SeedFinder
+from discovery.dns import DnsFinder
+from discovery.file import FileFinder
+from discovery.finder import Finder, Found
+from discovery.mdns import MdnsFinder
+from discovery.seeds import SeedFinder
 
 
 def test_every_finder_satisfies_the_protocol() -> None:

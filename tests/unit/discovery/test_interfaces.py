@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import ifaddr
 
-from discovery import addresses, host_id
-from discovery.interfaces import multicast_addresses
+from discovery.interfaces import addresses, host_id, multicast_addresses
 
 if TYPE_CHECKING:
     import pytest

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from discovery import AnnouncementTooLarge, MdnsFinder, MdnsSettings
-from discovery.errors import ResponderError
+from discovery.errors import AnnouncementTooLarge, ResponderError
+from discovery.mdns import MdnsFinder, MdnsSettings
 from discovery.txt import decode_txt, encode_txt
 from tests.waiting import virtual_sleep
 

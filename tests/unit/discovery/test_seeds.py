@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from discovery import BadEndpoint, Found, SeedFinder
+from discovery.errors import BadEndpoint
+from discovery.finder import Found
+from discovery.seeds import SeedFinder
 from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:
