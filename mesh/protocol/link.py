@@ -136,7 +136,9 @@ class Link:
         self._control_bytes = 0
         self._pieces: dict[tuple[int, int], Unfinished] = {}
         self._pieces_bytes = 0
-        self._frames_sent = self._bytes_sent = self._frames_received = self._bytes_received = 0
+        self._frames_sent = self._bytes_sent = self._bytes_received = 0
+        self.frames_received = 0
+        """Of any kind: with the first one the peer knows of the link for certain."""
         self._sent_again = self._duplicates = self._resumes = 0
 
     def __repr__(self) -> str:
@@ -201,15 +203,6 @@ class Link:
     def new_id(self) -> int:
         self.next_id += 1
         return self.next_id
-
-    @property
-    def frames_received(self) -> int:
-        return self._frames_received
-
-    @property
-    def heard(self) -> bool:
-        """Whether the peer has said anything on it, so that it knows of it for certain."""
-        return self._frames_received > 0
 
     @property
     def flowing(self) -> bool:
@@ -289,7 +282,7 @@ class Link:
             RemoteProtocolError: a gap, credit that was never given, a record over its limit, or
                 outside the sequence although it is no heartbeat.
         """
-        self._frames_received += 1
+        self.frames_received += 1
         self._bytes_received += size_bytes
         self.control.acknowledge(frame.ack_control)
         self.data.acknowledge(frame.ack_data)
@@ -351,7 +344,7 @@ class Link:
 
     def statistics(self) -> LinkStatistics:
         return LinkStatistics(
-            self.peer, self.cluster, self.dialled, self._frames_sent, self._frames_received,
+            self.peer, self.cluster, self.dialled, self._frames_sent, self.frames_received,
             self._bytes_sent, self._bytes_received, self._sent_again, self._duplicates,
             self._resumes, self.data.unacked_bytes, self.outbox.size_bytes,
         )  # fmt: skip

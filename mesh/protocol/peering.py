@@ -191,7 +191,7 @@ class Peering:
             if link.dialled and peer is not None:
                 self.dialler.try_again(peer, now_s)
             return
-        if not link.dialled and not link.heard:
+        if not link.dialled and not link.frames_received:
             # Its dialler gave it up before it had our WELCOME: it will not resume what it has not.
             self.fail(link, "its dialler was never heard", now_s=now_s)
             return
