@@ -11,7 +11,6 @@ have windows.
 from __future__ import annotations
 
 import errno
-from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from discovery.errors import BadEndpoint
 from security.announcement import Endpoint
 from security.keyring import Keyring
 
+from .accepted import Accepted
 from .admission import Admission
 from .binding import bind_to
 from .config import MeshConfig
@@ -45,10 +45,6 @@ from .yielding import of_this_run
 from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, monitored
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
-IGNORED_MAX = 10_000
-ADMITTED_MAX = 65_536
-"""Accepted connections of which it is known whose they are, those that have ended among them: 15 MB. One that lives
-and was forgotten says so again with its next frame."""
 OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
@@ -86,9 +82,7 @@ class ZmqTransport:
         self._config, self._keyring = config, keyring
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._dials = Dials()
-        self._cluster_of: OrderedDict[bytes, str] = OrderedDict()
-        self._accepted_on: dict[int, deque[bytes]] = {}
-        self._ignored: OrderedDict[bytes, None] = OrderedDict()
+        self._accepted = Accepted()
         self._hurried: dict[ZmqSocket, None] = {}
         self._endings = Endings(int(config.suspect_s * 500))
         self._resolving: dict[Conn, Resolving] = {}
@@ -234,8 +228,7 @@ class ZmqTransport:
             self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:
             what = self._endings.stranger(value, trio.current_time())
-            # Whose it was, or whose it is by now: frames and events come on different ways.
-            conns = tuple(self._accepted_on.get(value, ()))
+            conns = self._accepted.on(value)
             kept = self._endings.ended(value) if what is None else None
             if kept is not None:
                 self._nursery.start_soon(self._end_inbound, kept, value, conns)
@@ -296,7 +289,7 @@ class ZmqTransport:
     def _take(self, socket: ZmqSocket) -> bool:
         """Receive within a budget, so that no peer keeps the loop for itself. True: there is more."""
         recv, received = socket.raw.recv, self._receiver.received
-        inbound = socket is self._inbound
+        inbound, cluster_of = socket is self._inbound, self._accepted.cluster_of
         taken = 0
         for _ in range(FRAMES_PER_TURN):
             try:
@@ -306,9 +299,9 @@ class ZmqTransport:
             frame = recv(NOBLOCK, copy=False)
             data = content(frame) if not frame.more else socket.skip_rest()
             if inbound:
-                cluster = self._cluster_of.get(rid)
+                cluster = cluster_of.get(rid)
                 if cluster is None:
-                    cluster = self._admitted(rid, frame)
+                    cluster = self._accepted.first(rid, frame)
                 if cluster is not None:
                     received(rid, cluster, data)
             else:
@@ -321,17 +314,6 @@ class ZmqTransport:
             if taken > BYTES_PER_TURN:
                 break
         return True
-
-    def _admitted(self, rid: bytes, frame: zmq.Frame) -> str | None:
-        """Who an accepted connection is, told by its first frame; None: it is not listened to."""
-        if rid in self._ignored:
-            return None
-        admitted = frame.get("User-Id")
-        self._accepted_on.setdefault(int(frame.get("__fd")), deque(maxlen=2)).append(rid)
-        cluster = self._cluster_of[rid] = admitted if isinstance(admitted, str) else ""
-        if len(self._cluster_of) > ADMITTED_MAX:
-            self._cluster_of.popitem(last=False)
-        return cluster
 
     def poke(self) -> bool:
         """After sending: whether frames arrived whose signal the sends may have used up."""
@@ -404,11 +386,7 @@ class ZmqTransport:
 
     def hang_up(self, conn: Conn) -> None:
         if isinstance(conn, bytes):
-            # A ROUTER cannot close one accepted connection: what it still says is not heard.
-            self._cluster_of.pop(conn, None)
-            self._ignored[conn] = None
-            if len(self._ignored) > IGNORED_MAX:
-                self._ignored.popitem(last=False)
+            self._accepted.ignore(conn)
             return
         waiting = self._resolving.pop(conn, None)
         if waiting is not None:

@@ -59,7 +59,8 @@ async def test_a_flood_of_whole_handshakes_leaves_nothing_behind(
             return cluster
 
         def held() -> list[int]:
-            tables = (transport._cluster_of, transport._accepted_on, transport._ignored)
+            accepted = transport._accepted
+            tables = (accepted.cluster_of, accepted._on, accepted._ignored)
             return [kept(db), *map(len, tables)]
 
         before = held()

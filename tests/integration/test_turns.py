@@ -28,7 +28,7 @@ class Count(InMemory):
 
     def flood(self, name: bytes, frames: int, frame: bytes = b"x") -> None:
         """Somebody who was admitted sends so many frames, and they have all arrived."""
-        self.transport._cluster_of[name] = "databases"
+        self.transport._accepted.cluster_of[name] = "databases"
         self.send(FLOODED, name, frames, frame)
 
     def received(self, conn: Conn, _user: str | None, data: bytes | memoryview) -> None:
