@@ -1,4 +1,4 @@
-"""The one door between the mesh and every way of finding other nodes.
+"""What every way of finding other nodes has in common: the Protocol `Finder`.
 
     finder --> sink(Found(endpoint=...))        "someone may listen there": seeds, DNS, file
            --> sink(Found(announcement=...))    signed bytes of a node: zeroconf

@@ -1,4 +1,4 @@
-"""This machine's addresses, and who shares its loopback."""
+"""This machine's IPv4 addresses, those on which multicast works, and which processes share its loopback."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The door to zeroconf, and the only file that knows it.
+"""An mDNS responder and browser as the Protocol `Responder`, and zeroconf as one: only this file knows it.
 
 zeroconf runs an asyncio loop in one thread and calls back in another. Here its blocking calls go
 to trio's threads, its callbacks to `on_change` (in its thread), its errors into `ResponderError`.
-It and asyncio are imported on first use: 63 ms that a node with a list of seeds need not pay.
-Whoever will use it imports it with `load_zeroconf` before it is in a hurry.
+It and asyncio are imported on first use, or by `load_zeroconf`: 63 ms that a node without it need not pay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Failures of handlers, of each kind the first: callers get every one of them, counters count the rest."""
+"""Failures of handlers, logged once per kind: callers get each of them, counters count them."""
 
 from __future__ import annotations
 

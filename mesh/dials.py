@@ -1,7 +1,7 @@
-"""The dials of a transport: each is one connection, its end is its end, and a socket has one to an address at most.
+"""Connections that this node has opened: at most one per socket and address, never reconnected.
 
-When one ends libzmq's I/O thread asks for the end of all to its address, a moment after it has told of the end: a dial
-that was made there in between would be ended with it.
+When one ends, libzmq's I/O thread reports that first and then has its socket end every dial to that
+address. One that was made in between would end, too, so the address stays taken until `let_go`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who ended a connection: libzmq tells that one ended, and not why.
+"""Why a connection ended: libzmq reports the end and not the reason.
 
-It hangs up on who sends more than MAXMSGSIZE as the message begins to arrive, so nothing of it is kept, and reports the
-same event as when the other side went. Only the kernel knows the difference: asked by a second descriptor for the same
-connection, it still calls one established that libzmq has closed although its peer lives.
+If a peer sends more than MAXMSGSIZE, libzmq hangs up as the message begins to arrive, and reports the same event
+as if the peer had gone. The kernel knows the difference: by a second descriptor, a connection that libzmq has
+closed is still ESTABLISHED if its peer lives.
 """
 
 from __future__ import annotations

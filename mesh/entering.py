@@ -1,4 +1,4 @@
-"""What is entered with `async with`, and says so to whoever awaits it or forgets the `async`."""
+"""Bases of what is entered by `async with`; `await`, `with` and forgotten blocks get an error that says so."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Children of a process with nodes, by `os.fork`: they have copies of these, and must not use them.
+"""Forked children (`os.fork`): they have copies of the parent's nodes, and must not use them.
 
     parent ── os.fork ──> child: every node lets go, its verbs raise NodeClosed
                             ├── leaves a block of a node: ends there
                             └── waits for anything: ends there, before another task has a turn
 
-What libzmq and trio wait with is the parent's, too: a message that the child takes in, or what it ends to wait for,
-the parent misses. So is what other tasks do: a broker's would write to the log of the parent's. The threads of both
-are not there at all. So trio cannot end a run in a child, nor any task that waits for a descriptor: all that a child
-can do with a block is not to come out of it.
+A child shares the parent's sockets, epoll and files: what it reads is lost to the parent, and its copies of
+other tasks would act as the parent's (a broker's would write to the log). It has none of the threads of libzmq
+and trio, so trio can neither end the run there nor a task that waits for a descriptor: the process has to end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ctrl-C while a program loads: it ends at once and silently, for there is nothing yet to be ended properly.
+"""Ctrl-C while a program loads ends it at once and silently: there is nothing to clean up yet.
 
-Until the handler is there Python prints a stack trace, so what comes before it is as little as can be.
+Until the handler is set Python prints a stack trace, so as little as possible is imported before.
 """
 
 from __future__ import annotations

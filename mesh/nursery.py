@@ -1,4 +1,4 @@
-"""A nursery that is nobody else's business, and what is made of it."""
+"""Nurseries: one that does not wrap a lone exception, tasks beside a block, a task with a time limit."""
 
 from __future__ import annotations
 

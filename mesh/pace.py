@@ -1,9 +1,8 @@
-"""Whether what is published comes one by one: then it leaves at once, and not in the pump's turn.
+"""Whether a published message leaves at once, or with others in the pump's turn.
 
-A message alone gains nothing by a turn of trio's loop that it waits for; two that leave in the same
-turn save a frame. Which it will be, the turns before tell: as with Nagle's algorithm, but nothing
-ever waits for an acknowledgement. Turns and not time, for what counts is whether the program had
-more to say before anything could be sent: with a busy loop a turn is long, and company is certain.
+After a turn with one message, the next one leaves at once: to wait for the pump would gain nothing. After
+a turn with several, they share a frame. Unlike Nagle's algorithm it waits for no acknowledgement. Turns are
+counted and not time, because in a busy loop a turn is long, and more messages come in it.
 """
 
 from __future__ import annotations

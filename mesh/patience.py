@@ -1,6 +1,6 @@
-"""A time for what takes several turns of a loop: frames come, then links, then answers.
+"""Time limits for what takes several turns of a loop: frames come, then links, then answers.
 
-It passes in parts, of which a loop that is blocked spends one, however long that takes.
+The time passes in parts, of which a blocked loop uses up one, however long it was blocked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether anything listens at an address: a plain connection there, which says nothing."""
+"""Whether anything listens at an address: a TCP connection is opened there, and nothing is sent."""
 
 from __future__ import annotations
 

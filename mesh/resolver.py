@@ -1,4 +1,4 @@
-"""Addresses of names, looked up in a few threads of their own: others need trio's, as for their disks."""
+"""Name lookups in a few threads of their own, so that slow ones do not take trio's from others."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Waiting with open eyes for what is to come from another process, or a disk, in a moment.
+"""Polling for a moment before the loop sleeps, where an answer is due from another process or a disk.
 
-A processor that nobody needs is put to sleep after some 50 us. What a broker confirms takes longer, for its
-disk does, and finds the processor of whoever waits for it asleep: waking it takes a sixth of all the time.
-And who waits for each of its confirms sends the next message when it has one: it finds the broker's asleep,
-as the disk does where the kernel syncs and no thread waits for it. So the loop looks at its sockets, and whether
-a commit has ended, again and again for a moment before it sleeps, while somebody says that such a thing is to
-come, and where that has paid.
+An idle processor is put to sleep after some 50 us. A broker's confirm takes longer, so whoever waits for it
+has to be woken, a sixth of the time from publish to confirm; and so has the broker, when a publisher that
+waits for each confirm sends its next message. So while somebody says that an answer is due, the loop polls its
+sockets, and the end of a commit, up to a millisecond.
 
-It takes no time that anybody else wants: the loop has nothing to do then, other threads and processes are
-let in all the time, and where they take long it is over. What is not watched, as other sockets of the program
-and what its other threads say, is seen when it is over, a millisecond later at most.
+It does so only when it has nothing else to do, lets other threads and processes in every few microseconds,
+stops where they take long, and rests where it was in vain. What is not watched (other sockets of the program,
+its other threads) is noticed up to a millisecond later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times as people write them."""
+"""Times as text, and as microseconds since 1970."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The door to the network: what a node needs of whatever carries its frames.
-
-Production: `zmq_transport`. Tests and simulations bring their own.
-"""
+"""What a node needs of a transport, and what it is told by one: `zmq_transport`, or that of a simulation."""
 
 from __future__ import annotations
 

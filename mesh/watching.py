@@ -1,7 +1,6 @@
-"""Iterators over what happens: changes of a cluster's members, answers of all of them.
+"""Iterators over changes of members, and over the answers of a gather.
 
-Plain objects, not generators: leaving the loop early needs no cleaning up. Whoever is rid of one, by
-`break`, by an exception or by being cancelled, has no use for what it waits for.
+Plain objects, not generators: nothing has to be closed when a loop over one is left early.
 """
 
 from __future__ import annotations

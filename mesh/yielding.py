@@ -1,12 +1,10 @@
-"""Making way for a thread that has just been woken.
+"""Yielding the processor to a thread that has just been woken.
 
-A woken thread is often queued behind the one that has woken it, on the same processor, whatever others are
-idle: it runs when that one goes to sleep. So a single message waits for whatever the trio thread has yet to
-do, where libzmq's I/O thread takes it over, and a broker's commit where its writer does. Yielding lets them
-run at once, and takes a microsecond where nobody waits.
+Linux often queues a woken thread behind the one that woke it, whatever other processors are idle. It then
+waits until the trio thread sleeps, and with it a message for libzmq's I/O thread, or a commit for its writer. A
+yield lets it run at once, and takes a microsecond where no thread waits.
 
-Where others want the processor it may take long until we have it back. So it is not repeated for a
-multiple of the time it took: under load it is hardly done at all, and all is as without it.
+Where others want the processor a yield may take long. Then none follows for a multiple of that time.
 """
 
 from __future__ import annotations

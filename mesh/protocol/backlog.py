@@ -1,8 +1,6 @@
-"""Parts that wait behind others for a tunnel's reader who lags; many small ones are kept joined.
+"""Parts of a tunnel whose reader lags; many small ones are kept joined, as each alone costs 50 bytes more.
 
-    append ──> newest ──PACK_PARTS of them──> packs ──the oldest one, cut──> take
-
-A part alone costs 50 bytes and more beside its own.
+append ──> newest ──PACK_PARTS of them──> packs ──the oldest one, cut──> take
 """
 
 from __future__ import annotations

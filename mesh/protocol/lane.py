@@ -4,7 +4,7 @@ libzmq loses what the kernel held when a connection resets (3 resets in 30,000 s
 frames, no error), so every frame has a sequence and the sender keeps it until it is acknowledged:
 
     send:     frame n --> unacked --> ack >= n --> forgotten; sum(unacked) <= window_bytes
-    receive:  n == expected: deliver | n < expected: duplicate, drop | n > expected: Gap
+    receive:  n == expected: deliver | n < expected: duplicate, drop | n > expected: an error
     resume:   the peer names what it expects; everything from there is sent again, in order
 
 The acknowledgement is the credit: one mechanism bounds memory, gives back-pressure, heals resets.

@@ -5,7 +5,7 @@ Two lanes, each a connection of its own, so that control never waits behind data
     control  acks and credit, heartbeats, interest, cancel, busy, gossip     sequence, unacked
     data     requests, replies, batches, broadcasts, tunnels ──> outbox ──>  sequence, unacked
 
-The caller feeds every frame of a bound connection to `receive` and sends what `flush` returns, in
+The caller feeds every frame of a bound connection to `receive` and sends what `flush` appends, in
 order, before the next call. A link survives its connections: `attach` binds a new one to a lane and
 says what to send again. Nothing here reads a clock: time enters as `now_s`.
 """

@@ -1,4 +1,4 @@
-"""Peering: which links there are, and who may have one.
+"""Peering: which links there are, how they are lost, and when they are given up.
 
 One link per pair of nodes. Whoever learns of the other first introduces itself at once; then the
 node with the larger id dials, the other waits `handshake_s` and dials if nothing came (the larger

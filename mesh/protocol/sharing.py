@@ -1,9 +1,8 @@
 """Subscriptions of one node that share: each message goes to one of them, though several match.
 
-It is the one that began first of those that match when the message arrives. When one ends, what waits
-in it stays its own, and what comes from then on goes to the next. Nothing is there twice, nothing
-in none, and whoever takes from several knows what came first: of a topic, all that waits in one
-that began earlier is older than what waits in one that began later.
+Of those that match when it arrives, the one that began first gets it. When one ends, it keeps what waits in
+it, and what comes from then on goes to the next. So nothing is lost or delivered twice, and of one topic
+everything in a subscription that began earlier is older than what is in a later one.
 """
 
 from __future__ import annotations

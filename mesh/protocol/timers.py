@@ -1,4 +1,4 @@
-"""Deadlines as data: the machines say when they are due, the shell's clock task sleeps until then."""
+"""Deadlines as data: state machines set them, the shell's clock task sleeps until the earliest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Requests of one cluster that wait for a member, or for room on the way to one: first come first.
+"""Requests of one cluster that wait for a member, or for room on the way to one: first come, first served.
 
-Those that the same members have refused wait for the same ones, and for each other. So of each such
-group only the first is looked at, which happens at every flush, however many wait behind it.
+Requests that were refused by the same members wait for the same ones, so of each such group only the
+first is looked at. That happens at every flush, however many wait behind it.
 """
 
 from __future__ import annotations
