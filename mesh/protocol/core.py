@@ -340,9 +340,10 @@ class Core:
     def _flush_links(self) -> None:
         touched, self._touched = self._touched, {}
         publisher = self.patterns.publisher
+        losses = publisher.losses
         for link in touched:
-            if link in publisher.losses and link.flowing:
-                publisher.tell_losses(link)
+            if link in losses.of and link.flowing:
+                losses.tell(link)
             link.flush(self.out)
             publisher.freed(link)
             if link.overdue:

@@ -22,18 +22,14 @@ from .batch import (
     PER_MESSAGE_BYTES,
     Batch,
     batch_pieces,
-    encode_lost,
 )
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind
 from .inbox import Inbox
 from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
 from .link import Link
+from .losses import Losses
 from .outbox import TOPICS
 from .sharing import one_of_each
-
-LOSSES_MAX = 1000
-"""Streams of which one link is yet to be told that messages were dropped. It sees a gap in what it
-knows without being told; this is for streams of which it has seen nothing yet."""
 
 BATCH_EXTRA_BYTES = HEADER_BYTES + TOPIC_BYTES_MAX
 """What a batch takes beside its messages."""
@@ -84,14 +80,6 @@ class PublisherStatistics:
     topics: int
 
 
-@dataclass(slots=True)
-class Loss:
-    """Messages of a stream dropped for one link, from `first` on, that it has not been told of."""
-
-    first: int
-    count: int = 0
-
-
 class Publisher:
     """All topic streams of one node."""
 
@@ -120,8 +108,8 @@ class Publisher:
         """What topics have begun with is `gathered_bytes_max` or more: it should leave before others begin."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
-        self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
-        self.published = self.batches = self._nobody = self._dropped = 0
+        self.losses = Losses(me, wall_us)
+        self.published = self.batches = self._nobody = 0
         self._batch_id = 0
         self._draining = False
 
@@ -334,7 +322,7 @@ class Publisher:
             if _takes(link, size, payloads):
                 self._push(link, policy, stream, pieces, size, first, count)
             else:
-                self._lose(link, stream, first, count)
+                self.losses.add(link, stream, first, count)
         if stream.inboxes:
             batch = Batch(b"".join(pieces))
             for inbox in stream.inboxes:
@@ -349,9 +337,9 @@ class Publisher:
             dropped = outbox.drop_oldest(TOPICS) if policy == DROP_OLDEST else None
             if dropped is None:
                 # This one gives way: to what its policy keeps, or to others' that fill the outbox.
-                self._lose(link, stream, first, count)
+                self.losses.add(link, stream, first, count)
                 return
-            self._lose(link, *dropped.label)
+            self.losses.add(link, *dropped.label)
         label, stays = (stream, first, count), policy != DROP_OLDEST
         if size <= link.limits.frame_bytes_max - FRAME_BYTES - RECORD_BYTES:
             outbox.push_whole(
@@ -361,26 +349,6 @@ class Publisher:
             whole = b"".join(pieces)
             outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, label=label, stays=stays)
         self._touched(link)
-
-    def _lose(self, link: Link, stream: TopicStream, first: int, count: int) -> None:
-        self._dropped += count
-        losses = self.losses.setdefault(link, OrderedDict())
-        loss = losses.setdefault(stream, Loss(first))
-        loss.first = min(loss.first, first)
-        loss.count += count
-        if len(losses) > LOSSES_MAX:
-            losses.popitem(last=False)
-
-    def tell_losses(self, link: Link) -> None:
-        """Say what was dropped for a link that takes messages again, before any of them."""
-        losses = self.losses.pop(link, OrderedDict())
-        # Each goes before those pushed already: a topic's epochs have to arrive in their order.
-        for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
-            loss = losses[stream]
-            body = encode_lost(
-                self._me, stream.epoch, loss.first, self._wall_us(), stream.raw, loss.count
-            )
-            link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 
     def drain(self) -> None:
         """Nothing more is published: the hot path ends where it asks whether it may. What was, leaves."""
@@ -429,12 +397,12 @@ class Publisher:
 
     def forget(self, link: Link) -> None:
         """The link is gone, and with it what it was to be told."""
-        self.losses.pop(link, None)
+        self.losses.forget(link)
         self.freed(link)
 
     def statistics(self) -> PublisherStatistics:
         return PublisherStatistics(
-            self.published, self.batches, self._nobody, self._dropped, len(self.streams)
+            self.published, self.batches, self._nobody, self.losses.count, len(self.streams)
         )
 
 

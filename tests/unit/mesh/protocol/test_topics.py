@@ -10,8 +10,9 @@ from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST
 from mesh.protocol.link import RECORD_EXTRA_BYTES
+from mesh.protocol.losses import STREAMS_MAX
 from mesh.protocol.outbox import REQUESTS
-from mesh.protocol.topics import LOSSES_MAX, PublisherStatistics
+from mesh.protocol.topics import PublisherStatistics
 from tests.machines import ME, make_link, take_records
 
 from .topic_bench import BATCH_BYTES, BODY, Bench, arrive
@@ -252,7 +253,7 @@ def test_losses_of_a_topic_that_was_evicted_in_between_are_told_in_their_order()
     inbox = Inbox(1, (">",), DROP_NEWEST, 1 << 20, lambda: None)
 
     def deliver() -> None:
-        bench.publisher.tell_losses(link)
+        bench.publisher.losses.tell(link)
         for _, _, body in take_records(link):
             inbox.push(Batch(body), link)
 
@@ -278,10 +279,10 @@ def test_more_losses_than_a_note_can_name() -> None:
     inbox = bench.inbox("a")
     stream = bench.publisher.stream("a")
     for _ in range(1 << 12):
-        bench.publisher._lose(link, stream, stream.sequence, 1 << 20)
+        bench.publisher.losses.add(link, stream, stream.sequence, 1 << 20)
         stream.sequence += 1 << 20
-    assert bench.publisher.losses[link][stream].count == 1 << 32
-    bench.publisher.tell_losses(link)
+    assert bench.publisher.losses.of[link][stream].count == 1 << 32
+    bench.publisher.losses.tell(link)
     (note,) = (Batch(body) for _, _, body in take_records(link))
     assert (note.kind, note.base_sequence, note.count) == (LOST, 0, (1 << 32) - 1)
     inbox.push(note, link)
@@ -294,13 +295,13 @@ def test_losses_that_could_not_be_told_take_little_memory() -> None:
     bench = Bench(topics_max=10_000)
     link = bench.link()
     bench.subscribe(link, ">")
-    for n in range(2 * LOSSES_MAX):
+    for n in range(2 * STREAMS_MAX):
         bench.publish(f"t{n}", BODY)
     assert link.outbox.size_bytes <= link.outbox.limit_bytes + BATCH_BYTES
-    assert len(bench.publisher.losses[link]) == LOSSES_MAX
+    assert len(bench.publisher.losses.of[link]) == STREAMS_MAX
     told = bench.told(link)
-    assert len(told) == LOSSES_MAX
-    assert (f"t{2 * LOSSES_MAX - 4}", 0, 1) in told, "the latest are told"
+    assert len(told) == STREAMS_MAX
+    assert (f"t{2 * STREAMS_MAX - 4}", 0, 1) in told, "the latest are told"
 
 
 def test_other_traffic_is_not_dropped_for_topics() -> None:
