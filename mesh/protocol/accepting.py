@@ -13,6 +13,7 @@ from security.errors import Ahead, BadAnnouncement, Expired
 from security.keys import DOOR
 
 from ..errors import RemoteProtocolError
+from .connections import Connections
 from .dialling import Dialler, Exchange, PeeringSettings, greeting
 from .frame import CONTROL, Kind
 from .hello import (
@@ -44,10 +45,11 @@ class Acceptor:
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
-        out: list[Instruction], dialler: Dialler, exchange: Exchange,
+        out: list[Instruction], connections: Connections, dialler: Dialler, exchange: Exchange,
     ) -> None:  # fmt: skip
         self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
-        self._out, self._dialler, self._exchange = out, dialler, exchange
+        self._out, self._connections = out, connections
+        self._dialler, self._exchange = dialler, exchange
 
     def greeted(
         self, conn: Conn, cluster: str, lane: int, kind: int, body: bytes, now_s: float
@@ -104,7 +106,7 @@ class Acceptor:
             link.lane(hello.lane).check_resume(hello.expects)  # Or the link would be half for ever.
             old = link.lane(hello.lane).conn
             if old is not None:
-                self._dialler.hang_up(old)
+                self._connections.hang_up(old)
                 link.detach(old)
         elif hello.resume:
             self._dialler.connect(peer, now_s)

@@ -99,6 +99,7 @@ class Core:
             handshake_s=config.handshake_s, resume_s=config.resume_s,
         )  # fmt: skip
         self.peering = Peering(settings, roster, self.timers, rng, self.out, self, wall_us)
+        self._connections = self.peering.connections
         self.membership = Membership(
             stalled_s=config.stalled_s, suspect_grace_s=SUSPECT_GRACE_S,
             dead_after_s=config.dead_s - config.suspect_s, changed=self._member_changed,
@@ -200,8 +201,8 @@ class Core:
     def received(self, conn: Conn, cluster: str | None, data: Buffer, now_s: float) -> None:
         """A frame came in on `conn`; `cluster` is the one ZAP admitted, None where we dialled."""
         self._now_s = now_s
-        link = self.peering.bound.get(conn)
-        if link is None and conn in self.peering.dialler.gone:
+        link = self._connections.bound.get(conn)
+        if link is None and conn in self._connections.gone:
             return
         try:
             if len(data) > self._frame_bytes_max:
@@ -246,12 +247,12 @@ class Core:
     def inbound_lost(self, conns: Sequence[Conn], now_s: float) -> None:
         """One of these accepted connections may have ended: what is sent there will tell."""
         for conn in conns:
-            if conn in self.peering.bound:
+            if conn in self._connections.bound:
                 for delay_s in LOOK_AGAIN_S:
                     self.timers.at(now_s + delay_s, partial(self._touch_lane, conn))
 
     def _touch_lane(self, conn: Conn, _now_s: float) -> None:
-        link = self.peering.bound.get(conn)
+        link = self._connections.bound.get(conn)
         if link is not None:
             link.touch_lane(conn, self.out)
 

@@ -10,7 +10,6 @@ connection, and a connection belongs to one lane of one link for good.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -21,6 +20,7 @@ from security.keys import ClusterKeys
 
 from ..errors import RemoteProtocolError
 from ..names import short
+from .connections import Connections
 from .frame import CONTROL, DATA, Kind, pack_frame, pack_record
 from .hello import (
     CLOCK,
@@ -34,7 +34,7 @@ from .hello import (
     decode_welcome,
     encode_announcements,
 )
-from .instructions import Dial, Hangup, Instruction
+from .instructions import Dial, Instruction
 from .lane import Conn
 from .link import Link, LinkLimits, agreed
 from .roster import Attempt, Peer, Roster, host_of
@@ -47,7 +47,6 @@ PATIENCE_MAX = 4
 would else spend itself on ones in vain."""
 HURRIED_MAX = 16
 """Peers that are tried again at once when some link has come up."""
-GONE_MAX = 1024
 DENIALS_WORTH_A_WORD = 3
 
 
@@ -93,7 +92,6 @@ class Exchange(Linking, Protocol):
         self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
         idempotent: Sequence[str], now_s: float,
     ) -> None: ...  # fmt: skip
-    def unbind(self, conn: Conn) -> None: ...
     def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None: ...
     def probe(self, peer: Peer) -> None: ...
     def warn_bad(self, error: BadAnnouncement) -> None: ...
@@ -104,15 +102,13 @@ class Dialler:
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
-        out: list[Instruction], exchange: Exchange,
+        out: list[Instruction], connections: Connections, exchange: Exchange,
     ) -> None:  # fmt: skip
         self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
-        self._out, self._exchange = out, exchange
+        self._out, self._connections, self._exchange = out, connections, exchange
         self._calls: dict[Conn, Call] = {}
         self.seeds = Seeds(roster, timers, self, exchange)
         self._next_conn = 0
-        self.gone: OrderedDict[Conn, None] = OrderedDict()
-        """Ended lately: what the transport reads of them after that is not heard."""
 
     # Opening
 
@@ -259,17 +255,9 @@ class Dialler:
                     self._out.append((at, link.goodbye(body)))
 
     def hang_up(self, conn: Conn) -> None:
-        """Close a connection, dialled or accepted; nothing more is heard of it."""
+        """Give up a call."""
         self._calls.pop(conn, None)
-        self._exchange.unbind(conn)
-        self._out.append(Hangup(conn))
-        self.note_gone(conn)
-
-    def note_gone(self, conn: Conn) -> None:
-        """Whatever is still read from this connection is not heard."""
-        self.gone[conn] = None
-        if len(self.gone) > GONE_MAX:
-            self.gone.popitem(last=False)
+        self._connections.hang_up(conn)
 
     def end_attempt(self, peer: Peer) -> None:
         attempt, peer.attempt = peer.attempt, None
@@ -286,7 +274,7 @@ class Dialler:
         if call is not None and now_s < call.due_s:
             self._timers.at(call.due_s, lambda now: self._timeout(conn, now))
         elif call is not None:
-            self._out.append(Hangup(conn))
+            self._connections.hang_up(conn)
             self.lost(conn, now_s)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:

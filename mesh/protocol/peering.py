@@ -24,6 +24,7 @@ from security.errors import BadAnnouncement
 from ..errors import RemoteProtocolError
 from ..names import short
 from .accepting import Acceptor
+from .connections import Connections
 from .dialling import Dialler, PeeringSettings
 from .frame import Frame, Kind
 from .hello import (
@@ -83,9 +84,11 @@ class Peering:
         self.announcement = b""
         self.closing = False
         self.links: dict[bytes, Link] = {}
-        self.bound: dict[Conn, Link] = {}
-        self.dialler = Dialler(settings, roster, timers, rng, out, self)
-        self._acceptor = Acceptor(settings, roster, timers, rng, out, self.dialler, self)
+        self.connections = Connections(out)
+        self.dialler = Dialler(settings, roster, timers, rng, out, self.connections, self)
+        self._acceptor = Acceptor(
+            settings, roster, timers, rng, out, self.connections, self.dialler, self
+        )
 
     # Things found
 
@@ -160,7 +163,7 @@ class Peering:
         was_up, was_connected = link.up, link.connected
         for frame in link.attach(lane, conn, expects):
             self._out.append((conn, frame))
-        self.bound[conn] = link
+        self.connections.bound[conn] = link
         if link.up and not was_up:
             peer.failures = peer.denials = peer.strangers = 0
             peer.up_since_s = now_s
@@ -174,13 +177,9 @@ class Peering:
             self.dialler.hurry(now_s)
             self._listener.path_back(link)
 
-    def unbind(self, conn: Conn) -> None:
-        self.bound.pop(conn, None)
-
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
         """A connection failed or ended by itself; see Dialler.lost for the reasons."""
-        link = self.bound.pop(conn, None)
-        self.dialler.note_gone(conn)
+        link = self.connections.ended(conn)
         if link is None:
             self.dialler.lost(conn, now_s, denied=denied)
             return
@@ -213,11 +212,11 @@ class Peering:
         """What came on `conn` should not exist: it costs the connection, and its link, if it has one."""
         self._blame(link, "a connection", str(error), now_s)
         self.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
-        self.dialler.hang_up(conn)
+        self.connections.hang_up(conn)
 
     def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
         """It came on one of these, has ended that, and nobody saw more of it. Two links: either's."""
-        links = {link for conn in conns if (link := self.bound.get(conn)) is not None}
+        links = {link for conn in conns if (link := self.connections.bound.get(conn)) is not None}
         link = links.pop() if len(links) == 1 else None
         self._blame(link, f"a connection from {who}", what, now_s)
 
@@ -275,7 +274,7 @@ class Peering:
         """Give the link up. `reason` is for people; `proof`: the process is gone for certain."""
         for lane in (link.control, link.data):
             if lane.conn is not None:
-                self.dialler.hang_up(lane.conn)
+                self.connections.hang_up(lane.conn)
                 lane.conn = None
         self.dialler.forget(link)
         peer = self._roster.peers.get(link.peer)
