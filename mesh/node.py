@@ -383,13 +383,13 @@ class Node:
     async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members are known to subscribe to a topic; put a timeout around it."""
         check_topic(topic)
-        subscribers = functools.partial(self._core.patterns.subscribers, topic)
+        subscribers = functools.partial(self._core.patterns.subscribers.of, topic)
         found = await self._driver.until(count, subscribers)
         return [one for one in self.members() if one.node in found]
 
     def interest(self) -> set[str]:
         """Patterns that members are known to subscribe to."""
-        return self._core.patterns.wanted()
+        return self._core.patterns.subscribers.patterns()
 
     def watch(self, cluster: str | None = None) -> Watch:
         """Iterate over what is known of the members now, as `joined`, then every change of them."""

@@ -77,8 +77,8 @@ def node_statistics(core: Core) -> NodeStatistics:
         ),
         services=tuple(one.statistics() for one in patterns.dispatchers.values()),
         publishing=patterns.publisher.statistics(),
-        subscriptions=tuple(inbox.statistics() for inbox in patterns.inboxes.values()),
-        unwanted_batches=patterns.unwanted_batches,
+        subscriptions=tuple(inbox.statistics() for inbox in patterns.subscriptions.inboxes.values()),
+        unwanted_batches=patterns.subscriptions.unwanted_batches,
         broadcasts=BroadcastStatistics(
             broadcasts.sent, broadcasts.skipped, broadcasts.received, broadcasts.unwanted
         ),

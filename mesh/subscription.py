@@ -33,6 +33,7 @@ class Subscription(AsyncBlock):
 
     def __init__(self, driver: Driver, pattern: str, when_full: str, limit_bytes: int) -> None:
         self._driver, self.pattern = driver, pattern
+        self._subscriptions = driver.core.patterns.subscriptions
         self._when_full, self._limit_bytes = when_full, limit_bytes
         self._inbox: Inbox | None = None
         self._waker = Waker()
@@ -71,7 +72,7 @@ class Subscription(AsyncBlock):
             self.pattern, self._when_full, self._limit_bytes, self._waker.wake
         )
         if self._sharing is not None:
-            self._driver.core.patterns.share(self._inbox, self._sharing, after)
+            self._subscriptions.share(self._inbox, self._sharing, after)
         self._driver.settle()
         return self
 
@@ -87,7 +88,7 @@ class Subscription(AsyncBlock):
         if not self._closed:
             self._end()
             if self._inbox is not None:
-                self._driver.core.patterns.hand_over(self._inbox)
+                self._subscriptions.hand_over(self._inbox)
 
     def _end(self) -> None:
         self._closed = True
@@ -131,9 +132,10 @@ class Subscription(AsyncBlock):
             if self._closed or not self._driver.running:
                 raise NodeClosed(f"the subscription to {self.pattern!r} is closed")
             await self._waker.wait()
-        core = self._driver.core
-        delivery = core.patterns.take(inbox, trio.current_time())
-        if core.touched:  # Credit to return, or a publisher of this node that has room now.
+        delivery = self._subscriptions.take(inbox, trio.current_time())
+        if (
+            self._driver.core.touched
+        ):  # Credit to return, or a publisher of this node that has room now.
             self._driver.wake_pump()
         if waits:  # Others have had their turn.
             self._in_a_row = 0

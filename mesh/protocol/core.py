@@ -453,16 +453,16 @@ class Core:
         """Raises InvalidName, LimitReached."""
         self.check_open()
         limit = self.config.subscriptions_max
-        if len(self.patterns.inboxes) >= limit:
+        if len(self.patterns.subscriptions.inboxes) >= limit:
             raise LimitReached("subscriptions_max", limit)
-        inbox = self.patterns.subscribe(pattern, policy, limit_bytes, wake)
+        inbox = self.patterns.subscriptions.subscribe(pattern, policy, limit_bytes, wake)
         for link in self.peering.links.values():
             if link.up:
-                self.patterns.announce_inbox(link, inbox)
+                self.patterns.subscriptions.announce(link, inbox)
         return inbox
 
     def unsubscribe(self, inbox: Inbox) -> None:
-        if not self.patterns.unsubscribe(inbox):
+        if not self.patterns.subscriptions.unsubscribe(inbox):
             return
         for link in self.peering.links.values():
             if link.up:

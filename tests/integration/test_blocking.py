@@ -73,7 +73,7 @@ async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> N
 async def test_a_reader_that_stands_still_keeps_its_limit_however_often_its_link_is_lost() -> None:
     """Found: `limit_bytes` more of the same publisher with every link that came anew."""
     async with blocked("t", "t") as (pub, sub, messages, _):
-        (inbox,) = sub._core.patterns.inboxes.values()
+        (inbox,) = sub._core.patterns.subscriptions.inboxes.values()
         for _ in range(4):
             await until(lambda: bool(pub._driver.topics_freed))
             assert inbox.statistics().waiting_bytes <= 2000

@@ -64,7 +64,7 @@ class SharingMachine(RuleBasedStateMachine):
     def subscribe(self, pattern: str) -> None:
         reader = Reader(self.bench.subscribe(pattern, DROP_NEWEST, self.limit))
         after = [one.inbox for one in self.left]
-        self.bench.patterns.share(reader.inbox, self.sharing, after)
+        self.bench.patterns.subscriptions.share(reader.inbox, self.sharing, after)
         self.running.append(reader)
         self.all.append(reader)
         self._go_on(self.left)
@@ -73,8 +73,8 @@ class SharingMachine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 9))
     def leave(self, place: int) -> None:
         reader = self.running.pop(place % len(self.running))
-        self.bench.patterns.unsubscribe(reader.inbox)
-        self.bench.patterns.hand_over(reader.inbox)
+        self.bench.patterns.subscriptions.unsubscribe(reader.inbox)
+        self.bench.patterns.subscriptions.hand_over(reader.inbox)
         self.left.append(reader)
         self._go_on([reader])
 

@@ -150,7 +150,7 @@ class TopicBook:
         reader.waiting = False
         if reader.closed or not reader.inbox:
             return
-        delivery = reader.node.core.patterns.take(reader.inbox, self._network.now_s)
+        delivery = reader.node.core.patterns.subscriptions.take(reader.inbox, self._network.now_s)
         if reader.node.core.touched:
             reader.node.wake_pump()
         key = (delivery.sender, delivery.topic)
@@ -187,7 +187,7 @@ class TopicBook:
         """See which publishers know of which `block` subscription."""
         now_s = self._network.now_s
         for node in self._network.nodes:
-            for link, subscriptions in node.core.patterns._remote.items():
+            for link, subscriptions in node.core.patterns.subscribers._remote.items():
                 for reader in self.readers:
                     if reader.node.id == link.peer and reader.inbox.ident in subscriptions:
                         reader.known_s.setdefault(node.id, now_s)

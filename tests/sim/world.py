@@ -259,7 +259,7 @@ def check_no_leak(node: SimNode) -> None:
     assert len(peering.connections.bound) == 2 * len(links), who
     owners = [call.owner for call in peering.dialler._calls.values()]
     assert all(isinstance(one, Seed) or one.link is None for one in owners), who
-    assert set(patterns._remote) <= links, who
+    assert set(patterns.subscribers._remote) <= links, who
     assert {link for link, _ in patterns._cancelled} <= links, who
     for link in links:
         assert link.outstanding == 0, f"{who}: {link} outstanding {link.outstanding}"
@@ -273,7 +273,7 @@ def check_no_leak(node: SimNode) -> None:
     for candidate in core.rotation._candidates.values():
         assert candidate.link in links, who
         assert candidate.outstanding == 0, who
-    for inbox in patterns.inboxes.values():
+    for inbox in patterns.subscriptions.inboxes.values():
         assert set(inbox.owed) <= links, who
     publisher = patterns.publisher
     assert not publisher.waiting, who

@@ -119,7 +119,7 @@ async def test_a_stream_that_goes_takes_nothing_of_another_with_it(
     """Found by reading: what the one subscribed first still held was lost, and the other had let it pass."""
     async with sending(tmp_path) as (broker, shop, sender), trio.open_nursery() as nursery:
         held = Held(monkeypatch)
-        first, *_ = node_of(broker)._core.patterns.inboxes.values()
+        first, *_ = node_of(broker)._core.patterns.subscriptions.inboxes.values()
         await sender.send(200)
         await until(lambda: came(first) == 200)
         nursery.start_soon(sender.go_on)
@@ -165,7 +165,7 @@ async def test_what_the_one_that_goes_had_no_room_for_is_a_gap_of_the_other(
 ) -> None:
     async with sending(tmp_path, capture_bytes=4000) as (broker, shop, sender):
         held = Held(monkeypatch)
-        first, _, second = node_of(broker)._core.patterns.inboxes.values()
+        first, _, second = node_of(broker)._core.patterns.subscriptions.inboxes.values()
         await sender.send(200)
         await until(lambda: came(first) == 200)
         assert first._dropped > 100
@@ -193,7 +193,7 @@ async def test_a_broker_ends_though_nothing_of_one_that_goes_can_be_stored(
     with trio.fail_after(PATIENCE_S):
         async with sending(tmp_path) as (broker, shop, sender):
             Held(monkeypatch)
-            first, _, last = node_of(broker)._core.patterns.inboxes.values()
+            first, _, last = node_of(broker)._core.patterns.subscriptions.inboxes.values()
             await sender.send(10)
             await until(lambda: came(first) == 10)
             await shop.delete_stream("goes")

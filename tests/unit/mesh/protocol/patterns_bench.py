@@ -55,7 +55,7 @@ class Bench:
         return take_records(self.link)
 
     def subscribe(self, pattern: str, policy: str = DROP_OLDEST, limit: int = 1 << 20) -> Inbox:
-        return self.patterns.subscribe(pattern, policy, limit, lambda: None)
+        return self.patterns.subscriptions.subscribe(pattern, policy, limit, lambda: None)
 
     def publish(self, topic: str, payload: bytes) -> bool:
         stream = self.patterns.publisher.stream(topic)

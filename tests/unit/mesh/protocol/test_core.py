@@ -229,9 +229,9 @@ def test_what_came_before_its_link_was_up_is_taken_then_and_kept_no_longer() -> 
     dial(core, SMALLER)
     record = pack_record(Kind.SUBSCRIBE, 1, encode_values("t", 0, 1000))
     core.received(SMALLER + b"%d" % CONTROL, "x", pack_frame(CONTROL, 1, 0, 0, 1, [record]), 0.0)
-    assert not core.patterns.wanted()
+    assert not core.patterns.subscribers.patterns()
     dial(core, SMALLER, DATA)
-    assert core.patterns.wanted() == {"t"}
+    assert core.patterns.subscribers.patterns() == {"t"}
     assert core.peering.links[SMALLER].early == []
 
 

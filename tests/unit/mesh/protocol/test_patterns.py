@@ -10,8 +10,9 @@ from mesh.protocol.batch import NUMBERS_END, batch_pieces, encode_lost
 from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import Kind
 from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
-from mesh.protocol.patterns import OWED_S, BroadcastCounters
+from mesh.protocol.patterns import BroadcastCounters
 from mesh.protocol.request import PREFIX, REPLY_PREFIX
+from mesh.protocol.subscriptions import OWED_S
 from mesh.protocol.values import decode_values, encode_values
 from tests.machines import ME, OTHER, make_batch, make_link, take_records
 
@@ -139,9 +140,9 @@ def test_batches_go_to_all_who_match_and_only_them() -> None:
     inboxes = [bench.subscribe(pattern) for pattern in ("a.*", "a.>", "b")]
     bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic="a.b").raw())
     assert [bool(inbox) for inbox in inboxes] == [True, True, False]
-    assert bench.patterns.take(inboxes[0], NOW_S).payloads == [b"x"]
-    bench.patterns.unsubscribe(inboxes[1])
-    bench.patterns.unsubscribe(inboxes[1])
+    assert bench.patterns.subscriptions.take(inboxes[0], NOW_S).payloads == [b"x"]
+    bench.patterns.subscriptions.unsubscribe(inboxes[1])
+    bench.patterns.subscriptions.unsubscribe(inboxes[1])
     late = bench.subscribe("a.b")
     bench.record(Kind.BATCH, 1, make_batch(1, [b"y"], topic="a.b").raw())
     assert len(inboxes[1].take()) == 1
@@ -152,7 +153,7 @@ def test_batches_go_to_all_who_match_and_only_them() -> None:
 def test_batches_nobody_wants_any_more_are_counted() -> None:
     bench = Bench()
     bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
-    assert bench.patterns.unwanted_batches == 1
+    assert bench.patterns.subscriptions.unwanted_batches == 1
 
 
 def test_a_node_speaks_for_itself_only() -> None:
@@ -166,7 +167,7 @@ def test_a_batch_of_a_topic_that_cannot_be_costs_its_link(topic: str) -> None:
     bench = Bench()
     bench.subscribe(">")
     refused(bench, Kind.BATCH, 1, make_batch(0, [b"x"], topic=topic).raw(), "batch of topic")
-    assert not bench.patterns._matches
+    assert not bench.patterns.subscriptions._matches
 
 
 @pytest.mark.parametrize(
@@ -215,8 +216,8 @@ def test_topics_remembered_are_bounded() -> None:
     bench.subscribe("a9")
     for n in range(10):
         bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic=f"a{n}").raw())
-    assert len(bench.patterns._matches) <= 3
-    assert bench.patterns.unwanted_batches == 9
+    assert len(bench.patterns.subscriptions._matches) <= 3
+    assert bench.patterns.subscriptions.unwanted_batches == 9
 
 
 def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
@@ -228,7 +229,7 @@ def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
         frame = memoryview(bytes(filler) + raw + bytes(filler))
         record = (int(Kind.BATCH), 1, frame, filler, filler + len(raw))
         bench.patterns.record(bench.link, record, NOW_S)
-        delivery = bench.patterns.take(inbox, NOW_S)
+        delivery = bench.patterns.subscriptions.take(inbox, NOW_S)
         assert (delivery.payloads, delivery.sequence) == ([b"x"], 3)
         assert delivery.batch.raw() == raw
         assert len(delivery.batch.buffer) <= 4 * len(raw) or filler == 300
@@ -238,7 +239,7 @@ def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
 def test_subscriptions_are_announced_with_policy_and_window() -> None:
     bench = Bench()
     inbox = bench.subscribe("a.>", BLOCK, 1000)
-    bench.patterns.announce_inbox(bench.link, inbox)
+    bench.patterns.subscriptions.announce(bench.link, inbox)
     assert bench.sent() == [(Kind.SUBSCRIBE, inbox.ident, encode_values("a.>", 2, 1000))]
     other = bench.subscribe("b")
     bench.patterns.link_up(bench.link, ())
@@ -253,7 +254,7 @@ def test_credit_comes_back_by_the_quarter() -> None:
         bench.record(Kind.BATCH, 1, make_batch(first, [b"x" * 31]).raw())
     returned = []
     while inbox:
-        bench.patterns.take(inbox, NOW_S)
+        bench.patterns.subscriptions.take(inbox, NOW_S)
         returned.append([decode_values(body, "", (int,)) for _, _, body in bench.sent()])
     assert returned == [[], [[2 * batch.size_bytes]], [], [[2 * batch.size_bytes]]]
 
@@ -266,7 +267,7 @@ def test_little_credit_comes_back_a_little_later_all_of_it_at_once() -> None:
     for first in range(3):
         bench.record(Kind.BATCH, 1, make_batch(first, [b"x"]).raw())
         for inbox in inboxes:
-            bench.patterns.take(inbox, NOW_S)
+            bench.patterns.subscriptions.take(inbox, NOW_S)
     assert bench.sent() == []
     assert bench.timers.due_s() == NOW_S + OWED_S
     bench.timers.run(NOW_S + OWED_S)
@@ -279,8 +280,8 @@ def test_credit_nobody_waits_for_any_more_is_not_sent() -> None:
     bench = Bench()
     inbox = bench.subscribe("t", BLOCK)
     bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
-    bench.patterns.take(inbox, NOW_S)
-    bench.patterns.unsubscribe(inbox)
+    bench.patterns.subscriptions.take(inbox, NOW_S)
+    bench.patterns.subscriptions.unsubscribe(inbox)
     bench.timers.run(NOW_S + OWED_S)
     assert bench.sent() == []
 
@@ -291,10 +292,10 @@ def test_no_credit_for_a_link_that_is_down_or_a_policy_that_drops() -> None:
         inbox = bench.subscribe("t", policy)
         bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
         bench.link.up = up
-        bench.patterns.take(inbox, NOW_S)
+        bench.patterns.subscriptions.take(inbox, NOW_S)
         bench.link.up = True
         assert bench.sent() == []
-        bench.patterns.unsubscribe(inbox)
+        bench.patterns.subscriptions.unsubscribe(inbox)
 
 
 # Topics, as their publisher
@@ -334,11 +335,11 @@ def test_control_characters_that_an_earlier_release_allowed_do_not_cost_its_link
     bench = Bench()
     inbox = bench.subscribe("t.*")
     bench.record(Kind.SUBSCRIBE, 7, subscribe("t.\x9f"))
-    assert bench.patterns.wanted() == {"t.\x9f"}
+    assert bench.patterns.subscribers.patterns() == {"t.\x9f"}
     bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic="t.\x9f").raw())
-    assert bench.patterns.take(inbox, NOW_S).topic == "t.\x9f"
+    assert bench.patterns.subscriptions.take(inbox, NOW_S).topic == "t.\x9f"
     bench.record(Kind.UNSUBSCRIBE, 7, b"")
-    assert bench.patterns.wanted() == set()
+    assert bench.patterns.subscribers.patterns() == set()
 
 
 def test_subscriptions_of_a_peer_are_bounded_and_have_numbers_of_their_own() -> None:
@@ -383,7 +384,7 @@ def test_credit_for_what_was_sent_before_the_subscription_is_no_crime() -> None:
     raw = b"".join(batch_pieces(OTHER, 100, 0, 7, b"t", [b"x"])[0])
     assert len(raw) == len(body)
     subscriber.record(kind, ident, raw)
-    subscriber.patterns.take(blocking, NOW_S)
+    subscriber.patterns.subscriptions.take(blocking, NOW_S)
     subscriber.timers.run(NOW_S + OWED_S)
     ((kind, _, returned),) = subscriber.sent()
     publisher.record(Kind.SUBSCRIBE, 2, subscribe("t", 2, 1000))
@@ -404,7 +405,7 @@ def test_a_new_link_has_the_credit_that_earlier_ones_left() -> None:
     for batch in batches:
         subscriber.record(Kind.BATCH, 1, batch.raw())
     subscriber.patterns.link_down(subscriber.link, "lost", NOW_S)
-    subscriber.patterns.take(inbox, NOW_S)
+    subscriber.patterns.subscriptions.take(inbox, NOW_S)
     link = make_link()
     subscriber.patterns.link_up(link, ())
     subscriber.patterns.link_up(stranger := make_link(b"s" * 16), ())
@@ -414,7 +415,7 @@ def test_a_new_link_has_the_credit_that_earlier_ones_left() -> None:
     assert credit(publisher) == window - 2 * size
     subscriber.record(Kind.BATCH, 1, make_batch(3, [b"x" * 31]).raw(), link)
     while inbox:
-        subscriber.patterns.take(inbox, NOW_S)
+        subscriber.patterns.subscriptions.take(inbox, NOW_S)
     subscriber.timers.run(NOW_S + OWED_S)
     returned = [decode_values(body, "", (int,))[0] for _, _, body in take_records(link)]
     assert sum(returned) == 3 * size
@@ -450,7 +451,7 @@ def test_nothing_remains_of_a_link_that_is_gone(left: bool) -> None:
     inbox = bench.subscribe("t", BLOCK)
     for first in (0, 1):
         bench.record(Kind.BATCH, 1, make_batch(first, [b"x"]).raw())
-    bench.patterns.take(inbox, NOW_S)
+    bench.patterns.subscriptions.take(inbox, NOW_S)
     pending = bench.ask("shop")
     bench.sent()
     bench.link.up = False
@@ -458,7 +459,7 @@ def test_nothing_remains_of_a_link_that_is_gone(left: bool) -> None:
     patterns = bench.patterns
     assert patterns.interest.match("t") == [inbox]
     assert patterns.interest.match("other.a") == []
-    assert (patterns._remote, patterns._cancelled, patterns._idempotent) == ({}, {}, {})
+    assert (patterns.subscribers._remote, patterns._cancelled, patterns._idempotent) == ({}, {}, {})
     assert (len(patterns.tunnels), inbox.owed) == (0, {})
     assert bench.started[0].cancelled
     assert isinstance(pending.outcome, PeerLost)
@@ -492,4 +493,4 @@ def test_a_note_of_a_loss_reaches_the_inbox() -> None:
     inbox = bench.subscribe("t")
     bench.record(Kind.BATCH, 0, encode_lost(OTHER, 1, 5, 0, b"t", 2))
     bench.record(Kind.BATCH, 1, make_batch(7, [b"x"]).raw())
-    assert bench.patterns.take(inbox, NOW_S).lost == 2
+    assert bench.patterns.subscriptions.take(inbox, NOW_S).lost == 2

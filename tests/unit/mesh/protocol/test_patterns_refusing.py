@@ -34,6 +34,6 @@ def test_a_pattern_that_only_earlier_members_ask_for_costs_no_link() -> None:
     bench = Bench()
     bench.record(Kind.SUBSCRIBE, 7, subscribe("t.#"))
     with pytest.raises(InvalidName, match="# is no wildcard"):
-        bench.patterns.subscribe("t.#", "drop_oldest", 1000, lambda: None)
+        bench.patterns.subscriptions.subscribe("t.#", "drop_oldest", 1000, lambda: None)
     bench.publish("t.a", b"x")
     assert bench.sent() == []

@@ -21,12 +21,12 @@ class Sharers(Bench):
 
     def share(self, pattern: str, *after: Inbox, limit: int = 1 << 20) -> Inbox:
         inbox = self.subscribe(pattern, DROP_NEWEST, limit)
-        self.patterns.share(inbox, self.sharing, after)
+        self.patterns.subscriptions.share(inbox, self.sharing, after)
         return inbox
 
     def close(self, inbox: Inbox) -> None:
-        self.patterns.unsubscribe(inbox)
-        self.patterns.hand_over(inbox)
+        self.patterns.subscriptions.unsubscribe(inbox)
+        self.patterns.subscriptions.hand_over(inbox)
 
     def come(self, first: int, count: int = 1, *, epoch: int = 1) -> None:
         batch = make_batch(first, [b"x"] * count, epoch=epoch)
@@ -84,7 +84,7 @@ def test_one_that_only_ends_hands_nothing_over() -> None:
     bench = Sharers()
     first, second = bench.share("t"), bench.share(">")
     bench.come(0)
-    bench.patterns.unsubscribe(first)
+    bench.patterns.subscriptions.unsubscribe(first)
     assert bench.sharing.members == {second}
     bench.come(5)
     assert told(second) == [(0, 5, 1)]

@@ -1,0 +1,90 @@
+"""What peers have subscribed to at this node, and the credit that they grant its publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import RemoteProtocolError
+from ..names import read_pattern
+from .interest import POLICIES, Interest, RemoteSubscription
+from .link import Link, Received
+from .topics import Publisher, Wanted
+from .values import decode_values
+
+
+class Subscribers:
+    """Subscriptions of peers, by link and their own numbers."""
+
+    def __init__(
+        self, interest: Interest[Wanted], publisher: Publisher, *, subscriptions_max: int,
+        grew: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            subscriptions_max: of one peer.
+            grew: called when a peer wants more than before.
+        """
+        self._interest, self._publisher = interest, publisher
+        self._subscriptions_max, self._grew = subscriptions_max, grew
+        self._remote: dict[Link, dict[int, RemoteSubscription]] = {}
+
+    def subscribed(self, link: Link, record: Received, _now_s: float) -> None:
+        """SUBSCRIBE. Raises RemoteProtocolError."""
+        _, ident, data, start, end = record
+        pattern, policy, window, waiting = decode_values(
+            bytes(data[start:end]), "SUBSCRIBE", (str, int, int), added=(0,)
+        )
+        remote = self._remote.setdefault(link, {})
+        if ident in remote or not 0 <= policy < len(POLICIES) or window < 1 or waiting < 0:
+            raise RemoteProtocolError(f"SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
+        if len(remote) >= self._subscriptions_max:
+            raise RemoteProtocolError(f"more than {self._subscriptions_max} subscriptions")
+        try:
+            tokens = read_pattern(pattern)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+        credit = window - waiting
+        subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, credit)
+        remote[ident] = subscription
+        self._interest.add(tokens, subscription)
+        self._grew()
+
+    def unsubscribed(self, link: Link, record: Received, _now_s: float) -> None:
+        """UNSUBSCRIBE. Raises RemoteProtocolError."""
+        ident = record[1]
+        subscription = self._remote.get(link, {}).pop(ident, None)
+        if subscription is None:
+            raise RemoteProtocolError(f"UNSUBSCRIBE {ident}, which was never subscribed")
+        self._uninterested(subscription)
+
+    def _uninterested(self, subscription: RemoteSubscription) -> None:
+        self._interest.remove(subscription.pattern, subscription)
+        self._publisher.freed(subscription)
+
+    def credited(self, link: Link, record: Received, _now_s: float) -> None:
+        """CREDIT. Raises RemoteProtocolError."""
+        _, ident, data, start, end = record
+        (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))
+        subscription = self._remote.get(link, {}).get(ident)
+        if size < 1:
+            raise RemoteProtocolError(f"credit of {size} bytes")
+        if subscription is None:
+            return  # Unsubscribed meanwhile.
+        # It may return more than it was charged: for batches that were on their way to another
+        # subscription of that node when this one began.
+        credit_bytes = subscription.credit_bytes + size
+        subscription.credit_bytes = min(credit_bytes, subscription.window_bytes)
+        self._publisher.freed(subscription)
+
+    def of(self, topic: str) -> set[bytes]:
+        """Peers that are known to want it."""
+        found = self._interest.match(topic)
+        return {one.link.peer for one in found if isinstance(one, RemoteSubscription)}
+
+    def patterns(self) -> set[str]:
+        """Patterns of peers."""
+        return {".".join(one.pattern) for of in self._remote.values() for one in of.values()}
+
+    def link_down(self, link: Link) -> None:
+        for subscription in self._remote.pop(link, {}).values():
+            self._uninterested(subscription)

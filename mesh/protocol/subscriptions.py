@@ -1,0 +1,183 @@
+"""The subscribing side of topics: batches in, to the inboxes of this node that match; credit out.
+
+BATCH ──> matches (one lookup per topic) ──> inboxes ──take──> the application
+                                                         └──> CREDIT, for what was read with `block`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+
+from ..errors import InvalidName, RemoteProtocolError
+from ..names import check_pattern, read_topic
+from .batch import NUMBERS_END, Batch
+from .frame import Kind
+from .inbox import Delivery, Inbox
+from .interest import BLOCK, POLICIES, Interest
+from .link import Link, Received
+from .sharing import Sharing, one_of_each, overlap
+from .timers import Timers
+from .topics import Publisher, Wanted
+from .values import clip, encode_values
+
+OWED_S = 0.05
+"""Credit for less than a quarter of a subscription's window waits so long for more: a frame of its own takes
+both ends as long as one of messages. Only a message of more than three quarters of the window waits for it."""
+
+
+class Subscriptions:
+    """Those of one node, to topics of peers and its own."""
+
+    def __init__(
+        self, interest: Interest[Wanted], publisher: Publisher, timers: Timers, *,
+        topics_max: int, early_bytes: int, touched: Callable[[Link], None],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            interest: the publisher's: what this node publishes goes to its own inboxes, too.
+            topics_max: topics whose matches are kept.
+            early_bytes: see Inbox.
+            touched: called with every link that got something to send.
+        """
+        self._interest, self._publisher, self._timers = interest, publisher, timers
+        self._topics_max, self._early_bytes, self._touched = topics_max, early_bytes, touched
+        self.inboxes: dict[int, Inbox] = {}
+        self._local: Interest[Inbox] = Interest()
+        self._matches: dict[str, list[Inbox]] = {}
+        self._next_inbox = 0
+        self._owing: dict[Inbox, None] = {}
+        """Subscriptions read from since credit for less than a quarter of a window was last returned."""
+        self.unwanted_batches = 0
+
+    def arrived(self, link: Link, record: Received, _now_s: float) -> None:
+        """BATCH. Raises RemoteProtocolError."""
+        _, _, data, start, end = record
+        if len(data) > 4 * (end - start):  # What waits for a subscription keeps no frame alive.
+            data, start, end = bytes(data[start:end]), 0, end - start
+        batch = Batch(data, start, end)
+        if batch.publisher != link.peer:
+            raise RemoteProtocolError("batch of another publisher")
+        if batch.next_sequence > NUMBERS_END or batch.epoch >= NUMBERS_END:
+            raise RemoteProtocolError(
+                f"batch of epoch {batch.epoch}, sequence {batch.base_sequence}"
+            )
+        inboxes = self._matches.get(batch.topic)
+        if inboxes is None:
+            inboxes = self._match(batch.topic)
+        if not inboxes:
+            self.unwanted_batches += 1  # Unsubscribed while it was on its way.
+            return
+        batch.check()  # Here it costs the link; later it would hit whoever reads the subscription.
+        if batch.size_bytes > link.payload_bytes_max:
+            link.check_payload(batch.longest_bytes)
+        for inbox in inboxes:
+            inbox.push(batch, link)
+
+    def _match(self, topic: str) -> list[Inbox]:
+        """Once for each topic that arrives; whoever keeps it keeps one that may be."""
+        try:
+            read_topic(topic)
+        except InvalidName as error:
+            raise RemoteProtocolError(f"batch of {clip(str(error))}") from None
+        if len(self._matches) >= self._topics_max:
+            self._matches.clear()
+        inboxes = self._matches[topic] = one_of_each(self._local.match(topic))
+        return inboxes
+
+    def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
+        """A new subscription of this node; tell the links with `announce`."""
+        self._next_inbox += 1
+        inbox = Inbox(
+            self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake,
+            early_bytes=self._early_bytes,
+        )  # fmt: skip
+        self.inboxes[inbox.ident] = inbox
+        self._local.add(inbox.pattern, inbox)
+        self._interest.add(inbox.pattern, inbox)
+        self._matches.clear()
+        return inbox
+
+    def unsubscribe(self, inbox: Inbox) -> bool:
+        """Whether it was subscribed until now."""
+        if self.inboxes.pop(inbox.ident, None) is None:
+            return False
+        self._local.remove(inbox.pattern, inbox)
+        self._interest.remove(inbox.pattern, inbox)
+        self._matches.clear()
+        if inbox.sharing is not None:
+            inbox.sharing.members.discard(inbox)
+        self._publisher.freed(inbox)
+        return True
+
+    def share(self, inbox: Inbox, sharing: Sharing, after: Iterable[Inbox]) -> None:
+        """In the turn in which it was subscribed. `after`: see Subscription.share."""
+        inbox.sharing = sharing
+        sharing.members.add(inbox)
+        for before in after:
+            self._go_on(before, {inbox})
+
+    def hand_over(self, inbox: Inbox) -> None:
+        """In the turn in which it was unsubscribed: what is missing behind what it had, others tell that
+        share. For one whose rest is still taken, and not where all end: each would take from the one before."""
+        if inbox.sharing is not None:
+            self._go_on(inbox, inbox.sharing.members)
+
+    def _go_on(self, before: Inbox, heirs: Set[Inbox]) -> None:
+        """Streams of `before`, which has ended, go on in that one of `heirs` that gets their messages now."""
+        streams = before.streams
+        if len(heirs) < len(streams) and not any(
+            overlap(one.pattern, before.pattern) for one in heirs
+        ):
+            return
+        for stream in streams:
+            for inbox in one_of_each(self._local.match(stream[1])):
+                if inbox in heirs:
+                    inbox.go_on(before, stream)
+
+    def announce(self, link: Link, inbox: Inbox) -> None:
+        policy = POLICIES.index(inbox.policy)
+        values = [".".join(inbox.pattern), policy, inbox.limit_bytes]
+        if waiting_bytes := inbox.take_over(link):
+            values.append(waiting_bytes)
+        link.send_control(Kind.SUBSCRIBE, inbox.ident, encode_values(*values))
+        self._touched(link)
+
+    def take(self, inbox: Inbox, now_s: float) -> Delivery:
+        """The next messages of a subscription; returns credit to their publisher when due."""
+        delivery = inbox.take()
+        if inbox.policy == BLOCK:
+            self._publisher.freed(inbox)
+            for link, owed in list(inbox.owed.items()):
+                if owed * 4 >= inbox.limit_bytes:
+                    self._return_credit(inbox, link)
+            if inbox.owed and inbox not in self._owing:
+                # Soon all the same: the next message may be as large as the window.
+                self._owing[inbox] = None
+                if len(self._owing) == 1:
+                    self._timers.at(now_s + OWED_S, self._return_owed)
+        return delivery
+
+    def _return_owed(self, _now_s: float) -> None:
+        owing, self._owing = self._owing, {}
+        for inbox in owing:
+            for link in list(inbox.owed):
+                self._return_credit(inbox, link)
+
+    def _return_credit(self, inbox: Inbox, link: Link) -> None:
+        owed = inbox.owed.pop(link)
+        if link.up and inbox.ident in self.inboxes:
+            link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))
+            self._touched(link)
+
+    def link_up(self, link: Link) -> None:
+        for inbox in self.inboxes.values():
+            self.announce(link, inbox)
+
+    def link_down(self, link: Link) -> None:
+        for inbox in self.inboxes.values():
+            inbox.owed.pop(link, None)
+
+    def close(self) -> None:
+        """The node has left: whoever waits for messages looks again."""
+        for inbox in self.inboxes.values():
+            inbox.wake()
