@@ -62,7 +62,8 @@ class PeeringSettings:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A dialled connection without an answer yet. `link` is None for an introduction."""
+    """A dialled connection without an answer yet: an introduction, where `link` is None; one lane of a
+    new link; or, with `resume`, of one that goes on."""
 
     owner: Peer | Seed
     lane: int
@@ -172,11 +173,13 @@ class Dialler:
         if self._exchange.links.get(link.peer) is not link or peer is None:
             return
         endpoints = self._roster.endpoints(peer, door=False)
+        if not endpoints:
+            return
+        endpoint, server = endpoints[turn % len(endpoints)]
         busy = {call.lane for call in self._calls.values() if call.link is link}
         for lane in (CONTROL, DATA):
-            if endpoints and link.lane(lane).conn is None and lane not in busy:
-                call = Call(peer, lane, link, resume=True, turn=turn)
-                self._hello(call, link, peer, *endpoints[turn % len(endpoints)], now_s)
+            if link.lane(lane).conn is None and lane not in busy:
+                self._hello(peer, link, lane, endpoint, server, now_s, resume=True, turn=turn)
 
     def clients(self) -> tuple[ClusterKeys, ...]:
         """Keys to introduce ourselves with, newest generation first."""
@@ -227,20 +230,20 @@ class Dialler:
         )  # fmt: skip
         peer.attempt = attempt = Attempt(link=link)
         for lane in (CONTROL, DATA):
-            attempt.conns.append(
-                self._hello(Call(peer, lane, link), link, peer, endpoint, server, now_s)
-            )
+            attempt.conns.append(self._hello(peer, link, lane, endpoint, server, now_s))
 
     def _hello(
-        self, call: Call, link: Link, peer: Peer, endpoint: str, server: ClusterKeys, now_s: float
-    ) -> int:
+        self, peer: Peer, link: Link, lane: int, endpoint: str, server: ClusterKeys, now_s: float,
+        *, resume: bool = False, turn: int = 0,
+    ) -> int:  # fmt: skip
         settings, own = self._settings, self._own()
         hello = Hello(
-            lane=call.lane, node=settings.me, target=peer.node, link_id=link.link_id,
-            resume=call.resume, expects=link.lane(call.lane).expected, limits=settings.limits.told(),
+            lane=lane, node=settings.me, target=peer.node, link_id=link.link_id,
+            resume=resume, expects=link.lane(lane).expected, limits=settings.limits.told(),
             announcement=self._exchange.announcement, idempotent=settings.idempotent,
         )  # fmt: skip
         client = own[peer.generation % len(own)]
+        call = Call(peer, lane, link, resume, turn)
         return self._open(call, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
 
     # Closing
