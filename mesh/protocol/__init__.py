@@ -1,0 +1,1 @@
+"""The protocol of a node as state machines: frames, times and chance in, instructions out."""

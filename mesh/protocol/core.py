@@ -70,7 +70,7 @@ class Core:
         Args:
             idempotent: targets of this node's services that are safe to ask twice.
         """
-        self.identity, self.config, self.keyring = identity, config, keyring
+        self.identity, self.config = identity, config
         self._shell, self._rng = shell, rng
         self.out: list[Instruction] = []
         self._frame_bytes_max = largest_frame(config.frame_bytes_max)
@@ -158,11 +158,11 @@ class Core:
         return max(waiting, default=0) + (1 if self.patterns.publisher.waiting else 0)
 
     def leave(self, now_s: float) -> None:
-        """Say goodbye on every link and hang up."""
+        """Say goodbye on every link, and to those that may have one soon."""
         self.left = True
         self._sign(now_s, left=True)
         body = encode_announcements([self.peering.announcement])
-        for link in list(self.peering.links.values()):
+        for link in self.peering.links.values():
             link.send_control(Kind.BYE, 0, body)
             link.flush(self.out)
         self.peering.dialler.leave(body)

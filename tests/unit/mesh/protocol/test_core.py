@@ -155,7 +155,7 @@ def test_whose_clock_is_set_far_announces_itself_at_once(set_s: int) -> None:
         was, said = said, core.peering.announcement
         at_once = abs(set_s) > core.config.clock_skew_s and now_s == 12.0
         assert (said != was) == at_once
-        read_announcement(said, core.keyring, now_us=clock[0])
+        read_announcement(said, core.roster.keyring, now_us=clock[0])
 
 
 def test_where_clocks_may_not_differ_at_all_a_late_loop_is_not_a_clock_that_was_set() -> None:
@@ -174,7 +174,7 @@ def test_what_a_node_says_is_newer_than_before_though_its_clock_was_set_back() -
 
     def issued() -> int:
         raw = core.peering.announcement
-        return read_announcement(raw, core.keyring, now_us=clock[0], skew_s=10**6).issued_us
+        return read_announcement(raw, core.roster.keyring, now_us=clock[0], skew_s=10**6).issued_us
 
     for back_us in (0, 10**6, 299 * 10**6, 10**10):
         clock[0] = WALL_US - back_us
