@@ -295,6 +295,7 @@ class Hosted:
         finally:
             if queues.get(queue.name) is not queue:
                 self.endings.discard(queue)
+                self.vhost.settling.release_held()  # As a purge does.
                 for consumer in list(queue.consumers):
                     self._sessions[consumer].cancel(reason)
 
@@ -332,7 +333,10 @@ class Hosted:
         """
         self.wake()
         if not queue.logged:
-            return queue.purge()
+            purged = queue.purge()
+            # Not at the next turn: who is answered may publish before that, and there is room.
+            self.vhost.settling.release_held()
+            return purged
         purged = 0
         for lane, end in [(lane, lane.index.end) for lane in queue.lanes]:
             settle = partial(self.vhost.purge, lane, end, self.clock.now_us())

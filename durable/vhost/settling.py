@@ -71,8 +71,7 @@ class Settling:
         """Append everything that has gathered. If the log has no room, keep it for the flush after the next
         commit."""
         self.refusal = None
-        if self._held:
-            self._release_held()
+        self.release_held()
         if self._wanted or self._journal or self._unappended:
             try:
                 self._append()
@@ -160,7 +159,8 @@ class Settling:
             (self.last_position,) = self._store.append_nowait([self._unappended[0]], hurry=False)
             self.appended_bytes += self._unappended.popleft().size_bytes
 
-    def _release_held(self) -> None:
+    def release_held(self) -> None:
+        """Forget the bodies that no lane in memory needs any more: what they took is free at once."""
         for one in self._held.take_released():
             for records in (one,) if isinstance(one, Records) else one.each():
                 for position in records.positions:

@@ -134,3 +134,21 @@ async def test_queues_in_memory_take_so_much_of_it_and_no_more(tmp_path: Path) -
         await consume(shop, ledger, len(ledger.confirmed), size_bytes)
         ledger.check()
         await publish(shop, ledger, range(1000, 1001), size_bytes)
+
+
+async def test_what_a_queue_in_memory_took_is_free_when_it_is_purged_or_deleted(
+    tmp_path: Path,
+) -> None:
+    """Found: it was at the next turn, so a message published at once was refused now and then."""
+    config = replace(SMALL, memory_bytes=MIB)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        hosted = broker.hosted("/")
+        await shop.declare_queue("jobs", durability="memory")
+        queue = hosted.vhost.registry.queue("jobs")
+        await shop.publish("", "jobs", bytes(MIB))
+        assert hosted.vhost.bodies.is_full
+        assert await hosted.purge(queue) == 1
+        assert hosted.vhost.bodies.held_bytes == 0  # No other task has had a turn since.
+        await shop.publish("", "jobs", bytes(MIB))
+        await hosted.delete_queue(queue, "the queue was deleted")
+        assert hosted.vhost.bodies.held_bytes == 0

@@ -331,5 +331,5 @@ class Driving(RuleBasedStateMachine):
     def holds_in_memory_what_is_needed(self) -> None:
         queues = [one for one in self.model.queues.values() if one.definition.transient]
         if not any(one.those(READY, UNACKED, DYING) for one in queues):
-            self.vhost.settling._release_held()
+            self.vhost.settling.release_held()
             assert not self.vhost.bodies.held_bytes
