@@ -27,11 +27,10 @@ from .definitions import (
     StreamDefinition,
     check_bindable,
     check_built_in,
-    differences,
+    check_same,
     sorted_arguments,
 )
 from .errors import (
-    DefinitionConflict,
     InvalidDefinition,
     UnknownExchange,
     UnknownQueue,
@@ -192,8 +191,8 @@ def _check_same(asked: Sequence[Any], there: Iterable[Any]) -> Iterator[None]:
     for some in some_at_once(asked):
         for one in some:
             was = named.get(one.name)
-            if was is not None and was != one:
-                raise DefinitionConflict(one.kind, one.name, differences(was, one))
+            if was is not None:
+                check_same(was, one)
         yield
 
 

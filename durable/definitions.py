@@ -229,15 +229,25 @@ def differences(there: Definition, asked: Definition) -> list[str]:
     pairs = [
         (one.name, getattr(there, one.name), getattr(asked, one.name)) for one in fields(there)
     ]
-    return [f"{name}: {was!r} there, {new!r} asked" for name, was, new in pairs if was != new]
+    return [
+        f"{name}: {was!r} there, {new!r} asked"
+        for name, was, new in pairs
+        if _in_no_order(was) != _in_no_order(new)
+    ]
+
+
+def _in_no_order(value: Any) -> Any:
+    """Return the value without its order: patterns may come from a set, whose order differs between processes."""
+    return frozenset(value) if isinstance(value, tuple) else value
 
 
 def check_same(
-    there: QueueDefinition | StreamDefinition, asked: QueueDefinition | StreamDefinition
+    there: QueueDefinition | StreamDefinition | ExchangeDefinition,
+    asked: QueueDefinition | StreamDefinition | ExchangeDefinition,
 ) -> None:
     """Raises DefinitionConflict if they differ."""
-    if there != asked:
-        raise DefinitionConflict(there.kind, there.name, differences(there, asked))
+    if there != asked and (found := differences(there, asked)):
+        raise DefinitionConflict(there.kind, there.name, found)
 
 
 def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

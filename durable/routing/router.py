@@ -25,11 +25,10 @@ from ..definitions import (
     ExchangeDefinition,
     check_bindable,
     check_built_in,
-    differences,
+    check_same,
 )
 from ..errors import (
     BuiltIn,
-    DefinitionConflict,
     InternalExchange,
     InUse,
     UnknownExchange,
@@ -114,9 +113,8 @@ class Router:
         """Return whether it exists already. Raises what `declare_exchange` would raise."""
         check_built_in(definition)
         there = self._exchanges.get(definition.name)
-        if there is not None and there.definition != definition:
-            differs = differences(there.definition, definition)
-            raise DefinitionConflict(definition.kind, definition.name, differs)
+        if there is not None:
+            check_same(there.definition, definition)
         return there is not None
 
     def delete_exchange(self, name: str) -> None:

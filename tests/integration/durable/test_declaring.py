@@ -39,6 +39,19 @@ async def queues_become(shop: durable.Connection, names: set[str]) -> None:
     await until_told(shop, lambda told: set(told["queues"]) == names)
 
 
+async def test_patterns_of_a_stream_are_in_no_order(tmp_path: Path) -> None:
+    """Found: who gave a set of them, which has another order in the next process, met a conflict."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit", patterns=["orders.>", "bills.*"])
+        await shop.declare_stream("audit", patterns=["bills.*", "orders.>"])
+        told = await shop.export_definitions()
+        told["streams"][0]["patterns"].reverse()
+        assert await shop.import_definitions(told) == {}
+        for fewer in (["orders.>"], []):
+            with pytest.raises(DefinitionConflict, match=r"patterns: .* there, .* asked"):
+                await shop.declare_stream("audit", patterns=fewer)
+
+
 async def test_declaring_twice_is_once_and_a_difference_is_named(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", max_length=10)

@@ -150,6 +150,8 @@ def test_differences_say_what_is_there_and_what_was_asked() -> None:
         "durability: 'disk' there, 'memory' asked", "max_length: 10 there, 20 asked",
     ]  # fmt: skip
     assert differences(QUEUE, QUEUE) == []
+    one, other = (StreamDefinition(name="s", patterns=some) for some in (("a", "b"), ("b", "a")))
+    assert differences(one, other) == []
 
 
 def test_bindings_are_the_same_when_their_arguments_have_the_same_types() -> None:
