@@ -117,6 +117,9 @@ class Checkpointer:
         """How many segments there were at the last checkpoint. -1, which no number equals, if a start had to
         read a segment or more: otherwise a broker that is always killed before it begins another segment
         would read more at each start, and free nothing."""
+        self._first = True
+        """No checkpoint has been written in this life. Before the first one no segment is freed, however little is
+        needed of it."""
         self._settled = self._committed = 0
         self._written = 0
         """Bytes of the last checkpoint, files and snapshot."""
@@ -140,6 +143,7 @@ class Checkpointer:
             statistics.segments != self._segments
             or settled >= self._config.checkpoint_bytes
             or self._many_records(statistics.end, statistics.committed_bytes)
+            or (self._first and log.would_free(self._hosted.applied_end))
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
@@ -163,8 +167,7 @@ class Checkpointer:
         while True:
             await trio.sleep(pause_s)
             pause_s, before = look_s, pause_s
-            if log.full:
-                await log.free()  # Files that could not be removed before may be removable now.
+            await log.free()  # Segments settled since the last look, and files that could not be removed then.
             if self.due:
                 fits = False
                 try:
@@ -218,6 +221,7 @@ class Checkpointer:
     def _begin_again(self, start: int) -> None:
         """Count from here, whatever became of this attempt: the next one is due when as much has happened
         again."""
+        self._first = False
         statistics = self._hosted.log.statistics()
         self._segments, self._committed = statistics.segments, statistics.committed_bytes
         self._settled = self._hosted.vhost.settling.appended_bytes

@@ -21,7 +21,14 @@ from durable.log.memory_disk import Volume
 from durable.queues.queue import ACK
 from durable.vhost.checkpointing import Checkpointing
 from durable.vhost.snapshot import Snapshot
-from tests.integration.durable.test_full_disk import SEGMENT, ack_first, fill, settle, until_space
+from tests.integration.durable.test_full_disk import (
+    SEGMENT,
+    ack_first,
+    fill,
+    purge,
+    settle,
+    until_space,
+)
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import CONFIG, run
 from tests.waiting import virtual_sleep
@@ -121,3 +128,29 @@ def test_a_snapshot_that_no_segment_takes_is_not_encoded_at_each_look(
         assert pauses[-2:] == pytest.approx([LOOKS_MAX * CONFIG.idle_s] * 2)
 
     run(volume, life)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_settled_goes_though_nobody_publishes_any_more(killed: bool) -> None:
+    """No segment is begun, and few records are written, for which there would be a checkpoint."""
+    volume = Volume()
+
+    async def filled(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        await fill(hosted, most=28)
+        await virtual_sleep(2 * CONFIG.idle_s)
+        assert hosted.log.statistics().segments > 4
+        if killed:
+            left.append(volume.copy())
+        else:
+            await consumed(hosted)
+
+    async def consumed(hosted: Hosted) -> None:
+        assert await purge(hosted) == 28
+        await virtual_sleep(3 * CONFIG.idle_s)
+        assert hosted.log.statistics().segments <= 2
+
+    left: list[Volume] = []
+    run(volume, filled)
+    for one in left:
+        run(one, consumed)
