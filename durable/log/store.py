@@ -20,6 +20,11 @@ from .record import store_seed
 from .recovery import Begin, Check, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small
 
+FILES_MAX = 64
+"""Segments that are open at a time: a log may have any number of them, and each that is open takes a descriptor."""
+NEWEST_KEPT = 8
+"""Of these: a commit is to find those that it writes open."""
+
 
 class Store:
     """The files of a log. It carries out one commit at a time; any thread may read."""
@@ -27,6 +32,7 @@ class Store:
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
         self._files: dict[int, File] = {}
+        """Of segments, in the order in which they were opened."""
         self.in_place = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
@@ -181,6 +187,7 @@ class Store:
                 raise self._full(size)
             with self._space_for(size):
                 self._files[number] = self._allocated(segment_name(number), size)
+        self._let_go()
 
     @contextmanager
     def _taking_place(self) -> Iterator[bool]:
@@ -333,7 +340,18 @@ class Store:
         file = self._files.get(number)
         if file is None:
             file = self._files[number] = self._disk.open(segment_name(number))
+            self._let_go()
         return file
+
+    def _let_go(self) -> None:
+        """Of files above FILES_MAX, those that have been open longest; they close when nobody reads them any more.
+        From any thread, while others open further ones."""
+        opened = [*self._files]
+        newest = sorted(opened)[-NEWEST_KEPT:]
+        for number in [one for one in opened if one not in newest][
+            : max(0, len(opened) - FILES_MAX)
+        ]:
+            self._files.pop(number, None)
 
     @contextmanager
     def _space_for(self, needed_bytes: int) -> Iterator[None]:
