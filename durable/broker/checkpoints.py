@@ -167,7 +167,9 @@ class Checkpointer:
         while True:
             await trio.sleep(pause_s)
             pause_s, before = look_s, pause_s
-            await log.free()  # Segments settled since the last look, and files that could not be removed then.
+            await (
+                log.free()
+            )  # Segments settled since the last look, and files that could not be removed then.
             if self.due:
                 fits = False
                 try:

@@ -99,7 +99,10 @@ class Acceptor:
         if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
             return UNTRUSTED
         peer.knows_us = True
-        link = peer.link
+        link, announced = peer.link, peer.announcement
+        proven = self._dialler.prover.greeted(cluster, hello.link_id, announced, hello.proof)
+        if link is not None and not link.take_proof(proven):
+            return UNTRUSTED
         if link is not None and link.link_id == hello.link_id:
             if link.cluster != cluster or link.dialled:
                 return BAD
@@ -117,6 +120,7 @@ class Acceptor:
             if self._ours_first(peer, now_s):
                 return CROSSING
             link = self._new_link(peer, cluster, hello, now_s)
+            link.take_proof(proven)
         self._accept(conn, link, peer, hello, now_s)
         return None
 
@@ -152,6 +156,7 @@ class Acceptor:
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
             limits=settings.limits.told(),
             announcement=exchange.announcement, idempotent=settings.idempotent,
+            proof=self._dialler.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
         )  # fmt: skip
         self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
         exchange.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)

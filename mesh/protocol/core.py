@@ -366,16 +366,15 @@ class Core:
     # What peering reports
 
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None:
-        announcement = peer.announcement
-        uris = tuple(endpoint.uri for endpoint in announcement.endpoints)
+        uris = tuple(endpoint.uri for endpoint in peer.announcement.endpoints)
         if link.dialled:  # The other end cannot know that its WELCOMEs have come.
             for conn in (link.control.conn, link.data.conn):
                 link.touch_lane(conn, self.out)
         self.patterns.link_up(link, idempotent)
         self.peering.tell(link)
         self.touch(link)
-        self.membership.linked(link.peer, announcement.clusters, uris, self._now_s)
-        self._rotation_grew(announcement.clusters)
+        self.membership.linked(link.peer, link.clusters, uris, self._now_s)
+        self._rotation_grew(link.clusters)
         early, link.early = link.early, []
         try:
             self._take(link, early, self._now_s)

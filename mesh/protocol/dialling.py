@@ -37,6 +37,7 @@ from .hello import (
 from .instructions import Dial, Instruction
 from .lane import Conn
 from .link import Link, LinkLimits, agreed
+from .proving import Prover
 from .roster import Attempt, Peer, Roster, host_of
 from .seeds import Linking, Seed, Seeds
 from .timers import Timers
@@ -109,6 +110,7 @@ class Dialler:
         self._out, self._connections, self._exchange = out, connections, exchange
         self._calls: dict[Conn, Call] = {}
         self.seeds = Seeds(roster, timers, self, exchange)
+        self.prover = Prover(settings.me, settings.clusters, roster.keyring)
         self._next_conn = 0
 
     # Opening
@@ -241,6 +243,7 @@ class Dialler:
             lane=lane, node=settings.me, target=peer.node, link_id=link.link_id,
             resume=resume, expects=link.lane(lane).expected, limits=settings.limits.told(),
             announcement=self._exchange.announcement, idempotent=settings.idempotent,
+            proof=self.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
         client = own[peer.generation % len(own)]
         call = Call(peer, lane, link, resume, turn)
@@ -376,6 +379,8 @@ class Dialler:
         if not call.resume and (attempt is None or attempt.link is not link):
             raise RemoteProtocolError("WELCOME to a link given up")
         link.lane(call.lane).check_resume(welcome.expects)
+        if not link.take_proof(self.prover.welcomed(link, peer.announcement, welcome.proof)):
+            raise RemoteProtocolError("WELCOME that proves less than the one before")
         limits = agreed(link.limits, welcome.limits)
         # Nothing is wrong with it: until here the call had to be known, or nobody would try again.
         del self._calls[conn]

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from security.announcement import SIGNATURE_BYTES, SIGNERS_MAX
+
 from ..errors import RemoteProtocolError
 from .values import check, decode_values, encode_values, load_values
 
@@ -23,6 +25,7 @@ ANNOUNCEMENTS_MAX = 32
 """Per GOSSIP or INTRODUCED record; more travel in several."""
 NAMES_MAX = 256
 """Idempotent targets of one node."""
+KEY_ID_BYTES = 8
 
 CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, CLOCK, BAD = (
     "crossing", "not me", "gone", "full", "untrusted", "clock", "bad",
@@ -43,6 +46,22 @@ class Limits:
         return [self.window, self.frame_max, self.record_max, self.reassembly_max]
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That a node is a member of its clusters, see proving.py. `signatures` are pairs of key id and
+    signature; of a node in one cluster there are none."""
+
+    at: str = ""
+    signatures: tuple[tuple[bytes, bytes], ...] = ()
+
+    def fields(self) -> list[Any]:
+        """What stands at the end of a greeting; nothing where there is nothing to prove."""
+        return [[self.at, *map(list, self.signatures)]] if self.signatures else []
+
+
+NO_PROOF = Proof()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """First frame on a lane. `resume`: the link exists already, go on with it or say GONE."""
@@ -56,11 +75,12 @@ class Hello:
     limits: Limits
     announcement: bytes
     idempotent: tuple[str, ...] = ()
+    proof: Proof = NO_PROOF
 
     def encode(self) -> bytes:
         return encode_values(
             self.lane, self.node, self.target, self.link_id, self.resume, self.expects,
-            self.limits.fields(), self.announcement, list(self.idempotent),
+            self.limits.fields(), self.announcement, list(self.idempotent), *self.proof.fields(),
         )  # fmt: skip
 
 
@@ -75,18 +95,20 @@ class Welcome:
     limits: Limits
     announcement: bytes
     idempotent: tuple[str, ...] = ()
+    proof: Proof = NO_PROOF
 
     def encode(self) -> bytes:
         return encode_values(
             self.lane, self.node, self.link_id, self.expects, self.limits.fields(),
-            self.announcement, list(self.idempotent),
+            self.announcement, list(self.idempotent), *self.proof.fields(),
         )  # fmt: skip
 
 
 def decode_hello(body: bytes) -> Hello:
     """Raises RemoteProtocolError."""
-    fields = decode_values(body, "HELLO", (int, bytes, bytes, bytes, bool, int, list, bytes, list))
-    lane, node, target, link_id, resume, expects, limits, announcement, names = fields
+    types = (int, bytes, bytes, bytes, bool, int, list, bytes, list)
+    fields = decode_values(body, "HELLO", types, added=([],))
+    lane, node, target, link_id, resume, expects, limits, announcement, names, proof = fields
     check(
         "HELLO", lane in (0, 1), len(node) == 16, len(target) == 16, len(link_id) == 16,
         expects >= 1,
@@ -94,17 +116,19 @@ def decode_hello(body: bytes) -> Hello:
     return Hello(
         lane=lane, node=node, target=target, link_id=link_id, resume=resume, expects=expects,
         limits=_limits(limits), announcement=announcement, idempotent=_strings(names),
+        proof=_proof(proof),
     )  # fmt: skip
 
 
 def decode_welcome(body: bytes) -> Welcome:
     """Raises RemoteProtocolError."""
-    fields = decode_values(body, "WELCOME", (int, bytes, bytes, int, list, bytes, list))
-    lane, node, link_id, expects, limits, announcement, names = fields
+    types = (int, bytes, bytes, int, list, bytes, list)
+    fields = decode_values(body, "WELCOME", types, added=([],))
+    lane, node, link_id, expects, limits, announcement, names, proof = fields
     check("WELCOME", lane in (0, 1), len(node) == 16, len(link_id) == 16, expects >= 1)
     return Welcome(
         lane=lane, node=node, link_id=link_id, expects=expects, limits=_limits(limits),
-        announcement=announcement, idempotent=_strings(names),
+        announcement=announcement, idempotent=_strings(names), proof=_proof(proof),
     )  # fmt: skip
 
 
@@ -129,6 +153,18 @@ def decode_announcement(body: bytes, what: str) -> bytes:
     if len(announcements) != 1:
         raise RemoteProtocolError(f"{what} with {len(announcements)} announcements")
     return announcements[0]
+
+
+def _proof(values: list[Any]) -> Proof:
+    """The inverse of `Proof.fields`, for a greeting's last field. Raises RemoteProtocolError."""
+    if not values:
+        return NO_PROOF
+    at, *signatures = values
+    check("proof", type(at) is str, len(signatures) <= SIGNERS_MAX)
+    for pair in signatures:
+        check("proof", type(pair) is list and list(map(type, pair)) == [bytes, bytes])
+        check("proof", list(map(len, pair)) == [KEY_ID_BYTES, SIGNATURE_BYTES])
+    return Proof(at, tuple(map(tuple, signatures)))
 
 
 def _limits(values: list[Any]) -> Limits:

@@ -118,6 +118,8 @@ class Link:
             limit_bytes=limits.outbox_bytes, chunk_bytes=limits.chunk_bytes,
             reassembly_bytes=limits.reassembly_bytes_max,
         )  # fmt: skip
+        self.clusters: tuple[str, ...] = ()
+        """What the peer has proven to be a member of; empty until its first greeting."""
         self.up = False
         self.patience = NO_TIMER
         """Ends when there has been no path for too long; kept by peering."""
@@ -158,6 +160,12 @@ class Link:
         self._ack_bytes = limits.window_bytes // 8
         self.outbox.chunk_bytes = limits.chunk_bytes
         self.outbox.reassembly_bytes = limits.reassembly_bytes_max
+
+    def take_proof(self, clusters: tuple[str, ...]) -> bool:
+        """Keep the clusters that the first greeting proves, and return whether a later one proves them as well. One
+        that proves less may come from somebody else, who holds the key of only some of the peer's clusters."""
+        self.clusters = self.clusters or clusters
+        return set(self.clusters) <= set(clusters)
 
     def lane(self, number: int) -> Lane:
         return self.data if number == DATA else self.control

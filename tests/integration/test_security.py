@@ -22,7 +22,7 @@ from mesh.protocol.frame import (
     pack_frame,
     pack_record,
 )
-from mesh.protocol.hello import encode_announcements
+from mesh.protocol.hello import UNTRUSTED, Hello, encode_announcements
 from mesh.protocol.instructions import Dial
 from mesh.zmq_transport import OVERSIZE, ZmqTransport
 from security.announcement import Announcement, Endpoint
@@ -238,6 +238,42 @@ async def test_forged_altered_replayed_and_expired_announcements(
         assert refused == {f"announcement {reason}": 3 for reason in reasons}
         assert len([line for line in warnings(caplog) if "an announcement" in line]) == len(reasons)
         assert await shop.request("databases", b"x") == b"x"
+
+
+async def test_found_who_had_the_key_of_one_cluster_answered_for_another_one(
+    tmp_path: Path,
+) -> None:
+    """Key files. A node is in `web` and `databases`; whoever has the key of `web` only told another one that it
+    was that node, by its own announcement, and was asked what was for `databases`."""
+    web, databases, shop = (new_cluster(tmp_path, one) for one in ("web", "databases", "shop"))
+    both = FileKeyring([web, databases, shop.public_half()])
+    caller = FileKeyring([shop, web.public_half(), databases.public_half()])
+    async with (
+        node([echo_service("web"), echo_service()], keyring=both) as it,
+        node("shop", it, keyring=caller) as one,
+    ):
+        await linked(one, it)
+        assert await one.request("web", b"x") == await one.request("databases", b"x") == b"x"
+        uri = one.endpoints[0]
+        hello = Hello(
+            lane=CONTROL, node=it.id, target=one.id, link_id=b"k" * 16, resume=False, expects=1,
+            limits=one._core.peering._settings.limits.told(),
+            announcement=it._core.peering.announcement,
+        )  # fmt: skip
+        with Stranger(uri, shop.public_half(), web) as insider:
+            insider.socket.send(greeting(Kind.HELLO, hello.encode()))
+            answers: list[bytes] = []
+
+            def answered() -> bool:
+                answer = insider.heard()
+                if answer is not None:
+                    answers.append(answer)
+                return bool(answers)
+
+            await until(answered)
+        assert answers[0].endswith(UNTRUSTED.encode())
+        assert [link.peer for link in one.statistics().links] == [it.id]
+        assert await one.request("databases", b"x") == b"x"
 
 
 def greeting(kind: Kind, body: bytes) -> bytes:

@@ -66,12 +66,13 @@ class Bench:
     """Peering of node `me`, and what it told: `told` to the core, `take` to the transport."""
 
     def __init__(
-        self, me: bytes = ME, *, secrets: Sequence[bytes] = (SECRET,), peers_max: int = 10
-    ) -> None:
+        self, me: bytes = ME, *, secrets: Sequence[bytes] = (SECRET,), peers_max: int = 10,
+        keyring: Keyring | None = None,
+    ) -> None:  # fmt: skip
         self.me, self.now_s = me, 0.0
         self.timers, self.out = Timers(), list[Instruction]()
         self.told: list[tuple[object, ...]] = []
-        keyring = NetworkKeyring(secrets)
+        keyring = keyring or NetworkKeyring(secrets)
         keyring.own("x")
         self.roster = make_roster(
             me=me, keyring=keyring, peers_max=peers_max,

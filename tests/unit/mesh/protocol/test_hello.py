@@ -12,6 +12,7 @@ from mesh.protocol.hello import (
     ANNOUNCEMENTS_MAX,
     Hello,
     Limits,
+    Proof,
     Welcome,
     decode_announcements,
     decode_hello,
@@ -40,10 +41,13 @@ def test_greetings_come_back_as_they_were() -> None:
 
 
 def test_fields_of_later_versions_are_ignored() -> None:
-    fields = msgpack.unpackb(HELLO.encode())
-    assert decode_hello(msgpack.packb([*fields, {"new": 1}, 2])) == HELLO
-    fields = msgpack.unpackb(WELCOME.encode())
-    assert decode_welcome(msgpack.packb([*fields, None])) == WELCOME
+    """They come behind all that there may be today."""
+    proof = Proof("x", ((b"k" * 8, b"s" * 64),))
+    hello, welcome = replace(HELLO, proof=proof), replace(WELCOME, proof=proof)
+    fields = msgpack.unpackb(hello.encode())
+    assert decode_hello(msgpack.packb([*fields, {"new": 1}, 2])) == hello
+    fields = msgpack.unpackb(welcome.encode())
+    assert decode_welcome(msgpack.packb([*fields, None])) == welcome
 
 
 LIMIT_NAMES = ("window", "frame_max", "record_max", "reassembly_max")
