@@ -1,8 +1,10 @@
 """The calls of one connection: begun in the order in which they come, answered when they are done.
 
-A call that comes in pieces takes memory before it is known what it asks for. So it is accepted only from
-clients that may configure something in the vhost, one at a time per connection, and only up to a limit for
-all connections together. A refused client gets an answer, and its connection goes on.
+A long call takes memory before it is known what it asks for. So it is accepted only from clients that may
+configure something in the vhost, one at a time per connection, and only up to a limit for all connections
+together. A refused client gets an answer, and its connection goes on. Of short calls a thousand may be under way:
+those that make no sense are refused before they wait for anything, because decoded they may take 70 times their
+length, and a call whose answer waits to be taken is not kept.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ from ..protocol.failures import take_apart
 from ..protocol.pieces import PIECE, Pieces
 from ..tunnels import ends_with_tunnel
 from ..wholes import Wholes
-from .control import Control
+from .control import Control, check_call
 from .peer import Peer
 
 CALLS_MAX = 1000
 """Calls of one connection that may be under way; more wait in its tunnel."""
+SHORT_CALL_BYTES_MAX = 64 * 1024
+"""A longer call is a long one, as is each that comes in pieces."""
 LONG_CALLS_BYTES_MAX = 4 * CALL_BYTES_MAX
-"""Bytes of all calls in pieces, received or under way, of all connections together."""
+"""Bytes of all long calls, received or under way, of all connections together."""
 
 
 class Calling:
@@ -45,7 +49,7 @@ class Calling:
         self._everybody = everybody
         self._answers, self._pieces = Wholes(tunnel), Pieces(CALL_BYTES_MAX)
         self._long_bytes = 0
-        """Bytes of the call in pieces that is under way."""
+        """Bytes of the long call that is under way."""
         self._long_ended = trio.Event()
         self._room = trio.Semaphore(CALLS_MAX)
         listing = trio.Lock()
@@ -59,7 +63,7 @@ class Calling:
 
     @property
     def long_bytes(self) -> int:
-        """Bytes of its call in pieces, whether it is still coming or under way."""
+        """Bytes of its long call, whether it is still coming or under way."""
         return self._pieces.kept_bytes or self._long_bytes
 
     async def serve(self) -> None:
@@ -84,16 +88,15 @@ class Calling:
         return True
 
     def _waits(self, part: bytes) -> bool:
-        return part[:1] == PIECE and self._long_bytes > 0
+        is_long = part[:1] == PIECE or len(part) > SHORT_CALL_BYTES_MAX
+        return is_long and self._long_bytes > 0
 
     def _take(self, part: bytes) -> None:
         """Take a part, for which the caller has acquired room."""
         pieces = self._pieces
         whole = pieces.whole(part)
         if whole is not None:
-            if whole is not part:
-                self._long_bytes, self._long_ended = len(whole), trio.Event()
-            self._nursery.start_soon(self._run, decode_call(whole), whole is not part)
+            self._start(decode_call(whole), len(whole), in_pieces=whole is not part)
             return
         try:
             if pieces.kept_bytes:  # Otherwise the rest of a refused call, which is skipped.
@@ -103,17 +106,35 @@ class Calling:
             pieces.give_up()
             self._nursery.start_soon(self._refuse, pieces.number, error)
 
+    def _start(self, call: Call, size_bytes: int, *, in_pieces: bool) -> None:
+        is_long = in_pieces or size_bytes > SHORT_CALL_BYTES_MAX
+        try:
+            check_call(call)
+            if is_long:
+                self._long_bytes = size_bytes
+                if not in_pieces:  # Of pieces each was asked for.
+                    self._check_long()
+                self._long_ended = trio.Event()
+        except (DurableError, TooLarge) as error:
+            self._long_bytes = 0 if is_long else self._long_bytes
+            self._nursery.start_soon(self._refuse, call.number, error)
+        else:
+            self._nursery.start_soon(self._run, call, is_long)
+
     def _check_long(self) -> None:
-        """Raises AccessRefused, TooLarge if a call may not go on coming in pieces."""
+        """Raises AccessRefused, TooLarge if a long call may not be kept, or not go on coming."""
         self._peer.check_configures()
         together = sum(one.long_bytes for one in self._everybody)
         if together > LONG_CALLS_BYTES_MAX:
             raise TooLarge("calls of all clients together", together, LONG_CALLS_BYTES_MAX)
 
     async def _run(self, call: Call, is_long: bool) -> None:
+        number = call.number
         try:
             async with self._turns.get(call.operation) or nullcontext():
-                await self._answer(call.number, await self._result(call))
+                answer = await self._result(call)
+                del call  # Nobody knows when the answer will be taken.
+                await self._answer(number, answer)
         finally:
             if is_long:
                 self._long_bytes = 0

@@ -64,10 +64,7 @@ class Control:
         self._delete_vhost = delete_vhost
 
     async def call(self, call: Call) -> Any:
-        """Carry out a call and return its result. Raises DurableError if it was refused."""
-        if call.operation not in OPERATIONS:
-            raise Malformed(f"no operation {call.operation!r}")
-        _check_arguments(call)
+        """Carry out a call that `check_call` has passed, and return its result. Raises DurableError if it was refused."""
         with self._peer.hints():
             return await getattr(self, call.operation)(**call.arguments)
 
@@ -299,12 +296,15 @@ def _signature(operation: str) -> Signature:
     return signature(getattr(Control, operation), eval_str=True)
 
 
-def _check_arguments(call: Call) -> None:
-    """Check names and types. Before the call, because a TypeError from inside it would be a bug of ours.
+def check_call(call: Call) -> None:
+    """Check operation, names and types: before the call waits for anything, because its arguments may take much
+    memory, and before it is carried out, because a TypeError from inside it would be a bug of ours.
 
     Raises:
-        Malformed: the operation does not take these arguments.
+        Malformed: there is no such operation, or it does not take these arguments.
     """
+    if call.operation not in OPERATIONS:
+        raise Malformed(f"no operation {call.operation!r}")
     wanted = _signature(call.operation)
     try:
         bound = wanted.bind(None, **call.arguments)

@@ -22,10 +22,11 @@ from mesh.errors import TooLarge
 from security.unpacking import NO_MSGPACK
 
 from ..errors import Malformed, shown
-from .pieces import PART_BYTES_MAX
 
 T = TypeVar("T")
 VERSION = 6
+HELLO_BYTES_MAX, HELLO_FIELDS_MAX = 16 * 1024, 64
+"""Some names and numbers."""
 CALL_BYTES_MAX = 16 << 20
 """Limit of a call in all its pieces: more than 100,000 queues need to be declared, compressed."""
 ANSWER_BYTES_MAX = 128 << 20
@@ -37,6 +38,14 @@ class Hello(NamedTuple):
     kind: str
     vhost: str
     fields: dict[str, Any]
+
+    def to_keep(self) -> Hello:
+        """For as long as the tunnel lasts: without lists and dicts, which no field is, and which may take
+        70 times what they took on the wire. Raises Malformed."""
+        if len(self.fields) > HELLO_FIELDS_MAX:
+            raise Malformed(f"a hello of {len(self.fields)} fields, at most {HELLO_FIELDS_MAX}")
+        plain = {name: one for name, one in self.fields.items() if not isinstance(one, list | dict)}
+        return self._replace(fields=plain)
 
     def field(self, name: str, kind: type[T], default: Any = ...) -> T:
         """Return a field of this type, or `default` if it is absent. Raises Malformed if it is missing or wrong."""
@@ -78,8 +87,8 @@ def encode_hello(kind: str, vhost: str, **fields: Any) -> bytes:
 
 def decode_hello(part: bytes) -> Hello:
     """Raises Malformed."""
-    if len(part) > PART_BYTES_MAX:
-        raise Malformed(f"a hello of {len(part)} bytes, at most {PART_BYTES_MAX}")
+    if len(part) > HELLO_BYTES_MAX:
+        raise Malformed(f"a hello of {len(part)} bytes, at most {HELLO_BYTES_MAX}")
     value = _unpack(part, dict)
     version, kind, vhost = value.pop("v", None), value.pop("kind", None), value.pop("vhost", None)
     if version != VERSION:

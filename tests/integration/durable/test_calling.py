@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +18,22 @@ import trio
 import durable
 import mesh
 from durable.broker.calling import Calling
+from durable.broker.listing import listed
 from durable.client.connection import Connection
 from durable.definition_forms import export_definitions
 from durable.definitions import Definitions, QueueDefinition
 from durable.errors import AccessRefused, BrokerError
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
-from durable.protocol.calls import CONTROL, Answer, Call, decode_answer, encode_call, encode_hello
+from durable.protocol.calls import (
+    CONTROL,
+    Answer,
+    Call,
+    decode_answer,
+    decode_call,
+    encode_call,
+    encode_hello,
+)
 from durable.protocol.definition_bytes import pack_definitions
 from durable.protocol.pieces import PART_BYTES_MAX, in_pieces
 from mesh.nursery import open_nursery
@@ -203,3 +214,100 @@ async def test_a_long_call_comes_when_the_one_before_is_answered(
             assert calling._pieces.kept_bytes == 0
             released.set()
             assert [(await answer(tunnel)).number for _ in range(3)] == [1, 2, 3]
+
+
+def held_lists() -> int:
+    """Empty lists, of which a call may have a million in a megabyte."""
+    return sum(1 for one in gc.get_objects() if type(one) is list and not one)
+
+
+async def test_found_calls_that_make_no_sense_waited_with_all_that_was_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty of a megabyte each, from whoever had a key, made a broker grow by 2.8 GB."""
+    free = trio.Event()
+
+    async def slowly(some: Iterator[dict[str, Any]]) -> bytes:
+        await free.wait()
+        return await listed(some)
+
+    monkeypatch.setattr("durable.broker.control.listed", slowly)
+    async with serving(tmp_path) as broker, control_tunnel(broker) as tunnel:
+        await tunnel.send(encode_call(Call(1, "statistics", {})))
+        before = held_lists()
+        junk: dict[str, Any] = {"junk": [[] for _ in range(1000)]}
+        for number in range(2, 12):
+            await tunnel.send(encode_call(Call(number, "statistics", junk)))
+        # Answered at once, while the one that makes sense has its turn.
+        answers = [await answer(tunnel) for _ in range(2, 12)]
+        assert {one.number for one in answers} == set(range(2, 12))
+        assert {one.error for one in answers} == {"Malformed"}
+        del junk
+        assert held_lists() - before < 1000
+        free.set()
+        assert (await answer(tunnel)).number == 1
+
+
+async def test_who_takes_no_answers_keeps_no_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: each was kept until its answer had been taken."""
+    answering: list[int] = []
+    free = trio.Event()
+
+    async def slowly(calling: Calling, number: int, answer: bytes) -> None:
+        answering.append(number)
+        await free.wait()
+
+    class Kept(dict[str, Any]):
+        """The arguments, as far as they can be followed."""
+
+    kept: list[weakref.ref[Kept]] = []
+
+    def decoded(whole: bytes) -> Call:
+        call = decode_call(whole)
+        arguments = Kept(call.arguments)
+        kept.append(weakref.ref(arguments))
+        return call._replace(arguments=arguments)
+
+    async with serving(tmp_path) as broker, control_tunnel(broker) as tunnel:
+        monkeypatch.setattr(Calling, "_answer", slowly)
+        monkeypatch.setattr("durable.broker.calling.decode_call", decoded)
+        for number in range(1, 4):
+            await tunnel.send(encode_call(Call(number, "delete_queue", {"name": "none"})))
+        await until(lambda: len(answering) == 3)
+        assert [one() for one in kept] == [None] * 3
+        free.set()
+
+
+async def test_a_call_may_be_long_in_one_part_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: only what came in pieces was, so each of a thousand could have a megabyte."""
+    long = parts(1, LONG)
+    monkeypatch.setattr("durable.broker.calling.SHORT_CALL_BYTES_MAX", 3000)
+    async with serving(tmp_path) as broker, client(broker, "console") as admin:
+        await admin.set_permission("console", configure=".*", write=".*", read=".*")
+        await admin.set_permission("shop", write=".*", read=".*")
+        whole = encode_call(Call(7, "import_definitions", {"definitions": pack_definitions(LONG)}))
+        assert len(long) > 1
+        async with control_tunnel(broker) as tunnel:
+            (calling,) = callings(broker) - {
+                one for one in callings(broker) if one._peer.cluster != "shop"
+            }
+            await tunnel.send(whole)
+            told = await answer(tunnel)
+            assert (told.number, told.error) == (7, "AccessRefused")
+            assert calling.long_bytes == 0
+            await admin.set_permission("shop", configure=".*", write=".*", read=".*")
+            limit = len(whole) - 1
+            with monkeypatch.context() as meanwhile:
+                meanwhile.setattr("durable.broker.calling.LONG_CALLS_BYTES_MAX", limit)
+                await tunnel.send(whole)
+                assert (await answer(tunnel)).error == "TooLarge"
+            assert calling.long_bytes == 0
+            await tunnel.send(whole)
+            await tunnel.send(encode_call(Call(8, "vhosts", {})))
+            both = [await answer(tunnel), await answer(tunnel)]
+            assert {one.number: one.result for one in both} == {7: {"queue": 50}, 8: ["/"]}
+            assert calling.long_bytes == 0

@@ -66,6 +66,17 @@ def test_hellos_come_back(kind: str, vhost: str, fields: dict[str, Any]) -> None
     assert calls.decode_hello(calls.encode_hello(kind, vhost, **fields)) == (kind, vhost, fields)
 
 
+def test_found_a_hello_was_kept_with_whatever_was_in_it() -> None:
+    """A megabyte of empty lists takes 70, for as long as the tunnel lasts."""
+    part = calls.encode_hello("control", "/", session=b"s", junk=[[]] * 1000, other={"a": [[]]})
+    assert calls.decode_hello(part).to_keep() == ("control", "/", {"session": b"s"})
+    with pytest.raises(Malformed, match=r"hello of \d+ bytes, at most 16384"):
+        calls.decode_hello(calls.encode_hello("control", "/", junk=[[]] * 17_000))
+    many = calls.encode_hello("control", "/", **{str(number): 1 for number in range(65)})
+    with pytest.raises(Malformed, match="hello of 65 fields, at most 64"):
+        calls.decode_hello(many).to_keep()
+
+
 def test_a_hello_that_lacks_something_is_refused_by_its_name() -> None:
     """Found: `a hello whose session is ellipsis`."""
     hello = calls.decode_hello(calls.encode_hello("consume", "/", queue=5))
