@@ -108,15 +108,15 @@ class Calling:
 
     def _start(self, call: Call, size_bytes: int, *, in_pieces: bool) -> None:
         is_long = in_pieces or size_bytes > SHORT_CALL_BYTES_MAX
+        if is_long:  # No other one is under way: this one would have waited.
+            self._long_bytes, self._long_ended = size_bytes, trio.Event()
         try:
             check_call(call)
-            if is_long:
-                self._long_bytes = size_bytes
-                if not in_pieces:  # Of pieces each was asked for.
-                    self._check_long()
-                self._long_ended = trio.Event()
+            if is_long and not in_pieces:  # A call in pieces was checked with each of them.
+                self._check_long()
         except (DurableError, TooLarge) as error:
-            self._long_bytes = 0 if is_long else self._long_bytes
+            if is_long:
+                self._long_bytes = 0
             self._nursery.start_soon(self._refuse, call.number, error)
         else:
             self._nursery.start_soon(self._run, call, is_long)
@@ -133,7 +133,7 @@ class Calling:
         try:
             async with self._turns.get(call.operation) or nullcontext():
                 answer = await self._result(call)
-                del call  # Nobody knows when the answer will be taken.
+                del call  # The answer may have to wait for its client for long.
                 await self._answer(number, answer)
         finally:
             if is_long:
