@@ -30,6 +30,9 @@ class Message(NamedTuple):
 
 
 NO_HEADERS: Mapping[str, Any] = {}
+READ_BYTES_MAX = 128 * 1024
+"""Of headers, twice what anybody of ours sends. As objects they take up to 70 times that, so a message of 16 MiB that
+is nothing else would take a gigabyte."""
 _make = partial(tuple.__new__, Message)
 
 
@@ -91,8 +94,8 @@ def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[
 
 
 def decode_headers(raw: bytes) -> Mapping[str, Any]:
-    """Headers that `encode_headers` has packed; none where the other end sent what is none."""
-    if not raw:
+    """Headers that `encode_headers` has packed; none where the other end sent what is none, or too long."""
+    if not raw or len(raw) > READ_BYTES_MAX:
         return NO_HEADERS
     try:
         headers = msgpack.unpackb(raw)  # Lengths in it are bounded by its own.
