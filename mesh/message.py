@@ -31,8 +31,8 @@ class Message(NamedTuple):
 
 NO_HEADERS: Mapping[str, Any] = {}
 READ_BYTES_MAX = 128 * 1024
-"""Of headers, twice what anybody of ours sends. As objects they take up to 70 times that, so a message of 16 MiB that
-is nothing else would take a gigabyte."""
+"""Longest headers that are decoded: twice what a node of ours sends. Decoded they may take 70 times their length, so a
+message of 16 MiB that is all headers would take a gigabyte."""
 _make = partial(tuple.__new__, Message)
 
 

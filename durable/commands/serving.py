@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import trio
@@ -167,6 +168,7 @@ async def serve(args: argparse.Namespace) -> int:
     # Report everything that is wrong with the settings before a store is created.
     of_node, keyring = check_start(args.data, args.cluster, None, settings(args))
     config = config_of(args, of_node.chunk_bytes)
+    take_descriptors()
     collector = Collector(own_process=True)
     broker = Broker(
         args.data, cluster=args.cluster, config=config, keyring=keyring, collector=collector
@@ -189,6 +191,14 @@ async def serve(args: argparse.Namespace) -> int:
         words("stopped")
     _event(args, "stopped", status=status)
     return status
+
+
+def take_descriptors() -> None:
+    """Raise the soft limit of file descriptors to the hard one. With the usual 1,024, a stranger without a key could
+    take all of them by silent connections, each kept for the time of a handshake, and keep every client out."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # The limit stays as it was.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _run(
