@@ -26,7 +26,7 @@ from ..errors import Malformed, shown
 T = TypeVar("T")
 VERSION = 6
 HELLO_BYTES_MAX, HELLO_FIELDS_MAX = 16 * 1024, 64
-"""Some names and numbers."""
+"""Limits of a hello, which has some names and numbers."""
 CALL_BYTES_MAX = 16 << 20
 """Limit of a call in all its pieces: more than 100,000 queues need to be declared, compressed."""
 ANSWER_BYTES_MAX = 128 << 20
@@ -40,8 +40,8 @@ class Hello(NamedTuple):
     fields: dict[str, Any]
 
     def to_keep(self) -> Hello:
-        """For as long as the tunnel lasts: without lists and dicts, which no field is, and which may take
-        70 times what they took on the wire. Raises Malformed."""
+        """Return the hello as it is kept while its tunnel lasts: without lists and dicts, which no field is, and
+        which decoded may take 70 times their length. Raises Malformed if there are too many fields."""
         if len(self.fields) > HELLO_FIELDS_MAX:
             raise Malformed(f"a hello of {len(self.fields)} fields, at most {HELLO_FIELDS_MAX}")
         plain = {name: one for name, one in self.fields.items() if not isinstance(one, list | dict)}
