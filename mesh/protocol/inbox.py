@@ -6,15 +6,13 @@
                   a peer that does not keep to it, by more than was on its way when the subscription
                   began, has the rest dropped
 
-Every drop, here or at the publisher, becomes a hole in the sequence of (publisher, topic), and
-`take` reports the hole with the next messages of the same stream. Drops before the first message
-of a stream set the point from which the hole is measured. A publisher of more topics than it keeps
-begins those it had forgotten under a new epoch: what is missing at the end of the last one is told then.
+Every drop, here or at the publisher, becomes a hole in a stream, and `take` reports it with the next
+messages of the same one: see streams.py.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,12 +20,7 @@ from .batch import LOST, Batch
 from .interest import BLOCK, DROP_NEWEST
 from .link import Link
 from .sharing import Sharing
-
-STREAMS_MAX = 100_000
-"""(publisher, topic) pairs whose last sequence one subscription remembers: about 1 KB each."""
-
-EPOCHS_MAX = 8
-"""Of one stream, that are told apart."""
+from .streams import Epoch, Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +74,6 @@ class Delivery:
 
 
 @dataclass(slots=True, eq=False)
-class Epoch:
-    """What is known of one stream's epoch."""
-
-    epoch: int
-    expected: int
-    """The sequence behind what was taken last."""
-    end: int
-    """Behind all that is known to exist."""
-    missed: int = 0
-    """Of earlier epochs, to be told with the next message."""
-    waiting: int = 0
-    """Messages of it that wait here."""
-    waiting_end: int = 0
-    """Behind the last of them."""
-    forgotten: bool = False
-    """What was missing is told with a later epoch; so is what is dropped from now on."""
-
-    @property
-    def missing(self) -> int:
-        """When nothing more of it will come."""
-        return self.missed + max(0, self.end - self.expected - self.waiting)
-
-
-@dataclass(slots=True, eq=False)
 class Entry:
     """Messages [`first`, `end`) of a batch, which wait.
 
@@ -120,13 +89,6 @@ class Entry:
     end: int
     sizes: Sequence[int] | None = None
     """Of each message of the batch, once some were dropped; then `size_bytes` has no header in it."""
-
-
-def _forget_first(epochs: list[Epoch]) -> int:
-    """What is missing of the oldest, which is told apart no longer; some of it may wait still."""
-    first = epochs.pop(0)
-    first.forgotten = True
-    return first.missing
 
 
 class Inbox:
@@ -151,7 +113,7 @@ class Inbox:
         """Bytes that wait per link, None for this node's own; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
-        self._streams: OrderedDict[tuple[bytes, str], list[Epoch]] = OrderedDict()
+        self.streams = Streams()
         self.owed: dict[Link, int] = {}
         """Bytes read and not yet returned as credit, per link; only with `block`."""
         self._delivered = self._dropped = self._lost = 0
@@ -172,7 +134,7 @@ class Inbox:
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """A batch arrived. `link` is None for messages of this very node."""
-        epoch = self._note(batch)
+        epoch = self.streams.note(batch)
         if batch.kind == LOST:
             return
         epoch.waiting += batch.count
@@ -202,7 +164,7 @@ class Inbox:
             payloads = payloads[entry.first : entry.end]
         self._waiting_bytes -= entry.size_bytes
         sequence = batch.base_sequence + entry.first
-        lost = self._pass(batch, sequence, sequence + len(payloads))
+        lost = self.streams.taken(batch, sequence, sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
         entry.epoch.waiting -= len(payloads)
@@ -211,28 +173,6 @@ class Inbox:
             if entry.link is not None:
                 self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
         return Delivery(batch, payloads, sequence, lost)
-
-    @property
-    def streams(self) -> list[tuple[bytes, str]]:
-        """(publisher, topic) of all of which it knows what came last."""
-        return list(self._streams)
-
-    def go_on(self, before: Inbox, stream: tuple[bytes, str]) -> None:
-        """What comes of a stream from now on comes here, no longer there.
-
-        What is missing between messages that `before` has delivered, or will, it tells itself; what is
-        missing behind them is told here.
-        """
-        epochs = before._streams[stream]
-        wait = [at for at, one in enumerate(epochs) if one.waiting]
-        first = wait[-1] if wait else 0
-        left = [Epoch(one.epoch, one.expected, one.end, one.missed) for one in epochs[first:]]
-        if wait:
-            left[0].expected, left[0].missed = epochs[first].waiting_end, 0
-        self._streams[stream] = left
-        self._streams.move_to_end(stream)
-        if len(self._streams) > STREAMS_MAX:
-            self._streams.popitem(last=False)
 
     def take_over(self, link: Link) -> int:
         """`link` is new. What waits of its peer, and came by links before it, is returned by this one: how many
@@ -259,52 +199,13 @@ class Inbox:
             del self._from[link]
         return True
 
-    def _note(self, batch: Batch) -> Epoch:
-        """Its messages and all that follow exist: should they be missing, that counts as a loss."""
-        key = (batch.publisher, batch.topic)
-        epochs = self._streams.get(key)
-        if epochs is None:
-            epochs = self._streams[key] = []
-            if len(self._streams) > STREAMS_MAX:
-                self._streams.popitem(last=False)
-        last = epochs[-1] if epochs else None
-        if last is None or batch.epoch > last.epoch:
-            last = Epoch(batch.epoch, batch.base_sequence, batch.next_sequence)
-            epochs.append(last)
-            if len(epochs) > EPOCHS_MAX:
-                missing = _forget_first(epochs)
-                epochs[0].missed += missing
-        elif batch.epoch < last.epoch:  # A note of losses, which goes first, was ahead of it.
-            known = next((one for one in epochs if one.epoch == batch.epoch), None)
-            last = known or Epoch(batch.epoch, 0, 0, forgotten=True)
-        last.end = max(last.end, batch.next_sequence)
-        return last
-
-    def _pass(self, batch: Batch, sequence: int, end: int) -> int:
-        """Messages [`sequence`, `end`) of it are being taken; how many are missing just before."""
-        key = (batch.publisher, batch.topic)
-        if key not in self._streams:  # Forgotten: then none are.
-            self._note(batch)
-        epochs = self._streams[key]
-        lost = 0
-        while epochs[0].epoch < batch.epoch and len(epochs) > 1:
-            lost += _forget_first(epochs)
-        now = epochs[0]
-        if now.epoch == batch.epoch:
-            lost += now.missed + max(0, sequence - now.expected)
-            now.missed, now.expected = 0, end
-        self._streams.move_to_end(key)
-        return lost
-
     def _drop(self, entry: Entry, count: int) -> None:
         """So many messages of it are not delivered."""
-        epoch, batch = entry.epoch, entry.batch
+        epoch = entry.epoch
         self._dropped += count
         epoch.waiting -= count
-        if epoch.forgotten:  # Nobody will look for them: a later epoch tells.
-            later = self._streams.get((batch.publisher, batch.topic))
-            if later is not None:
-                later[0].missed += count
+        if epoch.forgotten:
+            self.streams.missed(entry.batch, count)
 
     def _make_room(self, entry: Entry) -> None:
         """Drop from the front, message by message where a whole batch is too much."""

@@ -124,7 +124,7 @@ class Subscriptions:
 
     def _go_on(self, before: Inbox, heirs: Set[Inbox]) -> None:
         """Streams of `before`, which has ended, go on in that one of `heirs` that gets their messages now."""
-        streams = before.streams
+        streams = before.streams.keys()
         if len(heirs) < len(streams) and not any(
             overlap(one.pattern, before.pattern) for one in heirs
         ):
@@ -132,7 +132,7 @@ class Subscriptions:
         for stream in streams:
             for inbox in one_of_each(self._local.match(stream[1])):
                 if inbox in heirs:
-                    inbox.go_on(before, stream)
+                    inbox.streams.go_on(before.streams, stream)
 
     def announce(self, link: Link, inbox: Inbox) -> None:
         policy = POLICIES.index(inbox.policy)

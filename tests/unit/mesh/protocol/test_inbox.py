@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.protocol import inbox as module
+from mesh.protocol import streams as module
 from mesh.protocol.batch import Batch, encode_lost
-from mesh.protocol.inbox import EPOCHS_MAX, Inbox
+from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
+from mesh.protocol.streams import EPOCHS_MAX
 from tests.machines import ME, OTHER, make_batch, make_link
 
 BODY = b"1234567890"
@@ -132,7 +133,7 @@ def test_epochs_of_a_stream_that_are_remembered_are_bounded() -> None:
     inbox, _ = make_inbox(DROP_NEWEST, limit=1)
     for epoch in range(1, 4 * EPOCHS_MAX):
         inbox.push(make_batch(0, [BODY], epoch=epoch), None)
-        assert len(inbox._streams[OTHER, "t"]) <= EPOCHS_MAX
+        assert len(inbox.streams._epochs[OTHER, "t"]) <= EPOCHS_MAX
     inbox.push(make_batch(0, [b""], epoch=4 * EPOCHS_MAX), None)
     inbox.limit_bytes = 1 << 20
     inbox.push(make_batch(1, [BODY], epoch=4 * EPOCHS_MAX), None)
