@@ -259,3 +259,15 @@ class Dispatcher:
             self.cluster, self.running, len(self._queue), self.served, self.failed, self.busy,
             self.expired, self.cancelled, self.broadcasts_dropped,
         )  # fmt: skip
+
+
+def refuse_unserved(link: Link, ident: int, cluster: str) -> None:
+    """Answer a request for a cluster of which this node serves nothing, and so has no dispatcher."""
+    if link.outbox.takes(REQUESTS, 0):
+        body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
+        prefix = bytes(REPLY_PREFIX.size)
+        link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=prefix)
+    else:  # Who takes no answers gets no more of them.
+        most = link.outbox.limit_bytes
+        body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)
+        link.send_control(Kind.BUSY, ident, body)

@@ -17,12 +17,12 @@ from random import Random
 from ..config import MeshConfig
 from ..errors import RemoteProtocolError
 from .balancer import choose_of_two
-from .dispatch import RETRY_MS_MAX, Dispatcher, Job
+from .dispatch import Dispatcher, Job, refuse_unserved
 from .frame import Kind
 from .interest import Interest
 from .link import Link, Received
 from .outbox import REQUESTS
-from .request import REPLY_PREFIX, pack_busy, pack_head, read_head
+from .request import pack_head, read_head
 from .requests import RequestTable
 from .rotation import Rotation
 from .subscribers import Subscribers
@@ -30,7 +30,6 @@ from .subscriptions import Subscriptions
 from .timers import Timers
 from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
-from .values import encode_values
 
 CANCELLED_MAX = 10_000
 """Cancellations remembered because they overtook their request on the other lane."""
@@ -119,16 +118,9 @@ class Patterns:
         dispatcher = self.dispatchers.get(cluster)
         if dispatcher is not None:
             dispatcher.offer(job, flags, now_s)
-            return
-        if link.outbox.takes(REQUESTS, 0):
-            body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
-            prefix = bytes(REPLY_PREFIX.size)
-            link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=prefix)
-        else:  # Who takes no answers gets no more of them.
-            most = link.outbox.limit_bytes
-            body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)
-            link.send_control(Kind.BUSY, ident, body)
-        self._touched(link)
+        else:
+            refuse_unserved(link, ident, cluster)
+            self._touched(link)
 
     def _on_cancel(self, link: Link, record: Received, _now_s: float) -> None:
         ident = record[1]
