@@ -13,10 +13,7 @@ from trio.lowlevel import enable_ki_protection
 
 from .config import MeshConfig
 from .driver import Driver
-from .errors import (
-    MeshError,
-    TooLarge,
-)
+from .errors import MeshError, TooLarge
 from .message import check_packed, encode_headers
 from .names import check_cluster, check_topic, short, split_target
 from .opening import Opening

@@ -27,11 +27,7 @@ from .accepting import Acceptor
 from .connections import Connections
 from .dialling import Dialler, PeeringSettings
 from .frame import Frame, Kind
-from .hello import (
-    ANNOUNCEMENTS_MAX,
-    decode_announcement,
-    encode_announcements,
-)
+from .hello import ANNOUNCEMENTS_MAX, decode_announcement, encode_announcements
 from .instructions import Instruction, Probe, Probed
 from .lane import Conn
 from .link import Link

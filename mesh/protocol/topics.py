@@ -16,13 +16,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LimitReached, NodeClosed
 from ..names import TOPIC_BYTES_MAX, check_topic
-from .batch import (
-    COUNT_MAX,
-    HEADER_BYTES,
-    PER_MESSAGE_BYTES,
-    Batch,
-    batch_pieces,
-)
+from .batch import COUNT_MAX, HEADER_BYTES, PER_MESSAGE_BYTES, Batch, batch_pieces
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind
 from .inbox import Inbox
 from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
