@@ -85,10 +85,23 @@ class _Scanned:
     """One segment file as it was found."""
 
     segment: Segment
-    file: File
+    disk: Disk
     header: SegmentHeader | None
     damaged: list[Damaged]
     records: int = 0
+    _file: File | None = None
+
+    @property
+    def file(self) -> File:
+        """Opened for what is to be copied or changed, until `close`: a log may have more segments than there are descriptors."""
+        if self._file is None:
+            self._file = self.disk.open(segment_name(self.segment.number))
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     @property
     def used(self) -> bool:
@@ -174,12 +187,15 @@ class _Recovery:
         found_end = course.expected or FIRST_POSITION
         course.end(self._kept, self._segments.start or None)
         cursor, torn = self._end(scanned)
-        for one in scanned:
+        for one in scanned[:-2]:
+            self._keep_damage(one)
+            one.close()
+        for one in scanned[-2:]:
             self._keep_damage(one)
         ready = [one for one in ahead if self._make_ready(one, cursor.number + 1)]
         self._make_stable(scanned[-2:])
         for one in (*scanned, *ahead):
-            one.file.close()
+            one.close()
         report = RecoveryReport(
             store_id=self._identity.store_id, formatted=self._identity.formatted,
             start=self._segments.start or cursor.position, end=cursor.position, found_end=found_end,
@@ -214,17 +230,17 @@ class _Recovery:
     def _scan(self, number: int, header: SegmentHeader | None) -> _Scanned:
         self._check()
         try:
-            return self._scan_file(number, header)
+            with closing(self._disk.open(segment_name(number))) as file:
+                return self._scan_file(number, header, file)
         except OSError as error:  # The original error does not name the file.
             raise OSError(error.errno, error.strerror, segment_name(number)) from error
 
-    def _scan_file(self, number: int, header: SegmentHeader | None) -> _Scanned:
+    def _scan_file(self, number: int, header: SegmentHeader | None, file: File) -> _Scanned:
         course = self._course
-        file = self._disk.open(segment_name(number))
         data_end = file.data_end()  # Before anything is read: read-ahead turns holes into data.
         course.segment(number, header)
         segment = Segment(number, course.expected or FIRST_POSITION, file.size_bytes)
-        one = _Scanned(segment, file, header, [])
+        one = _Scanned(segment, self._disk, header, [])
         if header is None and any(file.pread(SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
         findings = partial(
