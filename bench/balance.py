@@ -1,10 +1,10 @@
-"""Requests to four members of which one is four times slower, against choosing at random.
+"""Requests to four members, one of them four times slower: the mesh's choice beside a random choice.
 
-Open loop at 70 % of what the four can do together: more than the slow one's share of a random
-choice, which is why random choice has no p99 here but a queue that grows.
+Open loop at 70 % of the capacity of all four. A quarter of that rate is more than the slow member can process, so with
+a random choice its queue grows as long as the load lasts, and so does p99.
 
-Random choice needs no hook in the mesh: each member joins a cluster of its own, and the caller
-draws the cluster. Everything else is the same: processes, links, schedule, demands.
+Random choice needs no hook in the mesh: each member joins a cluster of its own, and the caller draws the cluster.
+Processes, links, schedule and service times are the same in both cases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEMAND_US_MEAN = 10_000.0
 LOAD = 0.7
 CAPACITY_PER_S = CONCURRENCY * 1e6 / DEMAND_US_MEAN * (MEMBERS - 1 + 1 / SLOWNESS)
 QUEUE_REQUESTS = 100_000
-"""No request is refused for want of room: random choice is to be seen with its whole queue."""
+"""High enough that no member refuses a request: random choice must show its whole queue."""
 WARM_S, MEASURED_S = 2.0, 10.0
 SEED = 20
 
@@ -35,17 +35,22 @@ MESH, RANDOM = "one of four members 4x slower, the mesh's choice", "the same, ra
 
 
 def shared_cluster(member: int) -> str:
-    """All members answer to one name: the mesh chooses among them."""
+    """Return the same cluster for every member: the mesh chooses among the members."""
     return "bench-work"
 
 
 def own_cluster(member: int) -> str:
-    """Each member answers to its own name: the caller draws one, and that is who gets it."""
+    """Return a cluster for this member alone: the caller draws a cluster, and with it the member."""
     return f"bench-work-{member}"
 
 
 def balance(name: str, choose: Callable[[int], str], *, promised: bool) -> Case:
-    """`choose` names member i's cluster, and with it who chooses. `promised`: all must answer."""
+    """Make a case.
+
+    Args:
+        choose: returns the cluster of member i, and so decides whether the mesh or the caller chooses the member.
+        promised: whether failed requests count as wrong.
+    """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()

@@ -1,10 +1,10 @@
-"""A figure: the median of its rounds, beside the median of its reference, against a mark.
+"""A figure: the median over rounds of a value, the median of its reference, and whether the figure meets its mark.
 
     value     median of the rounds' values        ratio  median of the rounds' value / reference
-    reference median of the rounds' references    holds  null: reported only, nothing promised
+    reference median of the rounds' references    holds  None: reported only, nothing promised
 
-The ratio is taken within each round, where both ran within seconds of each other: the machine
-drifts by more than most differences are worth. A round that lost messages has no value.
+The ratio is taken within each round, where both ran within seconds of each other: the speed of the machine drifts over
+time by more than most differences measured here. A round that lost messages has no value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPORTED = "reported"
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One demand on a figure, as in: ratio at least 2.0."""
+    """One condition on a figure, as in "ratio at least 2.0"; the bounds of a figure are its mark."""
 
     of: Literal["value", "ratio"]
     sense: Literal["at least", "at most"]
@@ -48,7 +48,7 @@ def at_most(limit: float) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of one figure. `value` is None when the run lost or doubled messages."""
+    """One round of one figure. `value` is None when the run had lost, duplicated, damaged or reordered messages."""
 
     value: float | None
     reference: float | None = None
@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table, one entry of the file."""
+    """One row of the table and one entry of the JSON file."""
 
     name: str
     value: float | None
@@ -84,11 +84,11 @@ class Figure:
     holds: bool | None
     runs: list[dict[str, Any]]
     failed: int = 0
-    """Rounds of which there is nothing: its case died, or was silent for too long."""
+    """Rounds without a result: the case failed, or a role died or did not answer in time."""
 
     @property
     def wrong(self) -> int:
-        """Messages lost, doubled, damaged or out of order, over all rounds."""
+        """Messages lost, duplicated, damaged or out of order, over all rounds."""
         return sum(run["wrong"] for run in self.runs)
 
     def as_json(self) -> dict[str, Any]:
@@ -104,10 +104,11 @@ def make_figure(
     worst: bool = False,
     failed: int = 0,
 ) -> Figure:
-    """Sum the rounds up. No value at all if one round lost messages: a loss has no rate.
+    """Combine the rounds into a figure, which has no value if any round has none: a run that lost messages has no rate.
 
-    `worst`: the value is the highest of the rounds, for what must not happen even once.
-    `failed`: rounds that are not among them, as they could not be measured: no mark holds then.
+    Args:
+        worst: the value is the highest of the rounds instead of the median, for what must not happen even once.
+        failed: count of rounds that could not be measured and are not in `rounds`; with any, no mark holds.
     """
     values = [entry.value for entry in rounds]
     complete = bool(values) and None not in values
@@ -129,13 +130,13 @@ def make_figure(
 
 
 def middle(values: Sequence[float | None]) -> float | None:
-    """The median of the values that exist."""
+    """Return the median of the values that are not None, or None without any."""
     present = [value for value in values if value is not None]
     return median(present) if present else None
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that at least `share` of all samples do not exceed (nearest rank)."""
+    """Return the smallest sample that at least `share` of all samples do not exceed (nearest rank)."""
     assert samples, "no samples, no percentile"
     assert 0 < share <= 1, "a share, not a percentage"
     ordered = sorted(samples)
@@ -144,7 +145,7 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def document(machine: Mapping[str, Any], commit: str, figures: Sequence[Figure]) -> dict[str, Any]:
-    """The file every bench writes."""
+    """Return the content of the JSON file that every bench command writes."""
     return {
         "machine": dict(machine),
         "commit": commit,

@@ -1,4 +1,4 @@
-"""How long a newcomer looks for those who are there: from having joined to being able to ask them."""
+"""How long discovery takes: from when a newcomer has joined until it can send requests to a member that was there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZEROCONF, SEED = "found through zeroconf", "found through one seed"
 
 
 def finding(name: str, *, zeroconf: bool) -> Case:
-    """A member that has been there for a while, and newcomers one after the other."""
+    """Start one member, then newcomers one after the other, each of which looks for it."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()

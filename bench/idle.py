@@ -1,4 +1,4 @@
-"""What a node costs that does nothing: CPU, memory, and the memory of 200 links."""
+"""What an idle node costs: CPU, memory, and the memory of 200 links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDLE, MANY_LINKS = "idle node", f"{LINKS} links"
 
 
 def idle(name: str) -> Case:
-    """Two nodes, linked, with nothing to say; one of them is watched."""
+    """Measure one of two linked nodes that exchange no messages."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
@@ -46,12 +46,13 @@ def idle(name: str) -> Case:
 def many_links(
     name: str, count: int = LINKS, *, peers_max: int = 1, settle_s: float = SETTLE_S
 ) -> Case:
-    """A hub's memory before and after so many nodes linked to it, and its CPU with all at rest.
+    """Measure a hub's memory before and after `count` nodes link to it, and its CPU while all are idle.
 
-    They know the hub only (`peers_max`): linked to each other too they would be 20,000 links.
+    Each node links to the hub only (`peers_max`): linked to each other as well, 200 nodes would have about 20,000
+    links.
 
     Args:
-        settle_s: before each look, and while it is watched.
+        settle_s: seconds to wait before each memory measurement, and for how long the CPU is measured.
     """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
@@ -83,7 +84,7 @@ def many_links(
 
 
 def shares(count: int) -> list[int]:
-    """How many of so many nodes each process has, of those that have some."""
+    """Return how many of `count` nodes each process runs, without processes that would run none."""
     processes = range(min(count, SPOKES_PROCESSES))
     return [len(range(process, count, SPOKES_PROCESSES)) for process in processes]
 

@@ -1,4 +1,4 @@
-"""What the figures were measured on: without it a figure says nothing."""
+"""The machine and software that the figures were measured on, without which they cannot be compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBRARIES = ("pyzmq", "trio", "pynacl", "msgpack", "zeroconf")
 
 
 def facts() -> dict[str, Any]:
-    """Machine, software and settings, as they are now."""
+    """Return facts about machine, software and settings, as of now."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cpu": cpu_model(),
@@ -44,7 +44,7 @@ def facts() -> dict[str, Any]:
 
 
 def sync_p50_us() -> float:
-    """What an fdatasync of 4 KB costs, where temporary directories are."""
+    """Return the median time of an fdatasync of 4 KB in the directory for temporary files, in us."""
     with tempfile.TemporaryDirectory() as directory, (Path(directory) / "probe").open("wb") as file:
         times_ns = []
         for _ in range(SYNCS):
@@ -71,7 +71,7 @@ def library_version(name: str) -> str:
 
 
 def versions(libraries: Sequence[str], packages: Sequence[str]) -> dict[str, str]:
-    """Of Python libraries, and of Debian's packages where there is a dpkg: those installed."""
+    """Return the versions of those that are installed: Python libraries, and Debian packages if there is a dpkg."""
     found = {name: library_version(name) for name in libraries}
     if shutil.which("dpkg-query"):
         words = ["dpkg-query", "--show", "--showformat=${Package} ${Version}\n", *packages]
@@ -82,7 +82,7 @@ def versions(libraries: Sequence[str], packages: Sequence[str]) -> dict[str, str
 
 
 def loop_s() -> float:
-    """Ten million turns of an empty loop, from a tenth of them: how hurried the machine is now."""
+    """Return the time of ten million turns of an empty loop, extrapolated from a tenth: how fast the machine is now."""
     start_ns = time.perf_counter_ns()
     for _ in range(1_000_000):
         pass
@@ -90,7 +90,7 @@ def loop_s() -> float:
 
 
 def file_system(path: str) -> str:
-    """What kind holds `path`: syncs on a tmpfs cost nothing and say nothing."""
+    """Return the type of the file system that holds `path`: syncs on a tmpfs cost nothing and so measure nothing."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     real = Path(path).resolve()
     holding = [mount for mount in mounts if real.is_relative_to(mount[1])]
@@ -106,12 +106,12 @@ def commit() -> str:
 
 
 def is_dirty() -> bool:
-    """Whether files under version control differ from the commit: not docs, where a page was written meanwhile."""
+    """Return whether tracked files differ from the commit, except docs: a page may be written during the run."""
     return bool(git("status", "--porcelain", "--untracked-files=no", ".", ":!docs").strip())
 
 
 def git(*words: str) -> str:
-    """What git answers, or nothing where there is no git or no repository."""
+    """Return the output of git, or "" without git or a repository."""
     try:
         done = subprocess.run(
             ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False

@@ -1,6 +1,6 @@
-"""The mesh side of a measurement: settings of nodes that find each other on loopback.
+"""Settings of mesh nodes that find each other on loopback, and ports for them.
 
-Every node is encrypted, listens on 127.0.0.1 and knows its seeds; none uses zeroconf unless told.
+Every node is encrypted, listens on 127.0.0.1 and is given its seeds; zeroconf is off unless asked for.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000, 10)
-"""First ports of rows of ten, each claimed as a whole. Below Linux' range for ports that nobody chose
-(32768 and up)."""
+"""First ports of blocks of ten, each claimed as a whole. Below Linux's range of ephemeral ports (32768 and up)."""
 
 
 class Network:
-    """One network secret for all nodes of a measurement, and the ports it holds until `close`."""
+    """The network secret of all nodes of a measurement, and the ports that it holds until `close`."""
 
     def __init__(self) -> None:
         self.secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
@@ -33,12 +32,12 @@ class Network:
         self._claims: list[int] = []
 
     def close(self) -> None:
-        """Other measurements may have its ports."""
+        """Release the ports to other measurements."""
         while self._claims:
             os.close(self._claims.pop())
 
     def node(self, cluster: str, *, seeds: list[str], **more: Any) -> dict[str, Any]:
-        """Settings of a role that joins. It says its `endpoint` when it is ready."""
+        """Return the settings of a role that joins `cluster`; the role reports its `endpoint` when it is ready."""
         return {
             "cluster": cluster,
             "listen": f"tcp://{LOOPBACK}:0",
@@ -48,7 +47,10 @@ class Network:
         }
 
     def free_ports(self, count: int) -> Ports:
-        """Ports that were free a moment ago; given once, and to nobody who asks for any port."""
+        """Return `count` adjacent ports that were free a moment ago.
+
+        Each is given out once, and the kernel gives none of them to a process that binds to port 0.
+        """
         while True:
             ports = Ports(self._starts.pop(), count)
             if self._claim(ports) and all(map(is_free, ports)):
@@ -65,19 +67,19 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """`count` ports in a row, for a node that must be told where to be."""
+    """`count` adjacent ports, for a node that must be told its ports."""
 
     first: int
     count: int
 
     @property
     def endpoint(self) -> str:
-        """The first one, as a seed."""
+        """The first port as an endpoint, for use as a seed."""
         return f"tcp://{LOOPBACK}:{self.first}"
 
     @property
     def places(self) -> str:
-        """All of them, as `listen` and `advertise` take them."""
+        """All ports as one range of endpoints, for `listen` and `advertise`."""
         return f"{self.endpoint}-{self.first + self.count - 1}"
 
     def __iter__(self) -> Iterator[int]:
@@ -85,8 +87,11 @@ class Ports:
 
 
 def claim(port: int) -> int | None:
-    """Take it, unless another measurement has it. By a name of the kernel's, which stands until the
-    descriptor is closed: a port that is only looked at may be found free by two of them."""
+    """Claim `port` among all measurements on this machine; None if another measurement has claimed it.
+
+    The claim is an abstract socket name, held until the returned descriptor is closed: two measurements that only
+    probed a port could both find it free.
+    """
     with socket.socket(socket.AF_UNIX) as held:
         try:
             held.bind(f"\0mesh-bench-port-{port}")

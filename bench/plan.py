@@ -1,8 +1,8 @@
-"""What is measured: cases, each run once per round, and the rows that set them side by side.
+"""What is measured: cases, each run once per round, and rows, each of which compares two of them.
 
-Case    one set-up of processes and what it measured, an Outcome of named values
-Row     one value of one case, beside one value of another, against bounds
-Family  cases that are run one after the other within a round, and their rows
+Case    one set-up of processes; running it gives an Outcome of named values
+Row     one value of one case beside a reference value of another, with bounds
+Family  cases that run one after the other within a round, and their rows
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run of one case measured. `wrong` counts what was lost, doubled or damaged."""
+    """The result of one run of one case. `wrong` counts lost, duplicated, damaged or reordered messages."""
 
     values: Mapping[str, float]
     wrong: int = 0
     detail: Mapping[str, Any] = field(default_factory=dict)
     caveat: str = ""
-    """Why its values are not of what was asked for: said wherever they are."""
+    """Why the values are not of the load that was asked for; shown wherever the values are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Case:
     name: str
     run: Callable[[Troupe, Scale], Outcome]
     seconds_max: Callable[[Scale], float] | None = None
-    """How long it may take, a slow start included; None: as long as its processes go on answering."""
+    """Returns the longest time a run may take, including a slow start; None if only each answer has a time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`value` of `case`, beside `reference` (case, value) where there is one."""
+    """`value` of `case`, beside `reference` (case, value) if there is one."""
 
     name: str
     unit: str
@@ -67,7 +67,7 @@ class Row:
 def row(
     name: str, unit: str, case: str, value: str, *bounds: Bound, beside: str | None = None
 ) -> Row:
-    """The usual row. `beside`: a case whose same value is the reference."""
+    """Make a row. `beside`: the case whose value of the same name is the reference."""
     reference = None if beside is None else (beside, value)
     return Row(name=name, unit=unit, case=case, value=value, reference=reference, bounds=bounds)
 
@@ -78,17 +78,17 @@ class Family:
     cases: Sequence[Case]
     rows: Sequence[Row]
     rounds_max: int = 99
-    """Fewer rounds than asked for where one round takes long and varies little."""
+    """Limits the rounds where one takes long and varies little."""
     notes: Sequence[str] = ()
     """What is not measured, and why."""
 
 
 def pick(families: Sequence[Family], wanted: Sequence[str]) -> list[Family]:
-    """The families and rows that `wanted` names, and only the cases these need.
+    """Select the families and rows that `wanted` names, with only the cases that these need.
 
-    A name is a family's, or else part of a row's. Nothing wanted: everything.
+    A name is that of a family, or else part of a row's name. An empty `wanted` selects everything.
     Raises:
-        ValueError: a name that matches nothing.
+        ValueError: a name matches nothing.
     """
     if not wanted:
         return list(families)

@@ -1,14 +1,14 @@
-"""Role processes: started, spoken to in lines of JSON, ended by their id, always within a time.
+"""Role processes: child processes that are started, given orders as lines of JSON, and ended by their process ids.
 
     with Troupe() as troupe:
         pull = troupe.start("raw_pull", {...})      ->  python -m bench.roles.raw_pull
         pull.ready                                  <-  {"say": "ready", "endpoint": ...}
         pull.tell("run", count=1000)                ->  {"do": "run", "count": 1000}
         pull.hear()                                 <-  {"say": "done", ...}
-                                                    end of the block: stdin closes, it leaves
+                                                    end of the block: stdin closes, the role exits
 
-Every role runs in its own process group, so Ctrl-C in the terminal reaches this process only,
-which then ends them. A role whose parent dies is killed by the kernel (roles/stage.py).
+Every wait has a time limit. Each role runs in a process group of its own, so Ctrl-C in the terminal reaches only this
+process, which then ends the roles. The kernel kills a role whose parent has died (roles/stage.py).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ STDERR_TAIL_BYTES = 2000
 
 
 class MeasurementFailed(Exception):
-    """A role died, was silent for too long or said that it failed; the notes have all stderr."""
+    """A role died, did not answer in time or reported a failure; the notes hold the end of each role's stderr."""
 
 
 class Role:
-    """One child process. It begins with its settings, which go to it as its first line."""
+    """One child process. It does nothing but load its code until it receives its settings, as its first line."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,22 +67,21 @@ class Role:
         return self._process.pid
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """It says when it is ready. Until now it has only loaded its code."""
+        """Send the settings; the role answers when it is ready."""
         self._write(settings)
 
     def tell(self, do: str, **facts: Any) -> None:
-        """Give an order. It is answered by one `hear`."""
+        """Send an order, which the role answers once; `hear` returns that answer."""
         self._write({"do": do, **facts})
 
     def hear(self, timeout_s: float = ANSWER_S_MAX, beside: Sequence[Role] = ()) -> dict[str, Any]:
-        """The role's next answer.
+        """Return the role's next answer.
 
         Args:
-            beside: roles without which it may never answer: one of them that fails ends the wait.
+            beside: roles without which this one may never answer: if one of them fails, the wait ends.
 
         Raises:
-            MeasurementFailed: it, or one beside it, said that it failed, or died; or it took longer than
-                `timeout_s`.
+            MeasurementFailed: this role or one of `beside` reported a failure or died, or `timeout_s` has passed.
         """
         answer = self.poll(timeout_s, beside)
         if answer is None:
@@ -90,7 +89,7 @@ class Role:
         return answer
 
     def poll(self, timeout_s: float, beside: Sequence[Role] = ()) -> dict[str, Any] | None:
-        """As `hear`, but None when nothing was said within `timeout_s`."""
+        """As `hear`, but return None if there is no answer within `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             for role in (self, *beside):
@@ -107,7 +106,7 @@ class Role:
         return answer
 
     def _read(self) -> None:
-        """Keep what it has said for who hears it. Raises MeasurementFailed: it failed, or died."""
+        """Buffer the role's output for `hear`. Raises MeasurementFailed if the role reported a failure or died."""
         chunk = os.read(self._stdout.fileno(), 1 << 16)
         self._pending += chunk
         for line in self._pending.split(b"\n")[:-1]:
@@ -116,7 +115,7 @@ class Role:
             raise MeasurementFailed(f"{self.name}: died")
 
     def _decoded(self, line: bytes) -> dict[str, Any]:
-        """An answer. Raises MeasurementFailed: it says that it failed."""
+        """Decode an answer. Raises MeasurementFailed if it reports a failure."""
         said: dict[str, Any] = json.loads(line)
         if said.pop("say") == "failed":
             raise MeasurementFailed(f"{self.name}: {said['why']}")
@@ -127,19 +126,21 @@ class Role:
         return self.hear()
 
     def last_words(self) -> str:
-        """The end of what it wrote to stderr, to be put behind an error."""
+        """Return the last STDERR_TAIL_BYTES of the role's stderr, for the notes of an error."""
         self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(self._stderr.tell() - STDERR_TAIL_BYTES, 0))
         words = self._stderr.read().decode(errors="replace").strip()
         return f"\n{words}" if words else ""
 
     def dismiss(self) -> None:
-        """Ask it to leave: its stdin ends."""
+        """Ask the role to exit, by closing its stdin."""
         with contextlib.suppress(OSError):
             self._stdin.close()
 
     def end(self, patience_s: float) -> None:
-        """Wait for it, then stop it; returns when the process is gone, and all that it started."""
+        """Wait `patience_s` for the role to exit, then stop it; return when all processes that it started are gone,
+        too.
+        """
         self.dismiss()
         for patience, stop in ((patience_s, self._process.terminate), (1.0, self._process.kill)):
             try:
@@ -153,7 +154,10 @@ class Role:
         self._stderr.close()
 
     def _end_orphans(self) -> None:
-        """What it started ends by itself once it is alone, as Spark's Java does, which tidies up first; or is killed."""
+        """Wait until no process of the role's group is left, and kill the rest after LEAVE_S_MAX.
+
+        They have time to exit by themselves: Spark's Java process notices that its parent is gone, and cleans up first.
+        """
         deadline_s = time.monotonic() + LEAVE_S_MAX
         while of_group(self.pid):
             if time.monotonic() > deadline_s:
@@ -165,12 +169,12 @@ class Role:
         try:
             self._stdin.write(json.dumps(words).encode() + b"\n")
         except BrokenPipeError:
-            self.poll(0)  # Its last word says why, if it had one.
+            self.poll(0)  # Raises with the reason if the role reported one before it died.
             raise MeasurementFailed(f"{self.name}: died") from None
 
 
 class Troupe:
-    """All roles of one measurement; the end of its block ends every one of them."""
+    """All roles of one measurement; leaving the block ends every one of them."""
 
     def __init__(self, profile: str | None = None) -> None:
         self._roles: list[Role] = []
@@ -192,13 +196,15 @@ class Troupe:
                 role.dismiss()
             for role in self._roles:
                 role.end(LEAVE_S_MAX)
-        except BaseException as interrupt:  # Ctrl-C while they leave.
+        except BaseException as interrupt:  # Ctrl-C while the roles exit.
             self.abandon(interrupt)
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """End all of them now, whatever they are at: who waits has pressed Ctrl-C, or it has failed, which
-        gets their stderr as notes."""
+        """End all roles at once: the measurement was interrupted or has failed.
+
+        A MeasurementFailed gets the end of each role's stderr as notes.
+        """
         if isinstance(error, MeasurementFailed):
             for role in self._roles:
                 if words := role.last_words():
@@ -208,7 +214,7 @@ class Troupe:
             self._roles.pop()
 
     def start(self, name: str, settings: Mapping[str, Any], *, wait: bool = True) -> Role:
-        """Start `bench.roles.<name>`; with `wait`, return once it said that it is ready."""
+        """Start `bench.roles.<name>`; with `wait`, return once the role has answered that it is ready."""
         role = self.summon(name)
         self.begin(role, settings)
         if wait:
@@ -216,7 +222,7 @@ class Troupe:
         return role
 
     def summon(self, name: str) -> Role:
-        """Have a role's code loaded while others start; it waits for `begin`."""
+        """Start a role, which loads its code while others start and then waits for `begin`."""
         with interrupts_wait():
             role = Role(name)
             self._roles.append(role)
@@ -226,17 +232,17 @@ class Troupe:
         role.begin({**settings, "profile": self._profile})
 
     def end(self, role: Role) -> None:
-        """Have one role leave before the others; returns when its process is gone."""
+        """End one role before the others; return when its process is gone."""
         role.end(LEAVE_S_MAX)
-        self._roles.remove(role)  # Not before: Ctrl-C may come while it leaves.
+        self._roles.remove(role)  # Only now: Ctrl-C may come during `role.end`.
 
     def end_all(self) -> None:
-        """Have all of them leave, the last one started first."""
+        """End all roles, the last started first."""
         while self._roles:
             self.end(self._roles[-1])
 
     def usage(self) -> dict[str, Usage]:
-        """What each role has used until now, by `name` and place in the troupe."""
+        """Return what each role has used so far, by its name and its place among the roles."""
         return {
             f"{role.name}.{place}": Usage(**role.ask("usage"))
             for place, role in enumerate(self._roles)
@@ -245,8 +251,10 @@ class Troupe:
 
 @contextlib.contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are heard at the end of the block: a child half begun nobody would end, and
-    what is half written nobody would have."""
+    """Defer Ctrl-C and SIGTERM to the end of the block.
+
+    Otherwise a child that is only half started would be ended by nobody, and a half-written file would remain.
+    """
     heard: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: heard.append(number))

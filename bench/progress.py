@@ -1,4 +1,4 @@
-"""What is being measured now: a line when a run begins; on a terminal one line that is kept up to date."""
+"""Progress of a run: a line when a measurement begins; on a terminal, one line that is kept up to date."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Everything that is said goes through it, or it would be written into the line that is kept."""
+    """Writes all progress output to `stream`: other writers would write into the line that is kept up to date."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
@@ -26,7 +26,7 @@ class Progress:
             threading.Thread(target=self._tick, daemon=True).start()
 
     def begin(self, words: str) -> None:
-        """A run begins, of which `words` say what it is and how long it may take."""
+        """Show that a run begins. `words` describe it and how long it may take."""
         now_s = self._clock()
         words = f"after {minutes(now_s - self._began_s)}: {words}"
         with self._lock:
@@ -37,13 +37,13 @@ class Progress:
                 self._write(f"{words}\n")
 
     def say(self, words: str) -> None:
-        """A line that stays. What was begun is over."""
+        """Write a line that stays, and remove the line of the run that `begin` announced."""
         with self._lock:
             self._clear()
             self._write(f"{words}\n")
 
     def end(self) -> None:
-        """Nothing is kept up to date any more."""
+        """Stop updating the line and remove it."""
         self._ended.set()
         with self._lock:
             self._clear()

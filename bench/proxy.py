@@ -2,8 +2,8 @@
 
     client --> listen endpoint | proxy | --> target endpoint
 
-`reset` sends RST both ways, so neither end hears an orderly close and whatever was on its way
-is gone: what a middlebox or a pulled cable does to a long connection.
+`reset` sends RST both ways, so neither end sees an orderly close and data in transit is lost, as when a middlebox drops
+a long connection or a cable is pulled.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LINGER_ZERO = struct.pack("ii", 1, 0)
 
 @dataclass(eq=False)
 class Connection:
-    """A client's connection and ours to the target."""
+    """A client's connection, and the proxy's own connection to the target."""
 
     client: trio.socket.SocketType
     target: trio.socket.SocketType
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     def reset(self) -> None:
-        """Close both with RST; the pumps end by themselves."""
+        """Close both with RST; their two `_pump` tasks end."""
         for socket in (self.client, self.target):
             with contextlib.suppress(OSError):
                 socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, LINGER_ZERO)
@@ -43,7 +43,7 @@ class Proxy:
         self._connections: set[Connection] = set()
         self.accepted = 0
         self.forwarded_bytes = 0
-        """Since the last reset, both ways."""
+        """Since the last reset, in both directions."""
 
     async def serve(
         self,
@@ -51,7 +51,7 @@ class Proxy:
         *,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Forward until cancelled. Started with the port it listens on."""
+        """Forward until cancelled. `task_status` gets the port that the proxy listens on."""
         with trio.socket.socket() as listener:
             listener.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
             await listener.bind(listen)
@@ -64,10 +64,10 @@ class Proxy:
                     nursery.start_soon(self._forward, client)
 
     def saw(self, data: bytes) -> None:
-        """Called with everything that passes; for those who want to look at it."""
+        """Called with all forwarded data; a subclass may override it."""
 
     def reset(self) -> int:
-        """Reset every connection; how many that were."""
+        """Reset every connection and return how many there were."""
         connections, self._connections = self._connections, set()
         for connection in connections:
             connection.reset()
@@ -80,7 +80,7 @@ class Proxy:
             try:
                 await target.connect(self._target)
             except OSError:
-                return  # Nobody there: the client sees its connection close, as without us.
+                return  # Nothing listens there: the client sees its connection close, as it would without the proxy.
             for socket in (client, target):
                 socket.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
             self._connections.add(connection)
@@ -98,7 +98,7 @@ class Proxy:
         sink: trio.socket.SocketType,
         both: trio.CancelScope,
     ) -> None:
-        """Until `source` ends: an end is passed on, an error ends both ways."""
+        """Forward until `source` ends: an orderly end is passed on, an error ends both directions."""
         try:
             while data := await source.recv(CHUNK_BYTES):
                 self.forwarded_bytes += len(data)

@@ -1,7 +1,7 @@
-"""The references: plain pyzmq doing the same job, unencrypted except where the name says CURVE.
+"""The references: cases in which plain pyzmq does the same job, unencrypted except where the name says CURVE.
 
-Blocking sockets, pyzmq's default options, no event loop. Tried and without effect here: a
-high-water mark of 10,000 instead of 1,000 (100 B and 1 KB), copy=False (64 KB parts).
+Blocking sockets with pyzmq's default options and no event loop, except where the name says trio. Tried without effect:
+a high-water mark of 10,000 instead of 1,000 (100 B and 1 KB), copy=False (64 KB parts).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .processes import Role, Troupe
 
 RESET_PAUSE_S = 0.2
-"""Between resets: time to connect again and to send what has gathered."""
+"""Between resets, to reconnect and to send what has queued up."""
 
 
 def push_pull(
     name: str, size_bytes: int, count: int, *, curve: bool = False, ring_count: int = RING_COUNT
 ) -> Case:
-    """PUSH to PULL, one message per send."""
+    """Stream from PUSH to PULL, one message per `send`."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         keys = curve_pairs() if curve else None
@@ -42,7 +42,7 @@ def push_pull(
 def publish_subscribe(
     name: str, size_bytes: int, count: int, *, processes: int, subscribers: int, topics: int = 0
 ) -> Case:
-    """XPUB that blocks instead of dropping, to `subscribers` SUB sockets in each process."""
+    """Publish from an XPUB socket that blocks instead of dropping to `subscribers` SUB sockets in each process."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         settings = {"size_bytes": size_bytes, "ring_count": RING_COUNT, "topics": topics}
@@ -63,13 +63,13 @@ def publish_subscribe(
 
 
 def request_reply(name: str, size_bytes: int, count: int, *, window: int) -> Case:
-    """REQ to REP one at a time, or DEALER to ROUTER with `window` requests outstanding."""
+    """Send from REQ to REP one at a time (`window` 1), or from DEALER to ROUTER with `window` requests outstanding."""
     settings = {"size_bytes": size_bytes, "window": window}
     return requests(name, count, "raw_reply", "raw_request", lambda: settings)
 
 
 def trio_request_reply(name: str, size_bytes: int, count: int) -> Case:
-    """DEALER to ROUTER one at a time, encrypted, both in trio's event loop: as the mesh, without the mesh."""
+    """Send from DEALER to ROUTER one at a time, encrypted, both under trio: the mesh's lower layers alone."""
 
     def settings() -> Mapping[str, object]:
         return {"size_bytes": size_bytes, "curve": curve_pairs()}
@@ -84,7 +84,7 @@ def requests(
     caller_role: str,
     made: Callable[[], Mapping[str, object]],
 ) -> Case:
-    """`made`: the settings of both roles, for each run anew."""
+    """Make a case. `made` returns the settings of both roles, anew for each run."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         settings = made()
@@ -104,7 +104,7 @@ def requests(
 def request_outcome(
     answer: dict[str, list[int] | int], count: int, spent: Mapping[str, object]
 ) -> Outcome:
-    """Rate, and percentiles where every request was timed. The samples themselves are dropped."""
+    """Return the rate, and percentiles if every request was timed; `answer` loses its samples."""
     times_ns = answer.pop("times_ns")
     start_ns, end_ns = answer.pop("start_ns"), answer.pop("end_ns")
     assert isinstance(times_ns, list)
@@ -121,7 +121,7 @@ def request_outcome(
 
 
 def reset_all(proxy: Role, count: int, traffic_bytes: int) -> list[int]:
-    """Reset `count` times, each time under load; how many connections each one hit."""
+    """Reset `count` times, each time under load; return how many connections each reset hit."""
     hit = []
     for _ in range(count):
         time.sleep(RESET_PAUSE_S)
@@ -130,7 +130,7 @@ def reset_all(proxy: Role, count: int, traffic_bytes: int) -> list[int]:
 
 
 def resets(name: str, size_bytes: int, count: int, *, traffic_bytes: int) -> Case:
-    """DEALER to ROUTER through a proxy that resets `count` times under load."""
+    """Send from DEALER to ROUTER through a proxy that resets `count` times under load."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         sink = troupe.start("raw_sink", {})

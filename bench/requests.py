@@ -1,4 +1,4 @@
-"""Request-reply: one at a time against raw REQ-REP, and many outstanding from one caller."""
+"""Request-reply: one at a time beside raw REQ-REP, and with many requests of one caller outstanding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIO_ONE = "raw DEALER-ROUTER with CURVE under trio, one at a time"
 
 
 def requests(name: str, count: int, *, window: int) -> Case:
-    """`window` tasks of one caller, each waiting for its reply before it asks again."""
+    """Run `window` tasks of one caller, each of which waits for its reply before it sends the next request."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
@@ -57,7 +57,7 @@ def family() -> list[Family]:
         raw.request_reply(RAW_MANY, SIZE_BYTES, MANY_COUNT, window=WINDOW),
     ]
     one, many = "request-reply one at a time 256 B", "request-reply 256 outstanding"
-    # "Whichever is larger": both must hold.
+    # The mark is "whichever is larger": both bounds must hold.
     larger = (at_least(40_000), Bound("ratio", "at least", 3))
     rows = [
         row(f"{one}, p50", "us", ONE, "p50_us", Bound("ratio", "at most", 1.6), beside=RAW_ONE),

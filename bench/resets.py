@@ -1,9 +1,9 @@
 """Messages lost while a proxy resets every TCP connection 20 times under load.
 
-    load node --> its seed: the proxy --> sink node
-    sink node --> what the load node advertises: the proxy --> load node
+    load node --> the proxy, as its seed --> sink node
+    sink node --> the proxy, as the load node advertises --> load node
 
-Beside raw pyzmq in the same run: DEALER to ROUTER through the same proxy.
+Beside raw pyzmq in the same run: DEALER to ROUTER through the same kind of proxy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 RESETS = 20
 PORTS_PER_NODE = 2
-"""The door, and its cluster's key."""
+"""One for the door, one for the key of the node's cluster."""
 SIZE_BYTES = 200
 TRAFFIC_BYTES = 200_000
-"""A reset waits for so much since the last one, so each one hits links that carry something."""
+"""A reset waits until so many bytes have passed since the last one, so each reset hits links under load."""
 
 PATTERNS = {"publish": "published messages", "request": "requests", "tunnel": "tunnel parts"}
 RAW = "raw DEALER-ROUTER through resets"
@@ -34,7 +34,7 @@ RAW = "raw DEALER-ROUTER through resets"
 def behind_proxy(
     network: Network, cluster: str
 ) -> tuple[dict[str, Any], str, list[tuple[int, int]]]:
-    """Settings of a node, its endpoint in front of the proxy, and the proxy's routes to it."""
+    """Return the settings of a node behind the proxy, its endpoint at the proxy, and the proxy's routes to it."""
     inside, outside = network.free_ports(PORTS_PER_NODE), network.free_ports(PORTS_PER_NODE)
     settings = network.node(cluster, seeds=[], advertise=outside.places)
     settings["listen"] = inside.places
@@ -72,8 +72,8 @@ def lost_over_resets(troupe: Troupe, network: Network, pattern: str, count: int)
     report = sink.ask("settle", sent=sent["sent"])
     return Outcome(
         {"lost": report["lost"] + sent["failed"]},
-        # A loss is the figure here; what came twice or out of order would spoil it. Requests
-        # of many tasks have no order.
+        # Losses are the figure itself; duplicated or reordered messages make the run wrong. Requests are exempt from
+        # the order, as many tasks send them.
         wrong=report["duplicated"] + (report["reordered"] if pattern != "request" else 0),
         detail={"connections_reset": connections, **sent, **report},
     )

@@ -1,13 +1,13 @@
-"""What arrived, counted by sequence: lost, doubled, out of order.
+"""Checks what arrived by sequence: lost, duplicated, out of order, damaged.
 
-    Ring      distinct payloads, made before the clock starts and sent round and round
-    Follower  checks every payload received against the ring: cheap while all is well
+    Ring      distinct payloads, made before the clock starts and sent over and over
+    Follower  compares every received payload with the ring: cheap while all is well
     Tally     which sequences of 0..n-1 were seen, exactly
 
-A rate is only worth printing when every message arrived once and in order, so each receiver here
-compares whole payloads, inside the clock, with raw pyzmq as with the mesh. Comparing a list of them
-with a slice of the ring costs 15 ns a message of 100 B and about 100 ns at 1 KB; making payloads
-with a sequence of their own inside the clock would cost more, on both sides, and check less.
+A rate is worth printing only if every message arrived once and in order, so each receiver compares whole payloads while
+the clock runs, with raw pyzmq as with the mesh. Comparing a list of payloads with a slice of the ring costs 15 ns per
+message of 100 B and about 100 ns at 1 KB; making payloads with a sequence of their own while the clock runs would cost
+more on both sides, and check less.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 SEQUENCE_BYTES = 8
 RING_COUNT = 4000
-"""Distinct payloads: 4 MB at 1 KB, more than one core's L2, so no single payload stays hot."""
+"""Distinct payloads: 4 MB at 1 KB, more than the L2 cache of a core, so that no payload stays in it."""
 TURNS_PER_RING = 32
 RING_BYTES_MAX, RING_COUNT_MIN = 256 << 20, 8
 
 
 class Tally:
-    """Which sequences were seen. `add` may come in any order, any number of times."""
+    """The sequences that were seen. `add` takes them in any order, any number of times."""
 
     def __init__(self) -> None:
         self._seen = bytearray()
@@ -38,7 +38,7 @@ class Tally:
         self.add_range(sequence, sequence + 1)
 
     def add_range(self, start: int, end: int) -> None:
-        """Sequences start..end-1 arrived one after the other."""
+        """Add sequences start..end-1, which arrived in this order."""
         assert 0 <= start <= end, "sequences count up from 0"
         if start < self._end and not self._seen[start]:
             self.reordered += end - start
@@ -57,7 +57,7 @@ class Tally:
         return self.received - self.distinct
 
     def lost(self, sent: int) -> int:
-        """How many of the `sent` first sequences never came."""
+        """Return how many of the first `sent` sequences never arrived."""
         return sent - self._seen.count(1, 0, sent)
 
     def report(self, sent: int) -> dict[str, int]:
@@ -70,14 +70,14 @@ class Tally:
 
 
 def ring_count(topics: int, size_bytes: int) -> int:
-    """Enough that each topic has a ring of its own to be followed by; few where they are large."""
+    """Return how many payloads the ring needs: enough for a strand for each topic; few if they are large."""
     if topics > 1:
         return max(RING_COUNT, topics * TURNS_PER_RING)
     return max(min(RING_COUNT, RING_BYTES_MAX // size_bytes), RING_COUNT_MIN)
 
 
 class Ring:
-    """`count` distinct payloads of `size_bytes`, for sequences 0, 1, 2 ... over and over."""
+    """`count` distinct payloads of `size_bytes`: sequence s has payload s modulo `count`."""
 
     def __init__(self, size_bytes: int, count: int = RING_COUNT) -> None:
         assert size_bytes >= SEQUENCE_BYTES, "the sequence must fit"
@@ -97,14 +97,14 @@ class Ring:
         self._places: dict[bytes, int] = {}
 
     def slice(self, start: int, count: int) -> list[bytes]:
-        """The `count` payloads of sequences start, start + 1, ..."""
+        """Return the `count` payloads of the sequences from `start` on."""
         at = start % self.count
         if count <= self.count:
             return self._twice[at : at + count]
         return [self.payloads[(at + step) % self.count] for step in range(count)]
 
     def strand(self, first: int, step: int, in_row: int = 1) -> Ring:
-        """What one of `step` topics gets, when each in turn gets `in_row` payloads."""
+        """Return the ring of one of `step` topics, where each topic in turn gets `in_row` payloads."""
         assert self.count % (step * in_row) == 0, "a strand must close"
         ring = object.__new__(Ring)
         ring.size_bytes = self.size_bytes
@@ -118,17 +118,17 @@ class Ring:
         return ring
 
     def place(self, payload: bytes) -> int | None:
-        """Which of the ring's payloads that is; None if it is none of them."""
+        """Return the place of `payload` in the ring, or None if it is not one of the ring's."""
         if not self._places:
             self._places = {known: place for place, known in enumerate(self.payloads)}
         return self._places.get(payload)
 
 
 class Follower:
-    """Checks one publisher's payloads as they come.
+    """Checks one publisher's payloads as they arrive.
 
-    A jump is read as the shortest one the ring allows, so a loss of more than half a ring at
-    once is placed wrongly, but never missed: what was seen is compared with what was sent.
+    A jump in the sequence is taken as the shortest one that the ring allows. A loss of more than half a ring at once is
+    therefore recorded at the wrong sequences, but never missed: the sequences seen are compared with those sent.
     """
 
     def __init__(self, ring: Ring) -> None:
@@ -136,14 +136,14 @@ class Follower:
         self._next = 0
         self.tally = Tally()
         self.damaged = 0
-        """Payloads that are none of the ring's."""
+        """Payloads that are not in the ring."""
 
     @property
     def received(self) -> int:
         return self.tally.received + self.damaged
 
     def take(self, payloads: Sequence[bytes]) -> None:
-        """The next payloads, in the order received."""
+        """Check the next payloads, in the order in which they were received."""
         count = len(payloads)
         if payloads == self._ring.slice(self._next, count):
             self.tally.add_range(self._next, self._next + count)
@@ -169,7 +169,7 @@ class Follower:
 
 
 def report_of(ring: Ring, payloads: Sequence[bytes], sent: int) -> dict[str, int]:
-    """What became of the first `sent` payloads of a ring, once all that came is there, in the order received."""
+    """Compare `payloads`, all that was received and in that order, with the first `sent` payloads of `ring`."""
     follower = Follower(ring)
     follower.take(payloads)
     return follower.report(sent)

@@ -1,7 +1,7 @@
 """One run of the bench: rounds over all cases, in an order that changes from round to round.
 
-Interleaving the cases within a round is what makes their ratio worth something. Whatever was
-measured before Ctrl-C or a failure is kept.
+Cases are interleaved within a round so that those whose ratio is taken run close together in time. Results from before
+Ctrl-C or a failure are kept.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Session:
     """Runs the families' cases and makes their figures.
 
     Args:
-        say: gets one line per run, when it is over.
-        begin: gets one when it begins, with how long it may take.
+        say: called with a line of text when a run has ended.
+        begin: called with a line of text when a run begins, which says how long it may take.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Session:
         self.failures: list[str] = []
 
     def run(self) -> None:
-        """All rounds; raises KeyboardInterrupt as it comes, with every child gone."""
+        """Run all rounds. KeyboardInterrupt passes through, after all child processes have ended."""
         for number in range(self._rounds):
             for family in self._families:
                 if number >= family.rounds_max:
@@ -67,7 +67,7 @@ class Session:
         try:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
-        except Exception as error:  # Whatever it is, hours may have been measured before.
+        except Exception as error:  # Any: the results from before it are kept.
             why, more = explained(error)
             self._failed[case.name] += 1
             self.failures.append(f"{case.name}, round {number + 1}: {why}")
@@ -83,7 +83,7 @@ class Session:
 
     @property
     def _runs(self) -> int:
-        """Of all rounds."""
+        """Runs in all rounds."""
         return sum(
             len(family.cases) * min(self._rounds, family.rounds_max) for family in self._families
         )
@@ -112,14 +112,14 @@ class Session:
 
 
 def explained(error: Exception) -> tuple[str, list[str]]:
-    """In a line, and what is to be said below it: of a fault of the bench's own, where it is."""
+    """Return the error in one line, and the lines to print below it: notes, or the traceback of a bug in the bench."""
     if isinstance(error, MeasurementFailed | OSError):
         return str(error), list(getattr(error, "__notes__", ()))
     return f"{type(error).__name__}: {error}", traceback.format_exception(error)
 
 
 def value_of(row: Row, reference: Outcome | None) -> float | None:
-    """The reference's value; a reference that lost messages is none."""
+    """Return the reference's value, or None if the reference lost messages."""
     if row.reference is None or reference is None or reference.wrong:
         return None
     return reference.values.get(row.reference[1])

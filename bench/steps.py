@@ -1,4 +1,4 @@
-"""Single steps that docs speak of, each again and again by itself: what they cost is reported, no more."""
+"""CPU of single operations that the docs mention, each repeated many times by itself; reported without a mark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDS_MAX = 3
 
 
 def stepping(name: str, step: str, count: int) -> Case:
-    """`step` as roles/step.py calls it, so many times."""
+    """Repeat `step` of roles/step.py `count` times."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         role, times = troupe.start("step", {"step": step}), scale.count(count)

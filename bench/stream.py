@@ -1,4 +1,4 @@
-"""One sender, one or more receivers, a fixed count after a warm-up: the rate of what arrived."""
+"""Streams from one sender to one or more receivers: the rate of delivery of a fixed count, after a warm-up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KNOCK_S = 0.02
 WARM_PART = 10
-"""A tenth of the count again, before it, does not count."""
+"""The warm-up sends a tenth of the count first, which is not measured."""
 
 
 def measure_stream(
@@ -28,13 +28,15 @@ def measure_stream(
     count: int,
     **how: Any,
 ) -> Outcome:
-    """From the sender's first message until the sender and the last receiver are done.
+    """Measure from the sender's first message until the sender and the last receiver are done.
 
-    `how` goes to both sides with the order. Rates count deliveries: of one message to eight
-    subscriptions that is eight.
+    Rates count deliveries: one message to eight subscriptions is eight deliveries.
+
+    Args:
+        how: facts added to the order that both sides get.
     """
     warm = count // WARM_PART
-    if warm:  # Who waits for none would be told of them by a silence.
+    if warm:  # Receivers that wait for 0 messages would report only after a silence.
         run_phase(sender, receivers, start=0, count=warm, **how)
     before = troupe.usage()
     start_ns, _, end_ns, reports = run_phase(sender, receivers, start=warm, count=count, **how)
@@ -52,7 +54,7 @@ def measure_stream(
 
 
 def knock_until_ready(publisher: Role, readers: Sequence[Role]) -> None:
-    """Publish until every reader has heard it: then the publisher knows all interest."""
+    """Publish until every reader has received a message: then the publisher knows the interest of all of them."""
     deadline_s = time.monotonic() + READY_S_MAX
     waiting = list(readers)
     while waiting:
@@ -64,7 +66,7 @@ def knock_until_ready(publisher: Role, readers: Sequence[Role]) -> None:
 
 
 class Phase(NamedTuple):
-    """When it began, when the sender and when the last of all was done; what each subscription received."""
+    """When the phase began, when the sender and when everybody was done, and the report of each subscription."""
 
     start_ns: int
     sent_ns: int
@@ -76,7 +78,7 @@ def run_phase(
     sender: Role, receivers: Sequence[Role], *, start: int, count: int,
     answer_s_max: float = ANSWER_S_MAX, **how: Any,
 ) -> Phase:  # fmt: skip
-    """So many messages, from that sequence on."""
+    """Send `count` messages, from sequence `start` on, and return once all receivers have reported."""
     for receiver in receivers:
         receiver.tell("run", start=start, count=count, **how)
     sender.tell("run", start=start, count=count, **how)
@@ -88,12 +90,12 @@ def run_phase(
 
 
 def faults(report: Mapping[str, int]) -> int:
-    """How many messages of a report did not arrive once, whole and in order."""
+    """Return how many messages of a report did not arrive once, whole and in order."""
     return sum(report.get(kind, 0) for kind in ("lost", "duplicated", "reordered", "damaged"))
 
 
 def spending(before: Mapping[str, Usage], after: Mapping[str, Usage]) -> dict[str, Any]:
-    """CPU seconds between the two, and peak memory, of each role."""
+    """Return the CPU seconds between `before` and `after`, and the peak memory, of each role."""
     return {
         "cpu_s": {name: round(after[name].cpu_s - before[name].cpu_s, 4) for name in after},
         "peak_rss_bytes": {name: usage.peak_rss_bytes for name, usage in after.items()},

@@ -1,4 +1,4 @@
-"""The figures as people read them: one line each, the worst news not hidden."""
+"""The figures as a table of one row each, which shows losses and failed rounds in place of values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADINGS = (
 
 
 def render(figures: Sequence[Figure]) -> str:
-    """A Markdown table, its columns aligned."""
+    """Return a Markdown table with aligned columns."""
     rows = [HEADINGS, *(cells(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = [
@@ -38,7 +38,7 @@ def cells(figure: Figure) -> tuple[str, ...]:
 
 
 def measured(figure: Figure) -> str:
-    """The value and its unit, or why there is none; and what else is to be known of it."""
+    """Return the value with its unit, or why there is none, followed by caveats."""
     if figure.value is not None:
         told = (
             f"{number(figure.value)} {figure.unit}{spread([run['value'] for run in figure.runs])}"
@@ -60,10 +60,10 @@ def ratio(figure: Figure) -> str:
 
 
 def spread(values: Sequence[float | None], digits: str = "") -> str:
-    """The least and the most of several rounds; nothing of a single one.
+    """Return the range of the values of several rounds, or "" for fewer than two.
 
     Args:
-        digits: how they are written, if not as `number` does.
+        digits: a format specification; by default the values are formatted by `number`.
     """
     present = [value for value in values if value is not None]
     if len(present) < 2:
@@ -75,7 +75,7 @@ def spread(values: Sequence[float | None], digits: str = "") -> str:
 
 
 def number(value: float | None) -> str:
-    """Three or four digits that mean something, none that do not."""
+    """Format with three significant digits, or without decimals from 100 on."""
     if value is None:
         return ""
     if abs(value) >= 100 or value == int(value):

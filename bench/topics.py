@@ -1,7 +1,7 @@
-"""Publish-subscribe: one to one in every way the API offers, one to eight, a thousand topics.
+"""Publish-subscribe: one to one with each publishing method and iterator, one to eight, and 1,000 topics.
 
-Each beside raw pyzmq: PUSH-PULL for one to one, a PUB that blocks instead of dropping for the
-others. Both sides send the same payloads, made before the clock starts, and check all of them.
+Each case beside raw pyzmq: PUSH-PULL for one to one, an XPUB that blocks instead of dropping for the others. Both sides
+send the same payloads, made before the clock starts, and check all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = {
     "1 KB": (1024, 1_000_000, {"batches": 1.2, "messages": 1.0}),
 }
 FRAME_BYTES, FRAME_COUNT, FRAME_RING_COUNT = 1 << 18, 4000, 16
-"""What a publisher gathers small messages into, a gigabyte of it, and as many distinct as tunnels send."""
+"""Frames of the size into which a publisher packs small messages; 1 GiB of them, from 16 distinct ones (4 MiB)."""
 FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 1_000_000
@@ -43,7 +43,7 @@ def stream(
     subscribers: int = 1,
     topics: int = 1,
 ) -> Case:
-    """One publisher, `subscribers` subscriptions in each of `processes` nodes."""
+    """Stream from one publisher to `subscribers` subscriptions in each of `processes` nodes."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
@@ -89,14 +89,14 @@ def one_to_one() -> tuple[list[Case], list[Row]]:
             for iterator, words in ITERATORS.items():
                 name = f"publish-subscribe 1->1 {size}, {way}, {words}"
                 cases.append(stream(name, size_bytes, count, way=way, iterator=iterator))
-                # The mark is on the plain way, one awaited `publish` per message.
+                # Only the plain method has a mark: one awaited `publish` per message.
                 mark = [Bound("ratio", "at least", least[iterator])] if way == "publish" else []
                 rows.append(row(name, "msg/s", name, "per_s", *mark, beside=reference))
     return cases, rows
 
 
 def encrypted() -> tuple[list[Case], list[Row]]:
-    """How near 1 KB messages come to the rate at which libzmq moves the same bytes encrypted."""
+    """How close 1 KB messages come to the rate at which libzmq moves the same bytes encrypted."""
     name = "publish-subscribe 1->1 1 KB, publish, batch iterator"
     reference = "raw CURVE PUSH-PULL 256 KiB"
     cases = [

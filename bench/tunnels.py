@@ -1,4 +1,4 @@
-"""A tunnel of 1 GB in 64 KB parts, beside raw PUSH-PULL of the same parts, encrypted as well."""
+"""A tunnel of 1 GB in 64 KB parts, beside raw PUSH-PULL of the same parts, also encrypted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 PART_BYTES = 1 << 16
 PARTS = (1 << 30) // PART_BYTES
 RING_COUNT = 64
-"""Distinct parts: 4 MiB, more than one core's L2."""
+"""Distinct parts: 4 MiB, more than the L2 cache of a core."""
 
 TUNNEL, RAW_CURVE = "tunnel 1 GB in 64 KB parts", "raw CURVE PUSH-PULL 64 KB"
 
 
 def tunnel(name: str, parts: int) -> Case:
-    """From the first `send` to the part before the end of the tunnel, at its reader."""
+    """Measure from the first `send` until the whole tunnel is read, its byte count is back and it is closed."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()

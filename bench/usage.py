@@ -11,12 +11,12 @@ from pathlib import Path
 
 KIB = 1024
 ENDED = "Z"
-"""And nobody has asked how."""
+"""A zombie: the process has ended, and its parent has not waited for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU since the process started; memory now, and at its highest."""
+    """CPU time since the process started, memory now and at its peak."""
 
     cpu_s: float
     rss_bytes: int
@@ -27,24 +27,27 @@ class Usage:
 
 
 def own_usage() -> Usage:
-    """Of this process. libzmq's I/O threads are in it: encryption is theirs."""
+    """Return the usage of this process, including libzmq's I/O threads, which encrypt."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return usage(Path("/proc/self"), spent.ru_utime + spent.ru_stime)
 
 
 def usage_of(pid: int) -> Usage:
-    """Of another process, in ticks of a hundredth of a second: its CPU and that of all it started, as
-    Redis forks one to rewrite its file; memory of its own, which a fork shares."""
+    """Return the usage of another process, its CPU time to a hundredth of a second.
+
+    CPU time includes all processes that it started: Redis forks one to rewrite its file. Memory is that of the process
+    alone, as a fork shares its pages.
+    """
     ticks = 0
     for one in (pid, *below(pid)):
-        with suppress(OSError):  # It has ended: who started it has its ticks.
+        with suppress(OSError):  # The process has ended, and its ticks are among its parent's.
             user_system_waited = stat(Path("/proc") / str(one))[11:15]
             ticks += sum(map(int, user_system_waited))
     return usage(Path("/proc") / str(pid), ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def below(pid: int) -> Iterator[int]:
-    """All processes that it started, and those that they did."""
+    """Yield all descendants of a process."""
     parents = {one: int(words[1]) for one, words in processes()}
     found = {pid}
     while more := {one for one, over in parents.items() if over in found} - found:
@@ -53,7 +56,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def of_group(pid: int) -> list[int]:
-    """All processes of its group that have not ended."""
+    """Return the processes of the group of `pid` that have not ended."""
     return [one for one, words in processes() if int(words[2]) == pid and words[0] != ENDED]
 
 
@@ -64,12 +67,12 @@ def processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def stat(process: Path) -> list[str]:
-    """What follows the name, which may have anything in it: state, parent, group ..."""
+    """Return the fields after the name, which may contain spaces and brackets: state, parent, group ..."""
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def usage(process: Path, cpu_s: float) -> Usage:
-    # Not ru_maxrss: a child starts with its parent's peak there, the copy before exec counts.
+    # Not ru_maxrss: in a child it starts at the parent's peak, as the copy before exec counts.
     memory = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     if "VmRSS" not in memory:
         raise ProcessLookupError(f"process {process.name} has ended")

@@ -1,1 +1,1 @@
-"""Latency under an open load: requests leave when they are due, whatever became of the earlier ones."""
+"""Latency under an open load: each request is sent when it is due, whether or not earlier ones have been answered."""

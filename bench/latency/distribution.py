@@ -1,4 +1,4 @@
-"""All samples of a run, sorted: exact quantiles, and how deep they go before they say nothing."""
+"""All samples of a run, sorted: exact quantiles, and how far into the tail there are enough samples for one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .generator import Run
 
 BEYOND_MIN = 10
-"""Samples that must lie beyond a quantile before it is drawn as more than a guess."""
+"""A quantile is reported only if at least so many samples lie beyond it."""
 QUANTILES = {
     "p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999,
     "p99.999": 0.99999, "p99.9999": 0.999999,
@@ -22,7 +22,7 @@ Nanoseconds = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`sorted_ns` is ascending and not empty."""
+    """A distribution of times in nanoseconds; `sorted_ns` is ascending and not empty."""
 
     sorted_ns: Nanoseconds
 
@@ -40,32 +40,32 @@ class Distribution:
         return int(self.sorted_ns[-1])
 
     def at(self, quantile: float) -> int:
-        """The smallest sample that at least that share of all do not exceed (nearest rank)."""
+        """Return the smallest sample, in ns, that at least that share of all samples do not exceed (nearest rank)."""
         assert 0 <= quantile <= 1, "a share, not a percentage"
         rank = math.ceil(self.count * quantile - 1e-9)
         return int(self.sorted_ns[max(rank, 1) - 1])
 
     @property
     def deepest(self) -> float:
-        """The quantile beyond which fewer than BEYOND_MIN samples lie."""
+        """The highest quantile beyond which BEYOND_MIN samples lie, or 0 with too few samples."""
         return max(1 - BEYOND_MIN / self.count, 0.0)
 
     def named(self) -> dict[str, int]:
-        """The usual quantiles that the samples support, and the largest."""
+        """Return the quantiles of QUANTILES that have enough samples, by name, and the maximum, in ns."""
         known = {name: self.at(share) for name, share in QUANTILES.items() if share <= self.deepest}
         return {**known, "max": self.max_ns}
 
 
 def arrays(run: Run, skip: int) -> dict[str, Nanoseconds]:
-    """Response, uncorrected and delay (see samples.py) of the requests from number `skip` on.
+    """Return response, uncorrected and delay (see samples.py) of the requests from number `skip` on, in ns.
 
-    A lost one counts until the end of the run: it is not shorter than that.
+    A lost request counts as answered at the end of the run: it took at least that long.
     """
     count = run.samples.sent
     sent = np.frombuffer(run.samples.sent_ns, dtype=np.int64)[:count]
     replied = np.array(run.samples.replied_ns, dtype=np.int64)[:count]
     replied[replied == 0] = run.end_ns
-    # The same arithmetic as Schedule.due_ns, for all of them.
+    # Same arithmetic as Schedule.due_ns, for all requests at once.
     numbers = np.arange(count, dtype=np.int64)
     due = run.schedule.start_ns + (numbers * 1e9 / run.schedule.rate_per_s).astype(np.int64)
     closed = one_at_a_time(sent, replied, run.connections)
@@ -77,7 +77,7 @@ def arrays(run: Run, skip: int) -> dict[str, Nanoseconds]:
 
 
 def one_at_a_time(sent: Nanoseconds, replied: Nanoseconds, connections: int) -> NDArray[np.bool_]:
-    """Which requests a load would have sent that waits, on each connection, for every reply."""
+    """Mark the requests that a load would have sent that waits for each reply before its connection's next request."""
     chosen = np.zeros(len(sent), dtype=np.bool_)
     for connection in range(connections):
         free_ns = 0

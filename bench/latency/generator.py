@@ -1,4 +1,4 @@
-"""The load: sends what is due, and never waits for a reply before the next is due."""
+"""The load generator: sends each request when it is due, without waiting for the replies to earlier ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from .schedule import NS, Schedule
 Clock = Callable[[], int]
 START_S = 0.02
 LATE_S_MAX = 5.0
-"""How late the last request may leave."""
+"""The generator stops sending once the last request of the schedule is overdue by so much."""
 QUIET_S_MAX, DRAIN_S_MAX = 5.0, 10.0
-"""How long nothing may come, and how long the last replies may take, once all is sent."""
+"""Once all requests are sent: the longest wait without any reply, and the longest wait for all replies."""
 TURN = 16
-"""Requests a connection sends before replies are looked for: a load that is late must not take them
-late, too."""
+"""Requests that each connection sends before replies are received: a generator that is behind its schedule must not
+receive replies late, too.
+"""
 DRAIN_POLL_NS = 1_000_000
 
 
@@ -40,9 +41,10 @@ class Run:
 
     @property
     def kept(self) -> float:
-        """The share of the schedule: of its rate and of its requests.
+        """The share of the schedule that was kept: the smaller of the share of its rate and the share of its requests.
 
-        Who is blocked in the midst of it until it is given up has sent few, each of them in time.
+        Both are needed: a generator that was blocked until its end has sent few requests, each of them at the right
+        rate.
         """
         return min(
             self.sent_per_s / self.schedule.rate_per_s, self.samples.sent / self.schedule.count
@@ -54,7 +56,11 @@ async def connected(
     samples: Samples, connections: int, connect: Callable[[int, Received], Requester],
     clock: Clock = time.perf_counter_ns,
 ) -> AsyncGenerator[list[Requester]]:  # fmt: skip
-    """All requesters, whose replies go to `samples`. `connect` makes the one of that number."""
+    """Set up `connections` requesters whose replies go to `samples`; they are torn down at the end of the block.
+
+    Args:
+        connect: makes the requester of a number, with the function to call with received payloads.
+    """
 
     async def replied(payloads: Sequence[bytes]) -> None:
         samples.replied(payloads, clock())
@@ -73,9 +79,9 @@ async def generate(
     rate_per_s: float, loop: Loop, requesters: Sequence[Requester], samples: Samples,
     clock: Clock = time.perf_counter_ns,
 ) -> Run:  # fmt: skip
-    """Send what is due, in turn over the requesters, and wait for the replies.
+    """Send each request when it is due, over the requesters in turn, and wait for the replies.
 
-    A load that falls behind by more than LATE_S_MAX ends there: with fewer samples, and it tells.
+    A generator that is more than LATE_S_MAX late stops sending: the run then has fewer samples, which `Run.kept` shows.
     """
     schedule = Schedule(clock() + int(START_S * NS), rate_per_s, samples.count)
     sent_ns, payload, turns = samples.sent_ns, samples.payload, len(requesters)
@@ -99,7 +105,7 @@ async def generate(
 
 
 async def drain(loop: Loop, samples: Samples, clock: Clock) -> None:
-    """Until every reply is there, or none has come for QUIET_S_MAX, or DRAIN_S_MAX are over."""
+    """Wait until all replies are here, or none has come for QUIET_S_MAX, or DRAIN_S_MAX have passed."""
     began_ns = quiet_ns = clock()
     before = samples.replies
     while samples.lost:

@@ -1,7 +1,8 @@
 """The text format of HdrHistogram's percentile plots (`.hgrm`), in milliseconds.
 
-Four columns: value, percentile as a share, count up to there, 1 / (1 - share). The shares halve
-what is left, TICKS times each, as HdrHistogram's own percentile iterator does, down to one sample.
+Four columns: value, percentile as a share, count of samples up to that value, 1 / (1 - share). The shares approach 1 as
+those of HdrHistogram's own percentile iterator: TICKS even steps through half of the rest, then again with the rest
+halved, until the rest is a single sample.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MS_NS = 1e6
 
 
 def shares(count: int) -> Iterator[float]:
-    """0, then closer to 1 in even steps of each half that is left, as far as `count` samples go."""
+    """Yield shares from 0 towards 1: TICKS steps in each half of the rest, down to one sample of `count`."""
     left = 1.0
     while left > 1 / count:
         for tick in range(TICKS):
@@ -27,7 +28,7 @@ def shares(count: int) -> Iterator[float]:
 
 
 def lines(found: Distribution) -> Iterator[str]:
-    """Of the whole file."""
+    """Yield the lines of the whole file; only the first ends with a newline of its own."""
     yield f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}\n"
     for share in shares(found.count):
         value_ns = found.at(share)

@@ -1,12 +1,12 @@
-"""Three times of every request: when it was due, when it was sent, when its reply came.
+"""Three times of every request: when it was due, when it was sent and when its reply came.
 
     response     reply - due    what a user waits for, whatever made it late
-    delay        sent - due     what the load itself was late by
-    uncorrected  reply - sent   of those requests only that were sent after the reply to the one before:
-                                what a bench reports that waits for each reply. It omits what was due
-                                while it waited ("coordinated omission").
+    delay        sent - due     how late the load generator itself was
+    uncorrected  reply - sent   only of requests that were sent after the reply to the one before: what a bench
+                                reports that waits for each reply. It omits the requests that were due while it
+                                waited ("coordinated omission").
 
-A request without a reply counts as lost, and as a response that took until the end.
+A request without a reply counts as lost, and its response time lasts until the end of the run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _number_of = NUMBER.unpack_from
 
 
 class Samples:
-    """Of one run. `replied` costs well under a microsecond: no statistics before the end."""
+    """The samples of one run. `replied` takes well under a microsecond; statistics are computed at the end only."""
 
     def __init__(self, count: int, rest: bytes) -> None:
         self._rest = rest
         self._size = NUMBER.size + len(rest)
         self.sent_ns = array("q", bytes(8 * count))
         self.replied_ns = array("q", bytes(8 * count))
-        """0: no reply yet."""
+        """Per request; 0 until its reply has come."""
         self.count = count
         self.sent = 0
         self.replies = self.duplicated = self.damaged = 0
@@ -44,7 +44,7 @@ class Samples:
                 continue
             (number,) = _number_of(payload)
             if number == KNOCK:
-                continue  # It was sent to see whether somebody answers.
+                continue  # A warm-up request, sent until a member answers.
             if not 0 <= number < self.sent or not payload.endswith(self._rest):
                 self.damaged += 1
             elif replied_ns[number]:

@@ -1,4 +1,4 @@
-"""When requests are due: computed from the first one, so that nothing that is late makes others late."""
+"""When requests are due: computed from the start, so that one late request does not delay the following ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Schedule:
         return self.start_ns + int(number * NS / self.rate_per_s)
 
     def due_count(self, now_ns: int) -> int:
-        """How many requests are due by `now_ns`: their numbers are smaller than that."""
+        """Return how many requests are due by `now_ns`: those with numbers below that."""
         if now_ns < self.start_ns:
             return 0
         guess = int((now_ns - self.start_ns) * self.rate_per_s / NS)

@@ -1,4 +1,4 @@
-"""The configurations of "Benchmarking Message Queue Latency", under the names of their files."""
+"""The workloads of "Benchmarking Message Queue Latency", named as its configuration files are."""
 
 from __future__ import annotations
 

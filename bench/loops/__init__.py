@@ -1,4 +1,4 @@
-"""The ways in which clients of message systems wait, behind one door, with a timer of a few microseconds."""
+"""One interface to the event loops of messaging clients, with a timer that is precise to a few microseconds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ LOOPS = {"asyncio": "AsyncioLoop", "blocking": "BlockingLoop", "trio": "TrioLoop
 
 
 def make_loop(name: str) -> Loop:
-    """Imported now: a client must not pay for a loop that it does not run in."""
+    """Make the loop of that name. Its module is imported only here, so that a client loads no loop but its own."""
     loop: Loop = getattr(import_module(f".{name}_loop", __name__), LOOPS[name])()
     return loop

@@ -1,4 +1,4 @@
-"""For clients of asyncio."""
+"""The loop for asyncio clients."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ class AsyncioLoop(Loop):
 
 
 _NEVER_NS = 1 << 62
-"""Armed for then, it is not readable: that saves the call that reads it."""
+"""Re-arming the timer for this time makes it unreadable again, which saves the call that would read it."""

@@ -1,4 +1,4 @@
-"""For clients that block, or have threads of their own: epoll on what they watch, and the timer."""
+"""The loop for clients that block or have threads of their own: epoll on the timer and on the watched descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bench asks of an event loop."""
+"""The interface of an event loop in the bench."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ Receive = Callable[[], None]
 
 
 class Loop(ABC):
-    """Made, then run once."""
+    """An event loop, which is run once."""
 
     @abstractmethod
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What `main` returns."""
+        """Run `main` in the loop and return its result."""
 
     @abstractmethod
     async def until(self, due_ns: int) -> None:
-        """Let clients receive until then, on the clock of `time.perf_counter_ns`."""
+        """Let clients receive until `due_ns`, in ns of `time.perf_counter_ns`."""
 
     @abstractmethod
     def watch(self, fd: int, receive: Receive) -> None:
-        """Call `receive` whenever `fd` is readable, from now on."""
+        """Call `receive` each time `fd` is readable, from now on."""
 
 
 def drive(step: Awaitable[None]) -> None:
-    """Run a coroutine that never suspends, from a place that cannot await.
+    """Run a coroutine that never suspends, from code that cannot await.
 
     Raises:
-        RuntimeError: it wanted to wait.
+        RuntimeError: the coroutine suspended.
     """
     steps = step.__await__()
     try:
@@ -41,7 +41,7 @@ def drive(step: Awaitable[None]) -> None:
 
 
 def run_driven(main: Callable[[], Awaitable[T]]) -> T:
-    """What `main` returns, which waits by blocking only."""
+    """Run `main`, which may block but never suspends, and return its result."""
     result: list[T] = []
 
     async def step() -> None:

@@ -1,6 +1,6 @@
-"""A timer that is a file descriptor: event loops round their own timeouts up to a millisecond.
+"""A timer as a file descriptor, as event loops round their own timeouts up to a millisecond.
 
-Python has it from 3.13 on, as `os.timerfd_create`; until then it is three calls of the C library.
+Python 3.13 has `os.timerfd_create`; older versions need three calls of the C library.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Timer:
-    """Readable from the time it was armed for on. Of the clock of `time.perf_counter_ns`."""
+    """A timer whose descriptor becomes readable at the time it is armed for, on the clock of `time.perf_counter_ns`."""
 
     def __init__(self) -> None:
         self.fd = _checked(_libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC))
-        # Else the kernel lets waits of this thread run late by 50 us, to save wake-ups.
+        # Otherwise the kernel may delay this thread's wake-ups by 50 us, to combine them.
         _checked(_libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0))
 
     def arm(self, due_ns: int) -> None:
-        """A time that has passed makes it readable at once."""
+        """Set the time; one in the past makes the descriptor readable at once."""
         value = _Timespec(*divmod(max(due_ns, 1), NS))
         spec = _Itimerspec(_Timespec(0, 0), value)
         _checked(_libc.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, ctypes.byref(spec), None))

@@ -1,4 +1,4 @@
-"""For clients of trio: the mesh."""
+"""The loop for trio clients, such as the mesh."""
 
 from __future__ import annotations
 
