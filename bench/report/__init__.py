@@ -1,1 +1,1 @@
-"""The page of figures: written from what the bench measured, never by hand."""
+"""The page of figures, written from the results of the bench and never by hand."""

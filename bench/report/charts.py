@@ -1,4 +1,4 @@
-"""Which plots the page has: of what was measured, and under which names."""
+"""The plots of the page: which results each of them shows, and under which names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ GROUPS = {
     "durable": "stored",
 }
 COMMON = (REFERENCE, "mesh-topics")
-"""What the others are set beside."""
+"""Drawn in every group of systems that store nothing, for comparison."""
 CURVES_MAX = 9
-"""Of a plot: more cannot be told from each other."""
+"""Most curves of a plot: with more, they cannot be told apart."""
 
 
 def cpu_of(results: Results) -> dict[str, float]:
-    """Of a million messages at full throttle, by system."""
+    """Return the CPU seconds of a million messages at full throttle, by system."""
     words = "CPU of all processes"
     found = {
         one.name: results.throughput(one.name, results.size_bytes, words) for one in results.systems
@@ -34,7 +34,7 @@ def cpu_of(results: Results) -> dict[str, float]:
 
 
 def group_of(system: System) -> str:
-    """Which plot it is drawn in: all in one could not be told from each other."""
+    """Return the group in which `system` is plotted: the curves of all systems in one plot could not be told apart."""
     if system.promise != "memory":
         return "durable"
     if not system.has_server:
@@ -43,7 +43,7 @@ def group_of(system: System) -> str:
 
 
 def curves(results: Results, workload: str) -> dict[str, dict[str, Path]]:
-    """The histograms of a workload, by group and system; those of COMMON are in every group in memory."""
+    """Return a workload's histogram files, by group and system; groups that store nothing also have those of COMMON."""
     groups: dict[str, dict[str, Path]] = {group: {} for group in GROUPS}
     for system in results.systems:
         file = results.directory / f"{system.name}-{workload}.hgrm"
@@ -58,7 +58,7 @@ def curves(results: Results, workload: str) -> dict[str, dict[str, Path]]:
 
 
 def both_ways(results: Results) -> dict[str, Path]:
-    """Of the workload that is hardest to keep up with, with and without what was late."""
+    """Return the histogram files of COMMON for the hardest workload to keep up with, corrected and uncorrected."""
     files = {
         f"{name}, {since}": results.directory / f"{prefix}{name}-{HARDEST}.hgrm"
         for name in COMMON

@@ -1,4 +1,4 @@
-"""Where the mesh loses to a peer that promises the same, and why."""
+"""Finds where the mesh loses to a system that makes the same promise, and gives the reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .results import Results, quantile_us
 
 OURS = "mesh"
 CLEAR = 1.2
-"""Differences below that are within what rounds of the same code differ by."""
+"""The smallest ratio that counts as a difference: rounds of the same code differ by up to that."""
 COMPARED = ("p50", "p99")
 REASONS = {
     "encryption": (
@@ -53,7 +53,7 @@ HOW = {
     "blocking": "which its client sends and receives in C or in a thread that does nothing else",
     "asyncio": "for each of which its client, Python in an event loop as well, calls a function and makes no task",
 }
-"""By the loop of the peer's client."""
+"""By the event loop of the peer's client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Loss:
     what: str
     peer: str
     ours: str
-    """The best of ours; empty if none of them has a figure: they lost messages, died, or were given up."""
+    """The mesh's best system; empty if none of them has a figure: they lost messages, died or were given up."""
     ratio: float
     """How many times better the peer is."""
     reasons: tuple[str, ...]
@@ -89,7 +89,7 @@ def reasons_of(peer: System, ours: str, what: str) -> tuple[str, ...]:
 
 
 def losing(results: Results) -> Iterator[Loss]:
-    """Each figure in which the best of ours is clearly worse than a peer of the same promise."""
+    """Yield each figure in which the mesh's best system is clearly worse than a peer with the same promise."""
     own = [one for one in results.systems if one.name.startswith(OURS)]
     for peer in results.systems:
         mine = [one for one in own if one.promise == peer.promise]
@@ -112,7 +112,7 @@ def losing(results: Results) -> Iterator[Loss]:
 
 
 def beside_peers(results: Results) -> bool:
-    """Whether any figure is there of one of ours and of a peer of the same promise."""
+    """Return whether any figure exists both for the mesh and for a peer with the same promise."""
     for what in figures(results):
         there = [one for one in results.systems if value_of(results, one.name, what) is not None]
         own = {one.promise for one in there if one.name.startswith(OURS)}
@@ -122,7 +122,7 @@ def beside_peers(results: Results) -> bool:
 
 
 def figures(results: Results) -> list[str]:
-    """What is compared; less is better in all of it."""
+    """Return the names of the compared figures; in all of them less is better."""
     return [
         "CPU",
         "time",
@@ -131,7 +131,7 @@ def figures(results: Results) -> list[str]:
 
 
 def was_run(results: Results, system: str, what: str) -> bool:
-    """It may have lost messages, died or been given up, and has no value then."""
+    """Return whether `system` was run for that figure; without a value if it lost messages, died or was given up."""
     if what.startswith("L"):
         found = results.figures.get(row_name(system, what.split()[0], "p50"))
     else:
@@ -149,5 +149,5 @@ def value_of(results: Results, system: str, what: str) -> float | None:
     workload, quantile = what.split()
     runs = results.loads(system, workload)
     if any(run["sent"] < run["asked"] for run in runs):
-        return None  # Given up: those that would have waited longest were never sent.
+        return None  # Given up: the requests that would have waited longest were not sent.
     return quantile_us(runs, "response", quantile)

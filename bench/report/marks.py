@@ -1,4 +1,4 @@
-"""The project's own figures beside their marks, from what `mesh-bench mesh|durable|spark --json` wrote."""
+"""Tables of the project's own figures and their marks, from the files of `mesh-bench mesh|durable|spark --json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.table import HEADINGS, cells
 from .origin import hardware, not_measured
 
 TIERS = ("mesh", "durable", "spark")
-"""In this order; each is TIER.json."""
+"""The order on the page; the results of each are in TIER.json."""
 BEGIN = "<!-- Below: the marks, written by mesh-bench page. -->"
 END = "<!-- Above: the marks. Below: by hand, and kept. -->"
 
@@ -21,13 +21,13 @@ Marks = Mapping[str, Mapping[str, Any]]
 
 
 def read(directory: Path) -> Marks:
-    """What there is, by tier."""
+    """Return the results that exist, by tier."""
     files = {tier: directory / f"{tier}.json" for tier in TIERS}
     return {tier: json.loads(file.read_text()) for tier, file in files.items() if file.exists()}
 
 
 def replaced(page: str, marks: Marks) -> str:
-    """The page with these tables instead of the ones it had, or at its end; all else stays."""
+    """Return the page with these tables in place of its present ones, or at its end; the rest is unchanged."""
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2].strip()
     parts = [before.rstrip(), "", BEGIN, "", *lines(marks), END, "", after]

@@ -1,4 +1,4 @@
-"""Where figures come from, as every page says it."""
+"""Lines about where figures come from, shared by all pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page such as docs/performance.md, from a directory of results: what it has none of stays as it was."""
+"""Writes a page such as docs/performance.md from a directory of results; parts without results stay as they were."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ NOT_SHOWN = (
 
 
 def write(directory: Path, to: Path) -> None:
-    """The page and its plots, in `figures/` and its name beside it; what stands below END in it stays.
+    """Write the page, and its plots into `figures/NAME/` beside it; the page's text below END is kept.
 
-    Where there are only the project's own figures, only the tables of its marks are written anew.
+    If the directory has only the project's own figures, only the tables of marks are rewritten.
 
-    Raises FileNotFoundError: no results.
+    Raises FileNotFoundError if there are no results.
     """
     measured = marks.read(directory)
     if not measured or compared(directory):
@@ -52,9 +52,10 @@ def _compare(directory: Path, to: Path) -> None:
 
 
 def lines(results: Results, figures: str) -> Iterator[str]:
-    """
+    """Yield the lines of the page above END.
+
     Args:
-        figures: the directory of the plots, from the page.
+        figures: directory of the plots, relative to the page.
     """
     if results.sources:
         yield from heading(results)
@@ -115,7 +116,7 @@ def named(commit: str, machine: Mapping[str, Any]) -> str:
 
 
 def asked_words(asked: Mapping[str, Any]) -> str:
-    """How long, how often: what the page's figures are made of."""
+    """Return in words what was asked of the runs: how long, how often."""
     words = [f"{asked['runs']} round{'s' * (asked['runs'] > 1)}"]
     if "seconds" in asked:
         words.append(f"{asked['seconds']:g} s of each load after {asked['warm']:g} s")

@@ -1,4 +1,4 @@
-"""The plots of the page: distributions, corrected or not, and how costs grow. SVG, drawn without a screen."""
+"""Draws the plots of the page: distributions, corrected or not, and how costs grow. SVG, without a display."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 from bench.latency.distribution import BEYOND_MIN
 
 SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "bench"}
-"""Words stay words, and the same plot is the same file."""
+"""Text stays text in the SVG, and the same plot gives the same file."""
 NINES = 7
 WIDTH_IN, HEIGHT_IN = 8.0, 4.5
 Curve = tuple[list[float], list[float]]
-"""1 / (1 - quantile), and the value in ms."""
+"""Pairs of 1 / (1 - quantile) and the value in ms, as two lists."""
 
 
 def read_curve(file: Path) -> tuple[Curve, int]:
-    """Of an `.hgrm` file, and how many samples it is made of."""
+    """Return the curve of an `.hgrm` file, and the number of its samples."""
     found, values, count = list[float](), list[float](), 0
     for line in file.read_text().splitlines()[2:]:
         if line.startswith("#"):
@@ -33,7 +33,7 @@ def read_curve(file: Path) -> tuple[Curve, int]:
 
 
 def distributions(files: Mapping[str, Path], title: str, to: Path) -> None:
-    """A curve for each name: solid as far as BEYOND_MIN samples lie beyond, dashed after that."""
+    """Draw a curve for each name: solid where at least BEYOND_MIN samples lie beyond, dashed further on."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="tight")
     axes = figure.subplots()
     for place, (name, file) in enumerate(sorted(files.items())):
@@ -54,7 +54,7 @@ def distributions(files: Mapping[str, Path], title: str, to: Path) -> None:
 
 
 def percentile_axis(axes: Any) -> None:
-    """1 / (1 - quantile) on a log scale: each nine takes as much room as the one before."""
+    """Set the x axis to 1 / (1 - quantile) on a log scale: every further nine takes the same width."""
     axes.set_xscale("log")
     axes.set_xlim(1, 10 ** (NINES - 1))
     axes.xaxis.set_major_locator(ticker.FixedLocator([10**nines for nines in range(NINES)]))
@@ -68,7 +68,7 @@ def percent(nines: int) -> str:
 
 
 def bars(values: Mapping[str, float], words: str, to: Path, *, own: Sequence[str]) -> None:
-    """One bar a system, the best one on top; our own ones stand out."""
+    """Draw one bar for each system, the best on top; the mesh's own in another colour."""
     figure = Figure(figsize=(WIDTH_IN, 0.6 + 0.24 * len(values)), layout="tight")
     axes = figure.subplots()
     ordered = sorted(values.items(), key=lambda item: -item[1])
@@ -81,7 +81,7 @@ def bars(values: Mapping[str, float], words: str, to: Path, *, own: Sequence[str
 
 
 def growth(axis: Mapping[str, Any], to: Path) -> None:
-    """A panel for each value over the steps of an axis."""
+    """Draw a panel for each value over the steps of an axis."""
     lines = {words: points for words, points in axis["lines"].items() if points}
     panels_count = max(len(lines), 1)
     figure = Figure(figsize=(3.4 * panels_count, 2.8), layout="tight")
@@ -98,7 +98,7 @@ def growth(axis: Mapping[str, Any], to: Path) -> None:
 
 
 def save(figure: Figure, to: Path) -> None:
-    """As SVG for the page, without a date in it, and as PNG beside it."""
+    """Save as SVG for the page, without a date in it, and as PNG beside it."""
     with rc_context(cast("Any", SETTINGS)):
         figure.savefig(to.with_suffix(".svg"), metadata={"Date": None})
         figure.savefig(to.with_suffix(".png"), dpi=110)

@@ -1,4 +1,4 @@
-"""What a directory of results holds, as the page needs it."""
+"""Reads a directory of results for the page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Runs = Sequence[Mapping[str, Any]]
 class Results:
     directory: Path
     sources: Sequence[Mapping[str, Any]]
-    """What each file of a comparison says of itself: `machine` and `commit`. There may be none."""
+    """The content of each file of a comparison, with its `machine` and `commit`; may be empty."""
     figures: Mapping[str, Mapping[str, Any]]
-    """By name."""
+    """By name of the figure."""
     scale: Mapping[str, Any]
-    """What its file holds: `machine`, `commit`, `figures` and `axes`; empty if there is none."""
+    """The content of scale.json: `machine`, `commit`, `figures` and `axes`; empty without that file."""
 
     def asked(self, option: str) -> Mapping[str, Any]:
-        """The options of the command that had this one; empty: none had."""
+        """Return the options of the first command that had `option`, or an empty mapping."""
         found = (source["machine"]["asked"] for source in self.sources)
         return next((asked for asked in found if option in asked), {})
 
@@ -43,12 +43,12 @@ class Results:
 
     @property
     def size_bytes(self) -> int:
-        """Of the messages at full throttle."""
+        """Size of the messages at full throttle."""
         sizes = [size for name in self.figures if (size := throughput.size_of(name)) is not None]
         return sizes[0] if sizes else throughput.SIZE_BYTES
 
     def loads(self, system: str, workload: str) -> Runs:
-        """All rounds of a workload, with their quantiles in ns; none if it was not measured."""
+        """Return all rounds of a workload, with their quantiles in ns; empty if it was not measured."""
         found = self.figures.get(latency.row_name(system, workload, "p50"))
         return found["runs"] if found else []
 
@@ -60,12 +60,12 @@ class Results:
 
 
 def compared(directory: Path) -> list[Path]:
-    """The files of a comparison that are there."""
+    """Return the files of a comparison that exist."""
     return [directory / name for name in COMPARISONS if (directory / name).exists()]
 
 
 def read(directory: Path) -> Results:
-    """Raises FileNotFoundError: nothing of a comparison is there, nor of how costs grow."""
+    """Read all results. Raises FileNotFoundError if there is neither a comparison nor a file of how costs grow."""
     files, scale = compared(directory), directory / SCALE
     if not files and not scale.exists():
         raise FileNotFoundError(f"no {' or '.join((*COMPARISONS, SCALE))} in {directory}")
@@ -79,7 +79,7 @@ def read(directory: Path) -> Results:
 
 
 def quantile_us(runs: Runs, kind: str, name: str) -> float | None:
-    """Over the rounds, in us: the median, or the largest of all. None where one lost anything."""
+    """Return a quantile in us: the median of the rounds, of "max" the maximum; None if any round lost requests."""
     values = [run[kind].get(name) for run in runs if not run["wrong"]]
     present = [value for value in values if value is not None]
     if not runs or len(present) < len(runs):
@@ -88,7 +88,7 @@ def quantile_us(runs: Runs, kind: str, name: str) -> float | None:
 
 
 def losses(results: Results) -> Iterator[tuple[str, str, int]]:
-    """System, workload, and how many requests of it had no right reply."""
+    """Yield system, workload, and how many of its requests had no correct reply."""
     for system in results.systems:
         for workload in results.workloads:
             wrong = sum(run["wrong"] for run in results.loads(system.name, workload.name))

@@ -1,4 +1,4 @@
-"""The page's first section: ours beside the best mode of each peer, and where it loses, to whom and why."""
+"""The page's first section: the mesh beside the best mode of each peer, and where it loses, to whom and why."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .results import Results
 from .tables import PROMISE_WORDS, PROMISES, label
 
 NONE = "none"
-"""It was run and has no figure: it lost messages, died, or was given up."""
+"""Shown for a system that was run and has no figure: it lost messages, died or was given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The least that a mode of a peer takes."""
+    """The mode of a peer with the lowest value, and that value."""
 
     system: System
     value: float
@@ -29,17 +29,17 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure of all systems that promise the same."""
+    """One figure of all systems with the same promise."""
 
     what: str
     best: Mapping[str, Best | None]
-    """By peer, ours too, if it was run; None: it was, and has no figure."""
+    """By peer, the mesh included, for those that were run; None for one that has no figure."""
     other: Best
-    """The best that is not ours."""
+    """The best value that is not the mesh's."""
 
     @property
     def ratio(self) -> float:
-        """How many times as much ours takes as the best other; infinite: it has no figure."""
+        """The mesh's value / the best other value; infinite if the mesh has no figure."""
         ours = self.best[OURS]
         return ours.value / self.other.value if ours else inf
 
@@ -70,7 +70,7 @@ def single_round(results: Results) -> str:
 
 
 def standings(results: Results, promise: Promise) -> Iterator[str]:
-    """Nothing where ours and a peer have no figure in common."""
+    """Yield the table of one promise; no lines if the mesh and no peer have a figure in common."""
     lines = list(compared(results, promise))
     if not lines:
         return
@@ -86,7 +86,7 @@ def standings(results: Results, promise: Promise) -> Iterator[str]:
 
 
 def compared(results: Results, promise: Promise) -> Iterator[Line]:
-    """What ours was run for, and what a peer has a figure of."""
+    """Yield a line for each figure for which the mesh was run and a peer has a value."""
     systems = [one for one in results.systems if one.promise == promise and not one.floor]
     for what in figures(results):
         best: dict[str, Best | None] = {}
@@ -103,7 +103,7 @@ def compared(results: Results, promise: Promise) -> Iterator[Line]:
 
 
 def peer_of(system: System) -> str:
-    """Its systems are named after it, and then after the client or mode."""
+    """Return the peer of a system: the names of a peer's systems are its name, then the client or mode."""
     return system.name.partition("-")[0]
 
 
@@ -166,7 +166,7 @@ def losses(found: Sequence[Loss]) -> Iterator[str]:
 
 
 def table(found: Sequence[Loss], reasons: Sequence[str]) -> Iterator[str]:
-    """A line for each peer, a column for each figure; why, by the number of the reason."""
+    """Yield a table with a row for each peer and a column for each figure; the reasons are given by their numbers."""
     if not found:
         return
     whats = list(dict.fromkeys(loss.what for loss in found))

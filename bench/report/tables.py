@@ -1,4 +1,4 @@
-"""The tables of the page: a section for each promise or workload, a line for each system."""
+"""The tables of the page: a section for each promise or workload, a row for each system."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def throughput_row(results: Results, system: System) -> str | None:
 
 
 def of_each(runs: Runs) -> str:
-    """CPU seconds a million messages of each process, as the median of the rounds."""
+    """Return the CPU seconds of each role per million messages, the median of the rounds."""
     spent: dict[str, list[float]] = {role: [] for role in ROLES}
     for run in runs:
         for name, cpu_s in run.get("cpu_s", {}).items():
@@ -102,12 +102,12 @@ def of_each(runs: Runs) -> str:
 
 
 def measured(figure: Mapping[str, Any]) -> str:
-    """The median of the rounds, and how far they lie apart."""
+    """Return the median of the rounds, and their range."""
     return number(figure["value"]) + spread([run["value"] for run in figure["runs"]])
 
 
 def beside(figure: Mapping[str, Any] | None) -> str:
-    """How many times the reference's value, each round beside its own."""
+    """Return the ratio to the reference, which is taken within each round, and its range."""
     if figure is None or figure.get("ratio") is None:
         return ""
     return f"{figure['ratio']:.2f}x{spread([run.get('ratio') for run in figure['runs']], '.2f')}"
@@ -171,7 +171,7 @@ def latency_row(results: Results, system: System, workload: str, runs: Runs) -> 
 
 
 def quantile(runs: Runs, name: str) -> str:
-    """In us, over the rounds: the median, or of the largest the largest."""
+    """Return a quantile in us, with its range: the median of the rounds, of "max" the maximum."""
     value = quantile_us(runs, "response", name)
     if value is None:
         return ""
@@ -180,7 +180,7 @@ def quantile(runs: Runs, name: str) -> str:
 
 
 def options(results: Results, *names: str) -> str:
-    """As the command was given them, for whoever measures it again; `samples` only if it was."""
+    """Return the options as given on the command line, for repeating a measurement; `samples` only if it was given."""
     asked = results.asked(names[0])
     given = [(name, asked[name]) for name in names if name in asked]
     words = [
@@ -196,6 +196,6 @@ def label(system: System) -> str:
 
 
 def of_promise(results: Results, promise: Promise) -> list[System]:
-    """Ours first, then as they are registered."""
+    """Return the systems of a promise: the mesh's first, the others in the order of their registration."""
     found = [system for system in results.systems if system.promise == promise]
     return sorted(found, key=lambda system: not system.name.startswith("mesh"))
