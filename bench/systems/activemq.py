@@ -1,7 +1,7 @@
-"""ActiveMQ 5.17 of Debian, in memory, and stomp.py: a thread for each connection. Topics are JMS's.
+"""ActiveMQ 5.17 of Debian, without persistence, and stomp.py with a thread for each connection. Topics are JMS topics.
 
-Debian packs it for applications that have it inside, so it is started by its class. Neither it nor the
-client turns Nagle's algorithm off unasked: a delivery is one write, and waits for 40 ms now and then.
+Debian packages it for embedding in applications, so it is started by its main class. Nagle's algorithm is turned off on
+both sides, which neither does by default: a delivery is one write, and would wait for 40 ms now and then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ActiveMQSystem(TopicSystem):
         )  # fmt: skip
 
     def commands(self, place: Place) -> list[Command]:
-        """The same options as its own script has, but for where it writes."""
+        """Return the command with the options of ActiveMQ's own script, except for where it writes."""
         directory = Path(place.directory)
         listen = f"stomp://{HOST}:{place.ports[0]}?transport.tcpNoDelay=true"
         return [
@@ -62,8 +62,8 @@ class ActiveMQ(ActiveMQSystem):
 class Stomp(Connection):
     """Sends over one connection and receives over another.
 
-    A listener that sends keeps its connection from being read. Over the same one the server would
-    wait for it to be read, holding the lock it needs to take what is sent: both stood still.
+    While a listener sends, its connection is not read. With a single connection, the server waited for the client
+    to read while it held the lock that it needs to accept what the client sends: a deadlock.
     """
 
     def __init__(self, place: Place) -> None:
@@ -82,7 +82,7 @@ class Stomp(Connection):
             raise TimeoutError(f"no receipt for {ANSWER_S_MAX:.0f} s")
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """To a connection that was lost, nothing goes: what is lost is counted where it is missed."""
+        """Send; over a lost connection nothing is sent, and the receiver counts the missing messages."""
         send, where = self._sending.send, destination(topic)
         if not self._sending.is_connected():
             return
@@ -109,7 +109,10 @@ def destination(topic: str) -> str:
 
 
 def listener_of(received: Received) -> tuple[Any, threading.Event]:
-    """Of a class that is there only once the client is. The event: the server knows of it."""
+    """Return a listener, and an event that is set once the server has confirmed the subscription.
+
+    The class is made here because its base class exists only where stomp.py is installed.
+    """
     answered = threading.Event()
 
     class Listener(import_module("stomp").ConnectionListener):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""ActiveMQ without a client library: STOMP 1.2 frames. Deliveries have numbers, so lengths differ."""
+"""ActiveMQ without a client library: STOMP 1.2 frames. Deliveries carry numbers as text, so their lengths differ."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StompBytes(RawConnection):
 
 
 class DeliveryFrames(Frames):
-    """Lines, an empty one, the payload, a zero; between frames there may be ends of lines."""
+    """A frame is lines, an empty line, the payload and a zero byte; between frames there may be line ends."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -65,7 +65,7 @@ class DeliveryFrames(Frames):
 
 
 def frame(*lines: str) -> bytes:
-    """All of it but its body and its end."""
+    """Return a frame up to its body."""
     return "\n".join(lines).encode() + HEAD_END
 
 

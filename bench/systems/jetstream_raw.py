@@ -1,6 +1,6 @@
-"""JetStream without a client library: publishes whose answers come to an inbox, and pulls of many.
+"""JetStream without a client library: publishes whose acks come to an inbox, and pull requests for many messages.
 
-Pulls have no end, so a consumer's next one is on its way while the one before is being worked off.
+Pull requests do not expire, so the next one is at the server while the messages of the previous one are processed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .raw_stored import OUTSTANDING, RawConsumer, RawPublisher, RawStored
 from .system import UNREAD_BYTES_MAX, Place, Received
 
 INBOX_NUMBER, ANSWERS_NUMBER = b"1", b"2"
-"""Of subscriptions: to confirms or deliveries, and to what else is asked."""
+"""Subscription ids: of acks of publishes or deliveries, and of answers to API requests."""
 PULLS, FETCH_COUNT = 2, 500
 ACK_PENDING_MAX = 20_000
 ACK_WAIT_NS = 300_000_000_000
@@ -35,7 +35,7 @@ class JetStreamRaw(JetStreamSystem, RawStored):
             f"{PULLS} pulls of {FETCH_COUNT}, an ack for all of each{ALWAYS * each}"
         )
         super().__init__("jetstream-raw", client, "page cache", each=each)
-        self.outstanding = OUTSTANDING  # The server syncs each of them all the same.
+        self.outstanding = OUTSTANDING  # With `each`, too: the server syncs each message anyway.
 
     def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Publisher:
         return Publisher(place, loop, replied)
@@ -46,7 +46,7 @@ class JetStreamRaw(JetStreamSystem, RawStored):
 
 class Publisher(RawPublisher):
     def greet(self) -> None:
-        """A stream that a load fills is bounded; at full throttle it is read."""
+        """Make the stream, with a size limit under an open load, as only at full throttle a consumer reads it."""
         self._talk = Talk(self.stream)
         self._talk.make_stream({"max_bytes": UNREAD_BYTES_MAX} if self._replied else {})
 
@@ -99,12 +99,12 @@ class Puller(RawConsumer):
             self._pull()
 
     def _ack(self) -> None:
-        """Of the last message: that acks those before it."""
+        """Ack the last message, and with it all before it."""
         self.stream.write(b"PUB " + self._messages.reply + b" 4\r\n+ACK\r\n")
         self._unacked = 0
 
     async def settle(self) -> None:
-        """The server does not answer acks, but tells how many it waits for."""
+        """Ack the rest, and ask until the server waits for no more acks: it does not answer them."""
         if self._unacked:
             self._ack()
         self._settled = False
@@ -122,7 +122,7 @@ class Puller(RawConsumer):
 
 
 class Talk:
-    """Of one connection: what is asked of the server, and to which subjects it answers."""
+    """API requests over one connection, and the subjects to which the server answers."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -141,7 +141,10 @@ class Talk:
         self.ask(f"STREAM.CREATE.{STREAM}", words)
 
     def ask(self, what: str, words: Mapping[str, Any]) -> None:
-        """Before anything is followed. Raises ConnectionError: the server refuses."""
+        """Send an API request and read its answer, which is possible only before the stream is followed.
+
+        Raises ConnectionError if the server refuses.
+        """
         self.say(what, self.answers, words)
         head = self._stream.read_past(END)
         answer = json.loads(self._stream.read_exactly(int(head.split()[-1]) + len(END)))
@@ -153,7 +156,7 @@ class Talk:
         self._stream.write(f"PUB $JS.API.{what} {reply} {len(body)}\r\n{body}\r\n".encode())
 
     def line(self, words: bytes) -> None:
-        """Between messages. Raises ConnectionError: the server complains."""
+        """Handle a line between messages. Raises ConnectionError if it is an error."""
         if words == b"PING":
             self._stream.write(b"PONG\r\n")
         elif words.startswith(b"-ERR"):
@@ -161,11 +164,11 @@ class Talk:
 
 
 class MessageFrames(Frames):
-    """Messages with heads of different lengths. `reply`: where the last one of the inbox is acked.
+    """Cuts messages, whose heads differ in length. `reply` is the subject to which the inbox's last message is acked.
 
     Args:
-        line: told of lines between messages.
-        told: told of messages that are not the inbox's.
+        line: called with each line between messages.
+        told: called with each message that is not the inbox's.
     """
 
     def __init__(

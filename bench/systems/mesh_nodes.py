@@ -1,7 +1,7 @@
-"""How the mesh's clients join: encrypted, on loopback, the first one as everybody's seed.
+"""How the mesh's clients join: encrypted, on loopback, with the first node as the seed of all others.
 
-A connection is a node. Those that make requests link to the one that answers and to nobody else:
-25 nodes in one process that also watch each other would be 600 links, which no peer has.
+A connection is a node. Nodes that send requests link only to the node that answers: 25 nodes in one process that also
+linked to each other would hold 600 ends of links, which no client of another system has to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLIENT = "caller"
 def join(
     place: Place, who: str | mesh.Service = CLIENT, *, first: bool = False, **more: Any
 ) -> AbstractAsyncContextManager[mesh.Node]:
-    """The first one listens where the others look for it. `more`: further settings."""
+    """Join. The first node listens at the address that is the others' seed. `more`: further settings."""
     if not first:
         more["peers_max"] = 1
     return mesh.join(
@@ -35,10 +35,10 @@ def join(
 
 
 class Beside:
-    """A node that lives in a task of its own, with a nursery for what is done with it.
+    """A node that is entered in a task of its own, with a nursery for tasks that use it.
 
-    Not around the task of the load: a request asks for the deadline of each cancel scope that it is
-    in, and within 25 nodes nested in each other those would be 50 that no program has.
+    The task of the load is not inside the node's block: a request reads the deadline of each cancel scope around
+    it, and 25 nested nodes would add 50 scopes, which no real program has.
     """
 
     node: mesh.Node
@@ -51,7 +51,7 @@ class Beside:
     async def open(
         self, place: Place, who: str | mesh.Service = CLIENT, *, first: bool = False, **more: Any
     ) -> None:
-        """Raises what `mesh.join` raises."""
+        """Enter the node. Raises what `mesh.join` raises."""
         opened = trio.Event()
         trio.lowlevel.spawn_system_task(self._live, join(place, who, first=first, **more), opened)
         await opened.wait()
@@ -67,13 +67,13 @@ class Beside:
                 await self._end.wait()
                 self.nursery.cancel_scope.cancel()
         except Exception as error:
-            self._error = error  # For whoever opens it, or closes it.
+            self._error = error  # Raised again by `open` or `close`.
         finally:
             opened.set()
             self._ended.set()
 
     async def close(self) -> None:
-        """Raises what has ended the node before."""
+        """Leave. Raises the error that has ended the node before, if any."""
         self._end.set()
         await self._ended.wait()
         if self._error is not None:

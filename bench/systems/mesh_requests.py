@@ -1,4 +1,4 @@
-"""The mesh's request-reply: addressed to a cluster, encrypted, a task for each request as users write it."""
+"""The mesh's request-reply: addressed to a cluster, encrypted, with a task for each request as users write it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from .system import Place, Received, System
 CLUSTER = "responder"
 TIMEOUT_S = 60.0
 QUEUE = 100_000
-"""Requests that wait at the member. By default it refuses more than a few hundred; no other system
-here refuses any, and a run with a refusal has no rate."""
+"""The most requests that wait at the member. By default it refuses more than a few hundred; no other system
+here refuses any, and a run with a refusal has no rate.
+"""
 
 
 class MeshRequests(System):
@@ -42,7 +43,7 @@ class Caller:
         self._beside.nursery.start_soon(self._ask, payload)
 
     async def _ask(self, payload: bytes) -> None:
-        """One that fails is a reply that never comes."""
+        """Send a request and report its reply; a failed request counts as a reply that never comes."""
         try:
             reply = await self._node.request(CLUSTER, payload, timeout=TIMEOUT_S)
         except mesh.MeshError:

@@ -1,4 +1,4 @@
-"""The mesh's publish-subscribe: matched at the publisher, encrypted; a subscriber makes publishers wait."""
+"""The mesh's publish-subscribe: matched at the publisher, encrypted; a slow subscriber makes publishers wait."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Mosquitto 2.0 of Debian, and paho, with a thread for each connection. Topics are MQTT's.
+"""Mosquitto 2.0 of Debian, and paho with a thread for each connection. Topics are those of MQTT.
 
-QoS 0: nobody answers a publish. QoS 1: the server does, and a consumer answers each delivery.
-Neither client nor server may wait for a full packet, else QoS 1 takes 40 ms instead of half of one.
+QoS 0 has no acks. With QoS 1 the server acks each publish, and a consumer each delivery. Nagle's algorithm is turned
+off on both sides: with it a QoS 1 message takes 40 ms instead of half a millisecond.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .topics import Connection, TopicSystem
 
 PROGRAM = "/usr/sbin/mosquitto"
 INFLIGHT = 2000
-"""Not answered yet, of either side; 20 are the default of both."""
+"""Messages without an ack, in each direction; both sides default to 20."""
 ANSWER_S_MAX = 60.0
 CONFIGURATION = """\
 listener {port} {host}
@@ -32,8 +32,10 @@ log_dest stderr
 log_type error
 user root
 """
-"""It drops what is queued beyond its limits: 0 is none. Started by root it would become another user, and the
-kernel forgets then with whom it is to be killed (roles/stage.py)."""
+"""`max_queued_messages 0` means no limit; beyond a limit Mosquitto drops messages. `user root`: started by
+root, it would otherwise become another user, and the kernel then no longer kills it with its parent
+(roles/stage.py).
+"""
 
 
 class MosquittoSystem(TopicSystem):
@@ -87,7 +89,11 @@ class Paho(Connection):
         wait(subscribed)
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """Up to two calls' payloads wait in the client. A callback must not wait for its own thread."""
+        """Publish, and wait for the payloads of the call before: those of at most two calls wait in the client.
+
+        A connection that subscribes does not wait: it sends from a callback, which runs in the thread it would wait
+        for.
+        """
         publish, before = self._client.publish, self._last
         for payload in payloads:
             self._last = publish(topic, payload, self._qos)
@@ -108,7 +114,7 @@ def wait(answered: threading.Event) -> None:
 
 
 def wait_published(last: Any) -> None:
-    """Written, or answered where the quality is 1."""
+    """Wait until a message is written, or with QoS 1 acked. Raises TimeoutError after ANSWER_S_MAX."""
     last.wait_for_publish(ANSWER_S_MAX)
     if not last.is_published():
         raise TimeoutError(f"a message is not published after {ANSWER_S_MAX:.0f} s")

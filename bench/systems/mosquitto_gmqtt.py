@@ -1,4 +1,4 @@
-"""Mosquitto and gmqtt: asyncio."""
+"""Mosquitto and gmqtt, an asyncio client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .topics import Connection
 BUFFER_BYTES_MAX = 1 << 20
 BUFFER_S = 0.001
 VERSION = 4
-"""MQTT 3.1.1, as all clients here."""
+"""MQTT 3.1.1, as for all clients here."""
 ANSWER_S_MAX = 60.0
 
 
@@ -38,7 +38,7 @@ class Gmqtt(Connection):
 
     async def open(self) -> None:
         self._client = import_module("gmqtt").Client(f"bench-{secrets.token_hex(8)}")
-        # What a connection misses while it is made again is lost, and is to be seen.
+        # No reconnecting: messages missed meanwhile are lost, and must be counted as lost.
         self._client.set_config({"reconnect_retries": 0})
         await self._client.connect(HOST, self._place.ports[0], version=VERSION)
 
@@ -55,7 +55,10 @@ class Gmqtt(Connection):
         await asyncio.wait_for(subscribed.wait(), ANSWER_S_MAX)
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """From a callback it cannot wait for room, and only answers are sent there."""
+        """Publish, and wait for room in the write buffer.
+
+        A connection that subscribes does not wait, as its callback cannot; it sends only answers.
+        """
         publish = self._client.publish
         for payload in payloads:
             publish(topic, payload)
@@ -69,7 +72,9 @@ class Gmqtt(Connection):
         await self._client.disconnect()
 
     async def _room(self, buffer_bytes: int) -> None:
-        """gmqtt takes as much as it is given, and has no public word for how much it holds."""
+        """Wait until at most `buffer_bytes` wait in gmqtt, which accepts any amount and has no public way to ask for
+        it.
+        """
         transport = self._client._connection._transport
         while not transport.is_closing():
             if transport.get_write_buffer_size() <= buffer_bytes:

@@ -1,4 +1,4 @@
-"""Mosquitto without a client library, QoS 1: every packet has a number, and is answered with it."""
+"""Mosquitto without a client library, QoS 1: every packet has an identifier and is acked with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AnsweredBytes(MqttBytes):
 
     async def subscribe(self, topic: str, received: Received) -> None:
         async def take(bodies: Sequence[bytes]) -> None:
-            """Answers leave first: what is made of the payloads may take long."""
+            """Acks are sent first, as processing the payloads may take long."""
             self.stream.write(b"".join([ANSWER + body[:NUMBER_BYTES] for body in bodies]))
             await received([body[NUMBER_BYTES:] for body in bodies])
 
@@ -47,7 +47,11 @@ class AnsweredBytes(MqttBytes):
         self.stream.follow(self._loop, frames, take)
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """In one write. Who is called with what came cannot wait for room, and sends no more than that."""
+        """Send all payloads in one write, once few enough messages lack an ack.
+
+        A connection that subscribes does not wait: it sends from its callback, and no more messages than it has
+        received.
+        """
         if not self._followed:
             self._followed = True
             self.stream.follow(self._loop, AnswerFrames(self._answered), nothing)
@@ -73,12 +77,12 @@ class AnsweredBytes(MqttBytes):
 
 
 async def nothing(payloads: Sequence[bytes]) -> None:
-    """What comes to a connection that subscribes to nothing."""
+    """Receive for a connection without a subscription, to which only acks come."""
     assert not payloads, "only answers come"
 
 
 class AnswerFrames(Frames):
-    """Of publishes, which `answered` is called for."""
+    """Acks of publishes; `answered` is called for each."""
 
     def __init__(self, answered: Callable[[], None]) -> None:
         self._answered = answered
@@ -93,7 +97,7 @@ class AnswerFrames(Frames):
 
 
 class NumberedFrames(FixedFrames):
-    """Deliveries, their numbers before the payloads; between them, answers to own publishes."""
+    """Deliveries, with their identifiers before the payloads; between them, acks of own publishes."""
 
     def __init__(self, topic: str, size_bytes: int, answered: Callable[[], None]) -> None:
         super().__init__(publish_head(topic, size_bytes, qos=1), NUMBER_BYTES + size_bytes, 0)

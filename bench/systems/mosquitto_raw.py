@@ -1,4 +1,4 @@
-"""Mosquitto without a client library: MQTT 3.1.1 packets, QoS 0. A delivery is what was published."""
+"""Mosquitto without a client library: MQTT 3.1.1 packets, QoS 0. A delivery has the same bytes as its publish."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .raw_frames import FixedFrames, varint
 from .raw_socket import RawConnection, RawSystem
 from .system import Place
 
-# Of version 4, a clean session, no keep-alive, and a name that the server finds.
+# Protocol level 4 (MQTT 3.1.1), clean session, no keep-alive, and an empty client id: the server makes one up.
 CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
 CONNECTED, SUBSCRIBED = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01"
 NUMBER_BYTES = 2
-"""Of a packet that is to be answered."""
+"""Size of a packet identifier, which only packets have that are acked."""
 
 
 class MosquittoRaw(MosquittoSystem, RawSystem):
@@ -50,7 +50,7 @@ class MqttBytes(RawConnection):
 
 
 def publish_head(topic: str, size_bytes: int, qos: int = 0) -> bytes:
-    """Up to the packet's number, which is there if it is to be answered."""
+    """Return a PUBLISH packet up to its identifier (QoS 1) or payload (QoS 0)."""
     name = text(topic)
     rest_bytes = len(name) + (NUMBER_BYTES if qos else 0) + size_bytes
     return bytes([0x30 | qos << 1]) + varint(rest_bytes) + name

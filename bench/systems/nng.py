@@ -1,6 +1,6 @@
-"""nng through pynng (the successor of nanomsg, on the same wire): PUSH to PULL, a socket for each topic.
+"""nng (the successor of nanomsg, with the same wire protocol) through pynng: PUSH to PULL, a socket for each topic.
 
-The side that takes listens. Receiving blocks in a thread: that is pynng's fastest way.
+The receiving side listens. It blocks in a thread, which is pynng's fastest way to receive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .threads import Receiving
 from .topics import Connection, TopicSystem, reply_topic
 
 BUFFERED = 8000
-"""Messages: the most that nng has."""
+"""Buffer of a socket in messages; the most that nng allows."""
 
 
 class Nng(TopicSystem):
@@ -35,7 +35,7 @@ class Nng(TopicSystem):
 
 
 def topic_ports(place: Place) -> dict[str, int]:
-    """Of the topics that have one of their own; the others are at the first port."""
+    """Return the ports of the reply topics, which have one each; all other topics share the first port."""
     return {reply_topic(number): port for number, port in enumerate(place.ports[1:])}
 
 

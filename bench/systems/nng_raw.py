@@ -1,4 +1,4 @@
-"""nng's wire ("SP over TCP") without nng on either side: eight bytes from both, then length and payload."""
+"""nng's wire protocol ("SP over TCP") without nng on either side: eight bytes from both, then length and payload."""
 
 from __future__ import annotations
 

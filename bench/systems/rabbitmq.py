@@ -1,6 +1,6 @@
-"""RabbitMQ and pika: transient messages, nothing acked, a queue for each topic.
+"""RabbitMQ and pika: transient messages without acks, a queue for each topic.
 
-A queue goes with its last consumer, so one run finds nothing of the run before.
+A queue is deleted with its last consumer, so a run finds no messages of the run before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class Pika(Connection):
         await answered(self._channel.basic_consume, topic, take, auto_ack=True)
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """From a callback it cannot wait for room, and only answers are sent there."""
+        """Publish, and wait for room in the write buffer.
+
+        A connection that subscribes does not wait, as its callback cannot; it sends only answers.
+        """
         publish = self._channel.basic_publish
         if self._connection.is_closed:
             return
@@ -79,7 +82,7 @@ class Pika(Connection):
 
 
 async def opened(place: Place) -> tuple[Any, Any]:
-    """A connection, in the running loop, and a channel."""
+    """Open a connection in the running loop, and a channel."""
     pika, adapter = import_module("pika"), import_module("pika.adapters.asyncio_connection")
     loop = asyncio.get_running_loop()
     opening = loop.create_future()
@@ -95,14 +98,14 @@ async def opened(place: Place) -> tuple[Any, Any]:
 
 
 async def answered(call: Callable[..., Any], *words: Any, **settings: Any) -> Any:
-    """Make a call of a channel and wait for its answer."""
+    """Call a method of a channel and wait for its answer."""
     future = asyncio.get_running_loop().create_future()
     call(*words, **settings, callback=future.set_result)
     return await future
 
 
 async def room(connection: Any, buffer_bytes: int = BUFFER_BYTES_MAX) -> None:
-    """pika takes as much as it is given, and has no public word for how much it holds."""
+    """Wait until at most `buffer_bytes` wait in pika, which accepts any amount and has no public way to ask for it."""
     while connection.is_open:
         if connection._transport.get_write_buffer_size() <= buffer_bytes:
             return

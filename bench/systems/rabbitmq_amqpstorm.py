@@ -1,4 +1,4 @@
-"""RabbitMQ and amqpstorm: threads. Its consumers look for messages every 10 ms, when there are none."""
+"""RabbitMQ and amqpstorm, which uses threads. Its consumers poll every 10 ms while there are no messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Storm(Connection):
         channel.basic.consume(take, topic, no_ack=True)
 
         def consume() -> None:
-            """Until the connection is closed, by whomever: what is missed then is lost."""
+            """Consume until either side closes the connection; messages missed from then on count as lost."""
             try:
                 channel.start_consuming(to_tuple=True, auto_decode=False)
             except import_module("amqpstorm").AMQPError:

@@ -1,4 +1,4 @@
-"""RabbitMQ without a client library: persistent messages to a durable queue of either type, confirmed, and acked by many."""
+"""RabbitMQ without a client library: persistent messages with confirms to a durable queue, acked many at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .system import Command, Place, Received
 METHOD = b"\x01"
 NUMBER_BYTES = 8
 CONFIRM_HEAD = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
-"""Of a method frame, on channel 1, 13 bytes long: Basic.Ack."""
+"""Start of a method frame on channel 1, 13 bytes long: Basic.Ack."""
 
 
 class RabbitMQDurableRaw(RawStored):
@@ -78,7 +78,7 @@ class Publisher(RawPublisher):
         self._queue_type = queue_type
 
     def greet(self) -> None:
-        """A queue that a load fills is bounded; at full throttle it is read."""
+        """Declare the queue, with a size limit under an open load, as only at full throttle a consumer reads it."""
         open_channel(self.stream)
         ask(self.stream, declare(self._queue_type, **(LIMITS if self._replied else {})))
         ask(self.stream, import_module("pamqp.commands").Confirm.Select())
@@ -87,7 +87,10 @@ class Publisher(RawPublisher):
         return FixedFrames(CONFIRM_HEAD, NUMBER_BYTES + 1, len(FRAME_END))
 
     def confirmed(self, parts: Sequence[bytes]) -> int:
-        """One tells of its number, or of all up to it. Those of one queue come in order."""
+        """Return how many more messages are confirmed.
+
+        A confirm covers its own number or all numbers up to it. A queue confirms in order.
+        """
         before = self._confirmed
         for part in parts:
             number = int.from_bytes(part[:NUMBER_BYTES], "big")
@@ -120,7 +123,7 @@ class Taker(RawConsumer):
         return self._frames
 
     def begin(self) -> None:
-        """Its answer comes before the first delivery."""
+        """Start to consume. The answer comes before the first delivery."""
         self.stream.write(marshalled(import_module("pamqp.commands").Basic.Consume(0, QUEUE, TAG)))
 
     async def took(self, parts: Sequence[bytes]) -> None:
@@ -135,7 +138,7 @@ class Taker(RawConsumer):
         self._acked = self._received
 
     async def settle(self) -> None:
-        """Acks are not answered: a question behind the last one is."""
+        """Ack the rest, and wait for the answer to a declare sent after the acks, which have no answers themselves."""
         if self._acked < self._received:
             self._ack()
         answers = self._frames.answers
@@ -145,12 +148,12 @@ class Taker(RawConsumer):
 
 
 class AnsweredFrames(DeliveryFrames):
-    """Between deliveries there are answers, which are counted."""
+    """Deliveries, between which there are answers, which are counted."""
 
     answers = 0
 
     def other(self, data: bytes, at: int) -> int:
-        """Another method frame than a delivery; the first bytes of both are alike."""
+        """Skip a method frame that is not a delivery; both begin with the same bytes."""
         head = data[at : at + FRAME_HEAD_BYTES]
         if not head.startswith(METHOD) or self._head.startswith(data[at : at + len(self._head)]):
             return super().other(data, at)

@@ -1,6 +1,6 @@
-"""RabbitMQ without a client library: AMQP 0.9.1 frames. Only what opens a connection is written by pamqp.
+"""RabbitMQ without a client library: AMQP 0.9.1 frames. pamqp encodes commands, but nothing for each message.
 
-A delivery is a method frame, a header frame and a body in frames of up to PIECE_BYTES.
+A delivery is a method frame, a header frame, and a body in frames of up to PIECE_BYTES.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def ask(stream: Stream, command: Any, *, channel: int = CHANNEL) -> None:
 
 
 def read_answer(stream: Stream) -> None:
-    """Raises OSError: the server refuses, and hangs up."""
+    """Read one frame. Raises OSError if the server refuses, as it then hangs up."""
     head = stream.read_exactly(FRAME_HEAD_BYTES)
     stream.read_exactly(int.from_bytes(head[3:], "big") + len(FRAME_END))
 
 
 class DeliveryFrames(FixedFrames):
-    """Alike but for the number of each delivery, which stands behind the consumer's tag."""
+    """Deliveries, which differ only in their number, which follows the consumer's tag."""
 
     def __init__(self, topic: str, size_bytes: int, properties: Any = None) -> None:
         deliver = import_module("pamqp.commands").Basic.Deliver(TAG, 0, False, "", topic)
@@ -96,7 +96,7 @@ def marshalled(part: Any, channel: int = CHANNEL) -> bytes:
 
 
 def body_head(size_bytes: int, properties: Any = None) -> bytes:
-    """The header frame, and the head of the first body frame. No properties: a transient message."""
+    """Return the header frame and the head of the first body frame. Without properties the message is transient."""
     header = import_module("pamqp.header").ContentHeader
     properties = properties or import_module("pamqp.commands").Basic.Properties()
     return marshalled(header(0, size_bytes, properties)) + frame_head(min(size_bytes, PIECE_BYTES))
@@ -107,20 +107,20 @@ def frame_head(size_bytes: int) -> bytes:
 
 
 def in_frames(payloads: Sequence[bytes]) -> Sequence[bytes]:
-    """All are of one size, and few so large that they need more than one frame."""
+    """Return the payloads, in pieces if they need more than one frame; all are of one size."""
     if len(payloads[0]) <= PIECE_BYTES:
         return payloads
     return [in_pieces(payload) for payload in payloads]
 
 
 def in_pieces(payload: bytes) -> bytes:
-    """With the frames' ends and heads between them, but those around all of it."""
+    """Return a payload with frame ends and heads between its pieces, but not around the whole."""
     pieces = [payload[at : at + PIECE_BYTES] for at in range(0, len(payload), PIECE_BYTES)]
     return pieces[0] + b"".join(FRAME_END + frame_head(len(one)) + one for one in pieces[1:])
 
 
 def whole(body: bytes) -> bytes:
-    """The other way round."""
+    """Return the payload of a body that `in_pieces` has made."""
     step = PIECE_BYTES + FRAME_HEAD_BYTES + len(FRAME_END)
     return b"".join(body[at : at + PIECE_BYTES] for at in range(0, len(body), step))
 

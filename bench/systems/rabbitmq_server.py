@@ -1,7 +1,6 @@
-"""How RabbitMQ 3.10 of Debian is started: nothing of an installed one is touched.
+"""How RabbitMQ 3.10 of Debian is started, without touching an installed server's state.
 
-Its node gets a port mapper, a cookie and a configuration of its own, all on loopback and in the
-bench's directory.
+The node gets its own port mapper (epmd), cookie and configuration, all on loopback and in the bench's directory.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .system import HOST, Command, not_installed
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 PRELAUNCH = "rabbitmq_prelaunch"
 PORTS = 3
-"""Of clients, of other nodes, of the port mapper."""
+"""For clients, for other nodes and for the port mapper."""
 
 
 def missing(*modules: str) -> str | None:
@@ -41,23 +40,23 @@ def commands(directory: Path, ports: Sequence[int]) -> list[Command]:
         "RABBITMQ_LOG_BASE": str(directory / "log"),
         "RABBITMQ_PID_FILE": str(directory / "pid"),
         "RABBITMQ_SCRIPTS_DIR": str(scripts),
-        # Has the script become the server, so that its process id is the server's.
+        # Makes the script exec the server, so that its process id is the server's.
         "RABBITMQ_ALLOW_INPUT": "true",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             "-noinput -kernel inet_dist_use_interface {127,0,0,1}"
         ),
     }
-    # An epmd started by Erlang would be a daemon that nobody ends.
+    # An epmd started by Erlang itself would be a daemon that nobody ends.
     port_mapper = Command(["epmd", "-address", HOST, "-port", str(mapper)], environment)
     return [port_mapper, Command([SERVER], environment)]
 
 
 def lay_out(installed: Path, home: Path) -> Path:
-    """The installation without its plugins, none of which is enabled; returns its scripts.
+    """Link the installation without its plugins into `home`, and return the directory of its scripts.
 
-    Each module is looked for in each of them: a third of the start.
+    No plugin is enabled, but each module is searched for in each plugin, which takes a third of the start.
     """
-    parts = home / "plugins"  # Where the server's own parts are, too.
+    parts = home / "plugins"  # The server's own parts are in this directory, too.
     parts.mkdir(parents=True)
     for part in (installed / "plugins").iterdir():
         if part.name.startswith(PRELAUNCH) or not part.name.startswith("rabbitmq_"):

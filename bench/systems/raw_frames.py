@@ -1,4 +1,4 @@
-"""Cuts payloads out of a stream. All payloads of a run are of one size, so most lengths are known."""
+"""Cuts payloads out of a byte stream. All payloads of a run have the same size, so most lengths are known."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 Cut = tuple[list[bytes], int, int]
-"""Payloads, how many bytes are used up, and how many there must be for another payload."""
+"""Payloads, the count of bytes consumed, and the count needed before the next payload can be cut."""
 
 
 class Frames(ABC):
     @abstractmethod
     def cut(self, data: bytes) -> Cut:
-        """The next call's `data` starts with what is not used up, and is as long as wanted."""
+        """Cut all complete payloads. The next call gets the rest and what follows, once it is as long as wanted."""
 
 
 class FixedFrames(Frames):
-    """Every delivery starts with the same bytes and is of the same length.
+    """Deliveries that all start with the same bytes and have the same length.
 
     Args:
-        tail_bytes: behind each payload.
-        rest_bytes: between the head and the payload, and different each time.
+        tail_bytes: count of bytes after each payload.
+        rest_bytes: count of bytes between the head and the payload, which may differ.
     """
 
     def __init__(self, head: bytes, size_bytes: int, tail_bytes: int, rest_bytes: int = 0) -> None:
@@ -45,7 +45,7 @@ class FixedFrames(Frames):
         return payloads, at, 1
 
     def other(self, data: bytes, at: int) -> int:
-        """How long what is there is, if it is no delivery; 0: that much has not come yet.
+        """Return the length of what is at `at` and is not a delivery, or 0 if it is not complete yet.
 
         Raises:
             ValueError: nothing like that is expected.
@@ -56,13 +56,13 @@ class FixedFrames(Frames):
 
 
 class GreetedFrames(Frames):
-    """The other side greets first, always with the same bytes."""
+    """Frames after a greeting of the other side, which is always the same bytes."""
 
     def __init__(self, greeting: bytes, frames: Frames) -> None:
         self._greeting, self._frames = greeting, frames
 
     def cut(self, data: bytes) -> Cut:
-        """Raises ValueError: it begins with something else."""
+        """Cut as the inner frames do. Raises ValueError if the greeting is another one."""
         size = len(self._greeting)
         if len(data) < size:
             return [], 0, size
@@ -74,7 +74,7 @@ class GreetedFrames(Frames):
 
 
 class LineFrames(FixedFrames):
-    """Between deliveries there are lines, which `line` is told of."""
+    """Deliveries, between which there are lines, with which `line` is called."""
 
     def __init__(
         self, head: bytes, size_bytes: int, tail_bytes: int, line: Callable[[bytes], None]
@@ -84,7 +84,7 @@ class LineFrames(FixedFrames):
 
     def other(self, data: bytes, at: int) -> int:
         end = data.find(b"\r\n", at)
-        # The start of a delivery may be more than one line, and not all be there yet.
+        # The head of a delivery may be several lines, and may have arrived only in part.
         if end < 0 or self._head.startswith(data[at : at + len(self._head)]):
             return 0
         self._line(data[at:end])
@@ -92,7 +92,7 @@ class LineFrames(FixedFrames):
 
 
 def varint(count: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth bit says that there are more."""
+    """Encode with seven bits per byte, the lowest first; the eighth bit means that more bytes follow."""
     data = b""
     while count > 0x7F:
         data += bytes([count & 0x7F | 0x80])

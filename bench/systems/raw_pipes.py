@@ -1,7 +1,7 @@
-"""Protocols of two ends and no server, without their library on either: a connection for each topic.
+"""Protocols between two peers without a server, without their library on either side: a connection for each topic.
 
-The side that takes listens, as with their libraries. Nobody waits for the other one's greeting: two programs
-that dial each other at once would stand still, each in a call and not in its loop.
+The receiving side listens, as with their libraries. Neither side waits for the other's greeting: two programs that dial
+each other at the same time would deadlock, each in a call and not in its loop.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class RawPipes(RawSystem):
 
     @abstractmethod
     def head(self, size_bytes: int) -> bytes:
-        """What stands before a payload of that size. Behind it nothing does."""
+        """Return the bytes before a payload of that size; after it there are none."""
 
     @abstractmethod
     def greeting(self, *, takes: bool) -> bytes:
-        """What the side that takes begins with, or the one that sends."""
+        """Return the greeting of the receiving (`takes`) or of the sending side."""
 
 
 class Pipes(Connection):
@@ -60,7 +60,7 @@ class Pipes(Connection):
         self._loop.watch(listening.fileno(), accept)
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """All of them in one write. Where nobody listens yet, they are lost, and soon seen to be."""
+        """Send all in one write. If nobody listens yet, they are lost, which the receiver notices."""
         stream = self._sending.get(topic)
         if stream is None:
             try:
@@ -89,5 +89,5 @@ class Pipes(Connection):
 
 
 async def nothing(payloads: Sequence[bytes]) -> None:
-    """Comes to a side that sends. Raises ValueError: something did."""
+    """Receive on a sending side. Raises ValueError, as nothing may come there."""
     raise ValueError(f"{len(payloads)} payloads from a side that only takes")

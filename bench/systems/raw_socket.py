@@ -1,7 +1,7 @@
-"""Protocol bytes over a socket: what a client library of that protocol comes down to.
+"""Protocol bytes over a socket: the floor of what a client library of that protocol can cost.
 
-A connection that the server ends loses what was to come and what is sent from then on. That is
-counted where it does not arrive, so nothing is raised here.
+When the server ends a connection, further messages in both directions are lost. Nothing is raised here: the receiver
+counts them as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ANSWER_S_MAX = 20.0
 
 
 class Stream:
-    """Writes wait, and read meanwhile: two that only write would stand still for ever."""
+    """A socket whose writes block and receive meanwhile: two peers that only wrote to each other would deadlock."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -36,7 +36,7 @@ class Stream:
         self._busy = self.ended = False
 
     def follow(self, loop: Loop, frames: Frames, received: Received) -> None:
-        """From now on everything that comes is taken for deliveries."""
+        """Treat everything received from now on as deliveries, and await `received` with their payloads."""
         self._frames, self._received = frames, received
         if not self.ended:
             loop.watch(self._socket.fileno(), self._receive)
@@ -56,24 +56,24 @@ class Stream:
         self._hand_over()
 
     def wait(self) -> None:
-        """Until something came, which is handed over. Raises OSError: nothing does."""
+        """Wait until something has come, and hand it over. Raises OSError if nothing comes."""
         self._wait_answer()
         self._hand_over()
 
     def read_exactly(self, count: int) -> bytes:
-        """Of an answer, before deliveries are followed. Raises OSError: there is none."""
+        """Return that many bytes of an answer; only before `follow`. Raises OSError if they do not come."""
         while self._size < count:
             self._wait_answer()
         return self._use(count)
 
     def read_past(self, mark: bytes) -> bytes:
-        """Of an answer, to the end of the first `mark`. Raises OSError: there is none."""
+        """Return an answer up to and including the first `mark`. Raises OSError if it does not come."""
         while (found := b"".join(self._parts).find(mark)) < 0:
             self._wait_answer()
         return self._use(found + len(mark))
 
     def close(self) -> None:
-        """An event loop forgets a descriptor that is closed."""
+        """Close the socket; an event loop forgets a closed descriptor by itself."""
         self.ended = True
         self._socket.close()
 
@@ -109,7 +109,11 @@ class Stream:
         return data[:count]
 
     def _hand_over(self) -> None:
-        """Who is handed something may write, and that may read: it is for the round after."""
+        """Hand over all complete payloads.
+
+        `received` may write, and a write may receive: the inner call returns at once, and the loop of the outer call
+        takes what has come.
+        """
         if self._frames is None or self._busy:
             return
         self._busy = True
@@ -137,7 +141,7 @@ class RawSystem(TopicSystem):
 
 
 class RawConnection(Connection):
-    """Of a protocol in which every payload has the same bytes before and behind it."""
+    """A connection of a protocol that puts the same bytes before and after every payload."""
 
     def __init__(self, place: Place, loop: Loop) -> None:
         self.place, self._loop = place, loop
@@ -151,7 +155,7 @@ class RawConnection(Connection):
         self.stream.follow(self._loop, self.ask(topic), received)
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """All of them in one write."""
+        """Send all in one write."""
         if topic not in self._around:
             self._around[topic] = self.around(topic)
         head, tail = self._around[topic]
@@ -164,12 +168,12 @@ class RawConnection(Connection):
 
     @abstractmethod
     def greet(self) -> None:
-        """Say what comes first, and wait for the answer."""
+        """Send what opens the connection, and wait for the answer."""
 
     @abstractmethod
     def ask(self, topic: str) -> Frames:
-        """Subscribe, and wait until the server knows of it: what its deliveries are like."""
+        """Subscribe, wait until the server has confirmed that, and return how its deliveries are framed."""
 
     @abstractmethod
     def around(self, topic: str) -> tuple[bytes, bytes]:
-        """What stands before and behind a payload."""
+        """Return the bytes before and after a payload."""

@@ -1,4 +1,4 @@
-"""The floors of systems that store: a publisher that is confirmed and a consumer, each over a socket of its own."""
+"""The floors of systems that store: a publisher with confirms and a consumer, each over a socket of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .stored import StoredSystem
 from .system import LoopName, Place, Promise, Received
 
 OUTSTANDING = 2000
-"""Publishes without a confirm, as through the libraries."""
+"""Publishes without a confirm, as many as through the libraries."""
 
 
 class RawStored(StoredSystem):
@@ -27,7 +27,7 @@ class RawStored(StoredSystem):
 
     @abstractmethod
     def publisher(self, place: Place, loop: Loop, replied: Received | None) -> RawPublisher:
-        """`replied`: of an open load."""
+        """Make a publisher. `replied` is called with confirmed payloads under an open load; None at full throttle."""
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> RawPublisher:
         return self.publisher(place, loop, replied)
@@ -53,23 +53,23 @@ class _Client(ABC):
 
     @abstractmethod
     def greet(self) -> None:
-        """Say what comes first, and wait for the answers; what it publishes to is there then."""
+        """Open the connection and wait for the answers; afterwards the queue or stream exists."""
 
     @abstractmethod
     def frames(self) -> Frames:
-        """What comes from then on."""
+        """Return how everything received from then on is framed."""
 
     @abstractmethod
     async def took(self, parts: Sequence[bytes]) -> None:
-        """What `frames` cut out."""
+        """Take what `frames` has cut."""
 
     def begin(self) -> None:
-        """Once what comes is followed."""
+        """Called once the stream is followed."""
         return
 
 
 class RawPublisher(_Client):
-    """Of an open load and of a stream at full throttle: what is confirmed is the oldest."""
+    """Publishes under an open load or at full throttle; confirms come in the order of the publishes."""
 
     outstanding = OUTSTANDING
 
@@ -83,7 +83,7 @@ class RawPublisher(_Client):
         self._write([payload])
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
-        """As many in one write as may be outstanding."""
+        """Publish; as many in one write as may be outstanding."""
         for at in range(0, len(payloads), self.outstanding):
             some = payloads[at : at + self.outstanding]
             self._wait(self.outstanding - len(some))
@@ -98,15 +98,15 @@ class RawPublisher(_Client):
             drive(self._replied(payloads))
 
     def confirmed(self, parts: Sequence[bytes]) -> int:
-        """How many more. Raises OSError: the server refuses one."""
+        """Return how many more are confirmed. Raises OSError if the server refuses one."""
         return len(parts)
 
     @abstractmethod
     def around(self) -> tuple[bytes, bytes]:
-        """What stands before and behind a payload."""
+        """Return the bytes before and after a payload."""
 
     def bodies(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
-        """What stands between, of each payload."""
+        """Return what is sent between them for each payload."""
         return payloads
 
     def _write(self, payloads: Sequence[bytes]) -> None:
@@ -120,7 +120,7 @@ class RawPublisher(_Client):
         self.stream.write((tail + head).join(parts))
 
     def _wait(self, count: int) -> None:
-        """Until no more than `count` are unconfirmed. Raises OSError: no confirm comes."""
+        """Wait until at most `count` are unconfirmed. Raises OSError if no confirm comes."""
         while len(self._unconfirmed) > count:
             self.stream.wait()
 

@@ -1,6 +1,6 @@
-"""Redis publish-subscribe through redis-py with hiredis. A subscriber that is too slow is not cut off.
+"""Redis publish-subscribe through redis-py with hiredis. A slow subscriber is not cut off.
 
-Pipelined: many commands make one write and one wait for the replies.
+Pipelined: many commands share one write and one wait for the replies.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PROGRAM, PACKAGE = "redis-server", "redis-server"
 MODULES = ("redis", "hiredis")
 NO_FILES = ("--save", "", "--appendonly", "no")
 NO_LIMIT = ("--client-output-buffer-limit", "pubsub 0 0 0")
-"""Else a subscriber is cut off when it is 32 MB behind: a setting, and not what is measured."""
+"""By default a subscriber is cut off when it is 32 MB behind. Turned off: the limit is not what is measured."""
 
 
 def server(place: Place, *settings: str) -> Command:
-    """In the foreground, on loopback, with its files in the bench's directory."""
+    """Return the server's command: in the foreground, on loopback, with its files in the bench's directory."""
     return Command([
         PROGRAM, "--bind", HOST, "--port", str(place.ports[0]), "--dir", place.directory, *settings,
     ])  # fmt: skip
@@ -59,7 +59,7 @@ class Channels(Connection):
     async def open(self) -> None:
         self._client: Any = import_module("redis").Redis(HOST, self._port)
         self._client.ping()
-        # Pipelined, what is sent one by one leaves together with what comes meanwhile.
+        # If pipelined, single messages leave together with those sent meanwhile.
         self._pipelines = Pipelines(import_module("redis").Redis(HOST, self._port), lambda _: None)
 
     async def subscribe(self, topic: str, received: Received) -> None:

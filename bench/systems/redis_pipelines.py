@@ -1,4 +1,4 @@
-"""Commands of many requests in one write: what comes while one pipeline is under way makes the next."""
+"""Commands of many requests in one write: commands that come during one pipeline form the next."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Command = tuple[Any, ...]
 
 
 class Pipelines:
-    """A thread of its own, with a client of its own.
+    """Executes commands in a thread of its own, with a client of its own.
 
     Args:
-        done: called with the commands of each pipeline, once the server has answered them all.
+        done: called with the commands of each pipeline once the server has answered all of them.
     """
 
     def __init__(self, client: Any, done: Callable[[Sequence[Command]], None]) -> None:
@@ -47,7 +47,7 @@ class Pipelines:
 
 
 def execute(client: Any, commands: Sequence[Command]) -> None:
-    """Returns when the server has answered them all."""
+    """Execute commands in one pipeline; return when the server has answered all of them."""
     pipeline = client.pipeline(transaction=False)
     for command in commands:
         pipeline.execute_command(*command)

@@ -1,6 +1,6 @@
 """Redis publish-subscribe without a client library: its protocol (RESP3) over a socket.
 
-RESP3, because there a connection that subscribes may publish, too.
+RESP3 because a connection that subscribes may publish there, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RedisRaw(RawSystem):
 class RedisBytes(RawConnection):
     def greet(self) -> None:
         self.stream.write(command("HELLO", "3"))
-        # The last thing that the greeting tells of is a list of modules: there are none.
+        # The answer ends with the list of modules, which is empty.
         self.stream.read_past(b"modules\r\n*0\r\n")
 
     def ask(self, topic: str) -> LineFrames:
@@ -46,7 +46,7 @@ class RedisBytes(RawConnection):
 
 
 def command(*words: str, size_bytes: int | None = None) -> bytes:
-    """With the head of one more word of that size."""
+    """Encode a command; with `size_bytes`, up to the head of one more argument of that size."""
     parts = [f"${len(word)}\r\n{word}\r\n" for word in words]
     if size_bytes is not None:
         parts.append(f"${size_bytes}\r\n")
@@ -58,7 +58,7 @@ def delivery_head(topic: str, size_bytes: int) -> bytes:
 
 
 def ignore(line: bytes) -> None:
-    """How many got a message that was published on this connection."""
+    """Ignore the reply to a PUBLISH of this connection: the count of receivers."""
 
 
 SYSTEMS = (RedisRaw(),)

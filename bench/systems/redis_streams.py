@@ -1,6 +1,7 @@
-"""Redis streams through redis-py: XADD in pipelines, XREAD of many; its append-only file is synced
-before the replies to all commands that came at once (appendfsync always). One at a time, each has a
-sync of its own. Of 1,000 messages strace saw 18 and 1,000 fdatasync (7.0.15).
+"""Redis streams through redis-py: XADD in pipelines, XREAD of many entries.
+
+The append-only file is synced (appendfsync always) once before the replies to all commands that arrived together; sent
+one at a time, each command has a sync of its own. strace counted 18 and 1,000 fdatasync for 1,000 messages (7.0.15).
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ BLOCK_MS = 1000
 
 
 LATE_REWRITE = ("--auto-aof-rewrite-min-size", str(4 * UNREAD_BYTES_MAX))
-"""By default from 64 MB on, which is a second of L5, a child writes all of it anew: on the same cores and
-disk, in nobody's CPU seconds, and on when its server has been killed. Only a long load needs that."""
+"""By default a child process rewrites the whole file from 64 MB on, which is a second of L5: on the same
+cores and disk, outside the server process's own CPU time, and even after the server has been killed. Only a
+long load needs that.
+"""
 
 
 def server_that_syncs(place: Place) -> Command:

@@ -14,7 +14,7 @@ from .redis_streams import FIELD, READ_COUNT, STREAM, server_that_syncs
 from .system import UNREAD_BYTES_MAX, Command, Place, Received, not_installed
 
 ID_BYTES_MAX = 64
-"""Of an entry's name and what stands around it."""
+"""Upper bound for an entry's id and the bytes around it."""
 READ_HEAD = f"*1\r\n*2\r\n${len(STREAM)}\r\n{STREAM}\r\n*".encode()
 
 
@@ -53,7 +53,7 @@ class Appender(RawPublisher):
 
 
 class NameFrames(Frames):
-    """The names that entries got: a line with the length of each, and a line with the name."""
+    """The ids of added entries: a line with the length of each, and a line with the id."""
 
     def cut(self, data: bytes) -> Cut:
         used = data.rfind(END) + len(END)
@@ -75,7 +75,7 @@ class Reader(RawConsumer):
         return self._entries
 
     def begin(self) -> None:
-        """Waits for as long as nothing comes."""
+        """Ask for further entries; the server answers once there are some."""
         words = ("XREAD", "COUNT", str(READ_COUNT), "BLOCK", "0", "STREAMS", STREAM)
         self.stream.write(command(*words, self._entries.last))
 
@@ -86,7 +86,10 @@ class Reader(RawConsumer):
 
 
 class EntryFrames(Frames):
-    """Answers of so many entries, each with its name and one field. `left` of the answer in hand."""
+    """Answers to XREAD: a count of entries, each with its id and one field.
+
+    `left` is how many entries of the current answer are missing, `last` the id of the last answer's last entry.
+    """
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

@@ -1,19 +1,20 @@
-"""Systems that store what is published: several messages to a sync, or a mode with a sync for each."""
+"""Systems that store messages: with one sync for several messages, or in a mode with one for each."""
 
 from __future__ import annotations
 
 from .system import Promise, System
 
 ONE_AT_A_TIME = "-each"
-"""Ends the names of systems whose messages have a sync each; most have to send one at a time for that."""
+"""Ends the names of systems that sync each message by itself; most have to send one at a time for that."""
 EACH_PROBE_COUNT = 200
 
 
 class StoredSystem(System):
-    """The reply of a request is the confirm of its publish.
+    """A system in which the reply of a request is the confirm of its publish.
 
     Args:
-        promise: of its confirms, where not `each` message is synced.
+        promise: what a confirm promises unless `each`.
+        each: whether each message is synced by itself.
     """
 
     promise: Promise

@@ -1,11 +1,11 @@
-"""What the bench asks of a message system: a server to start, if it has one, and four kinds of client.
+"""The interface of a message system in the bench: a server to start, if there is one, and four kinds of client.
 
-Requester  one connection of an open load: requests out, replies in
+Requester  one connection of an open load: sends requests, receives replies
 Responder  answers every request, in a process of its own; none where the reply is a confirm
-Producer   publishes as fast as it may
-Consumer   takes what was published
+Producer   publishes as fast as it can
+Consumer   receives what was published
 
-Each system is in a file of its own. Clients are made in processes of their own and never shared.
+Each system has a module of its own. Clients run in processes of their own and are never shared.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from bench.loops import Loop
 HOST = "127.0.0.1"
 
 Received = Callable[[Sequence[bytes]], Awaitable[None]]
-"""Gets payloads in the order they came. Never suspends when called by a `Requester` or `Consumer`."""
+"""Takes payloads in the order received. It never suspends when a `Requester` or `Consumer` calls it."""
 
 Promise = Literal["memory", "page cache", "batched fsync", "fsync each"]
-"""Where a message is when its publisher is told that it was taken. Only equal ones are compared."""
+"""Where a message is when its publisher gets the confirm. Only systems with equal promises are compared."""
 LoopName = Literal["asyncio", "blocking", "trio"]
 
 UNREAD_BYTES_MAX = 1 << 30
-"""Of what an open load stores and nobody reads: the oldest goes then, or 1 MB a message would fill the disk."""
+"""Limit of what an open load stores, as nobody reads it: beyond it the oldest messages are dropped, or the load of 1 MB
+messages would fill the disk.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A process of a server. The first of a server's is started first."""
+    """A process of a server; those of one server are started in order."""
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -44,33 +46,33 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one run happens."""
+    """Where one run takes place: ports, directory, secret and sizes."""
 
     ports: Sequence[int]
-    """On loopback: the first one is the server's, where there is a server."""
+    """Ports on loopback; the first one is the server's, if there is a server."""
     secret: str
     """The network secret, for the systems that encrypt."""
     size_bytes: int
-    """Of every payload."""
+    """Size of every payload."""
     directory: str
-    """For what the server writes; empty before it starts."""
+    """Where the server writes; empty before it starts."""
     connections: int = 1
-    """How many requesters there are. Request k is sent by number k % connections."""
+    """Count of requesters. Request k is sent by requester k % connections."""
 
 
 class Requester(Protocol):
     async def setup(self) -> None:
-        """Connected, and whatever answers is there."""
+        """Connect; on return there is somebody to answer."""
 
     async def request(self, payload: bytes) -> None:
-        """Send it, do not wait for its reply."""
+        """Send a request without waiting for its reply."""
 
     async def teardown(self) -> None: ...
 
 
 class Responder(Protocol):
     async def setup(self) -> None:
-        """From now on requests are answered, with their own payload."""
+        """Start to answer requests, each with its own payload."""
 
     async def teardown(self) -> None: ...
 
@@ -79,56 +81,56 @@ class Producer(Protocol):
     async def setup(self) -> None: ...
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
-        """In order, at once; returns when there is room for more."""
+        """Publish in order; return when there is room for more."""
 
     async def flush(self) -> None:
-        """Everything has left this process or, where the system promises more, is confirmed."""
+        """Wait until everything has left this process or, where the system promises more, is confirmed."""
 
     async def teardown(self) -> None: ...
 
 
 class Consumer(Protocol):
     async def setup(self) -> None:
-        """Nothing published from now on is missed."""
+        """Subscribe; nothing published after the return is missed."""
 
     async def settle(self) -> None:
-        """What was received is acked, and the server has worked that off; nothing where nobody acks."""
+        """Ack everything received and wait until the server has processed that; no effect in systems without acks."""
 
     async def teardown(self) -> None: ...
 
 
 class System(ABC):
-    """What it says of itself, where that differs from most, and its four clients."""
+    """One system: its properties, with the most common values as defaults, and its four clients."""
 
     name: str
     client: str
-    """Which client, in which mode."""
+    """Which client library, in which mode, in words."""
     loop: LoopName
-    """What its clients run in."""
+    """The event loop that its clients run in."""
     promise: Promise = "memory"
     floor = False
-    """Its clients are protocol bytes over a socket: what a library of that protocol comes down to."""
+    """Whether its clients are only protocol bytes over a socket: the floor of what a client library can cost."""
     replies = True
-    """A responder answers requests; if not, the reply is the server's confirm."""
+    """Whether a responder answers requests; otherwise the reply is the server's confirm."""
     throughput = True
-    """It is measured at full throttle."""
+    """Whether it is measured at full throttle."""
     latency = True
-    """It is measured under an open load; not a mode that only differs at full throttle."""
+    """Whether it is measured under an open load; not for a mode that differs only at full throttle."""
     warm_s = 0.0
-    """Before what counts, at least: some servers are compiled while they run."""
+    """Shortest warm-up: some servers are compiled just in time."""
     probe_count = 2000
-    """Messages that it sends in a few seconds at most, however slow it is."""
+    """Count of messages that it sends within a few seconds, however slow it is."""
 
     def missing(self) -> str | None:
-        """What has to be installed before it can be measured; None: nothing."""
+        """Return what has to be installed before the system can be measured, or None."""
         return None
 
     def versions(self) -> Mapping[str, str]:
-        """Of programs that may come from more than one place: which one is used. By package."""
+        """Return, by package, the versions of programs that may come from several places."""
         return {}
 
     def ports(self, connections: int) -> int:
-        """How many it needs."""
+        """Return how many ports it needs."""
         return 1
 
     @property
@@ -136,19 +138,19 @@ class System(ABC):
         return type(self).commands is not System.commands
 
     def commands(self, place: Place) -> list[Command]:
-        """How its server is started, on loopback and in `place.directory`; none: it has none."""
+        """Return the commands that start its server, on loopback and in `place.directory`; empty without a server."""
         return []
 
     @abstractmethod
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
-        """The one of that number, of `place.connections`."""
+        """Make requester `number` of `place.connections`."""
 
     def responder(self, place: Place, loop: Loop) -> Responder:
-        """Asked for only where it `replies`."""
+        """Make a responder; called only if `replies`."""
         raise NotImplementedError(f"{self.name}: the server answers")
 
     def producer(self, place: Place, loop: Loop) -> Producer:
-        """Asked for only where it is measured at full throttle; the consumer, too."""
+        """Make a producer; this and `consumer` are called only if `throughput`."""
         raise NotImplementedError(f"{self.name}: no stream of messages")
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
@@ -156,14 +158,14 @@ class System(ABC):
 
 
 def send_at_once(connection: socket.socket) -> None:
-    """Else the kernel keeps what is small until what was sent before is acknowledged: up to 40 ms."""
+    """Turn off Nagle's algorithm, which delays a small write by up to 40 ms until the one before is acked."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def not_installed(
     *, program: str = "", package: str = "", modules: Sequence[str] = ()
 ) -> str | None:
-    """What of a server and its client is not there."""
+    """Return which of a server and a client's modules are not installed and how to install them, or None."""
     reasons = []
     if program and shutil.which(program) is None and not Path(program).exists():
         reasons.append(f"no {Path(program).name}: apt-get install {package}")

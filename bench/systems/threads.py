@@ -1,4 +1,4 @@
-"""For clients whose receiving blocks: a thread of their own takes what comes, as their documentation does."""
+"""For clients that block to receive: they receive in a thread of their own, as their documentation suggests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .system import Received
 
 
 class Receiving:
-    """Threads that hand on what their sources give, until `end`: then what they raise is no news."""
+    """Threads that pass on what their sources yield, until `end`; errors after that are ignored."""
 
     def __init__(self) -> None:
         self.ended = False

@@ -1,7 +1,7 @@
-"""Systems that carry payloads under topics: one kind of connection makes all four clients.
+"""Systems that carry payloads under topics: all four clients are made from one kind of connection.
 
-Requests go out under one topic for all connections and say in their number which one sent them;
-each connection has a topic of its own for replies.
+All connections send requests under one topic; the number of a request tells which connection sent it. Each connection
+has a topic of its own for replies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .system import Place, Received, System
 
 REQUESTS, MESSAGES = "requests", "messages"
 KNOCK_NS, LOOK_NS = 50_000_000, 2_000_000
-"""How long a knock may go unanswered, and how often is looked: 25 connections knock one by one."""
+"""How long to wait for the answer to a knock, and how often to check: 25 connections knock one after the other."""
 KNOCKS_MAX = 200
 _number_of = struct.Struct("<q").unpack_from
 
@@ -27,14 +27,14 @@ def reply_topic(connection: int) -> str:
 
 
 def knock(size_bytes: int) -> bytes:
-    """Of number -1: nobody's request, as long as one."""
+    """Return a knock: a payload of the size of a request, with number -1, which no request has."""
     return b"\xff" * 8 + bytes(size_bytes - 8)
 
 
 async def until_answered(
     loop: Loop, send: Callable[[], Awaitable[None]], answered: Callable[[], bool]
 ) -> None:
-    """Send a knock, again and again, until somebody answers. Raises TimeoutError: nobody does."""
+    """Send a knock repeatedly until there is an answer. Raises TimeoutError after KNOCKS_MAX."""
     for _ in range(KNOCKS_MAX):
         await send()
         knocked_ns = time.perf_counter_ns()
@@ -46,21 +46,21 @@ async def until_answered(
 
 
 class Connection(ABC):
-    """One client of a system, however that client waits."""
+    """One connection of a client, independent of how the client waits."""
 
     @abstractmethod
     async def open(self) -> None: ...
 
     @abstractmethod
     async def subscribe(self, topic: str, received: Received) -> None:
-        """Await `received` with what comes, in order. Returns when the system knows of it."""
+        """Await `received` with payloads in the order received; return when the system knows of the subscription."""
 
     @abstractmethod
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """In order; returns when there is room for more."""
+        """Send in order; return when there is room for more."""
 
     async def flush(self) -> None:
-        """Everything has left this process."""
+        """Wait until everything has left this process."""
         return
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Connection(ABC):
 class TopicSystem(System):
     @abstractmethod
     def connect(self, place: Place, loop: Loop, *, first: bool) -> Connection:
-        """`first`: of the responder or consumer, which is there before the others."""
+        """Make a connection. `first`: that of the responder or consumer, which exists before the others."""
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> TopicRequester:
         return TopicRequester(self.connect(place, loop, first=False), place, loop, number, replied)
@@ -94,14 +94,14 @@ class TopicRequester:
         self._answered = False
 
     async def setup(self) -> None:
-        """Knocks until it is answered: only then do both sides know of each other.
+        """Connect, and knock until there is an answer: only then do both sides know of each other.
 
         Raises:
             TimeoutError: nobody answered.
         """
         await self._connection.open()
         await self._connection.subscribe(reply_topic(self._number), self._received)
-        # A knock's number says nothing of its connection: each one's answer goes to all.
+        # A knock's number does not tell its connection, so each knock is answered to all connections.
         await until_answered(self._loop, self._knock, lambda: self._answered)
 
     async def _knock(self) -> None:

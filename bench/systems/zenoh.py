@@ -1,6 +1,6 @@
 """Zenoh through eclipse-zenoh, peer to peer: no router, multicast off; a slow reader makes writers wait.
 
-As it comes, payloads of 3,072 bytes and more go through shared memory; zenoh-tcp is what two hosts get.
+By default payloads of 3,072 bytes and more go through shared memory; zenoh-tcp shows what two hosts would get.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Session(Connection):
         if self._first:
             config.insert_json5("listen/endpoints", json.dumps([self._address]))
         else:
-            # Else every peer would listen, on all addresses.
+            # By default every peer would listen, on all addresses.
             config.insert_json5("listen/endpoints", "[]")
             config.insert_json5("connect/endpoints", json.dumps([self._address]))
         self._session = self._zenoh.open(config)

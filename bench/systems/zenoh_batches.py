@@ -1,4 +1,4 @@
-"""Zenoh's data path for a floor: payloads to batches and back. What a batch is made of: zenoh_wire.py."""
+"""Zenoh's data path for a floor: payloads to batches and back. The parts of a batch: zenoh_wire.py."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from .zenoh_wire import (
 )
 
 NUMBER_BYTES_MAX, NUMBERS = 4, 1 << 28
-"""Of batches: from zero, and after 28 bits from there again."""
+"""Batch numbers have 28 bits: they start at zero and wrap around."""
 SAME_UPPER = 0x80
-"""Numbers whose varints differ in their first byte only."""
+"""Count of successive numbers whose varints differ only in the first byte."""
 
 
 class Batches:
-    """What one side of a session sends once it is open. `batch_bytes_max`: what the other side takes."""
+    """Makes the batches that one side of an open session sends.
+
+    Args:
+        batch_bytes_max: the longest batch that the other side accepts.
+    """
 
     def __init__(self, batch_bytes_max: int) -> None:
         rest_bytes = min(batch_bytes_max, BATCH_BYTES_MAX) - LENGTH_BYTES
@@ -34,13 +38,13 @@ class Batches:
         return self._head(FRAME, len(messages)) + messages
 
     def puts(self, head: bytes, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """What is written at once: many messages that fit, or one that does not. All are of one size."""
+        """Yield what is written at once: all messages, if batches hold them, or each single one. All have one size."""
         message_bytes = len(head) + len(payloads[0])
         count = self._room_bytes // message_bytes
         if not count:
             yield from (self._pieces(head + payload) for payload in payloads)
             return
-        # The payload before a batch's head carries it, so that all is copied once.
+        # Each batch's head is appended to the payload before it, so that the final join copies everything once.
         parts = [self._head(FRAME, min(count, len(payloads)) * message_bytes), *payloads]
         for at in range(count, len(payloads), count):
             parts[at] += self._head(FRAME, min(count, len(payloads) - at) * message_bytes)
@@ -63,10 +67,10 @@ class Batches:
 
 
 class BatchFrames(Frames):
-    """Payloads of messages with the same head, whole in a batch or in pieces over many.
+    """Cuts payloads of messages with the same head, each within one batch or in fragments over several.
 
     Args:
-        other: told of batches that begin with another message: declarations, signs of life, farewells.
+        other: called with batches that begin with another message: declarations, keep-alives, closings.
     """
 
     def __init__(self, head: bytes, size_bytes: int, other: Callable[[bytes], None]) -> None:
@@ -96,7 +100,7 @@ class BatchFrames(Frames):
         return payloads, at, LENGTH_BYTES
 
     def _take_frame(self, data: bytes, at: int, end: int, payloads: list[bytes]) -> None:
-        """Raises ValueError: something else comes behind a first message that is a delivery."""
+        """Append the payloads of a frame. Raises ValueError if only its first message is a delivery."""
         head, length = self._head, self._message_bytes
         (_, start), head_bytes = read_varint(data, at + 1), len(head)
         if not data.startswith(head, start):
@@ -117,7 +121,7 @@ class BatchFrames(Frames):
 
 
 def numbers(upper: int = 0) -> Iterator[bytes]:
-    """As varints, prepared many at a time. `upper`: the first one's bits but the lowest seven."""
+    """Yield numbers as varints, made many at a time. `upper`: the first number's bits above the lowest seven."""
     lows = [bytes([low | 0x80]) for low in range(SAME_UPPER)]
     while True:
         rest = varint(upper)

@@ -1,7 +1,7 @@
-"""Zenoh's wire over TCP without Zenoh on either side: sessions of peers, no router between them.
+"""Zenoh's wire protocol over TCP without Zenoh on either side: sessions of peers, with no router between them.
 
-One side listens, as with Zenoh, and has a session with each that dials. Both say which keys they want.
-Payloads of 3,072 bytes and more Zenoh itself hands over in shared memory: of those this is no floor.
+One side listens, as with Zenoh, and has a session with each peer that dials. Both declare which keys they want. Zenoh
+itself passes payloads of 3,072 bytes and more through shared memory: for those this is no floor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .zenoh_wire import (
 )
 
 COOKIE = b"\x00"
-"""Nothing has to be remembered in it: the connection is."""
+"""Carries no state: the connection does."""
 
 
 class ZenohRaw(RawSystem):
@@ -49,7 +49,7 @@ class ZenohRaw(RawSystem):
 
 
 class Session:
-    """One connection, once both sides know of each other."""
+    """One connection after its handshake."""
 
     def __init__(self, stream: Stream, batch_bytes_max: int, size_bytes: int) -> None:
         self._stream, self._batches = stream, Batches(batch_bytes_max)
@@ -60,7 +60,7 @@ class Session:
         self._stream.write(self._batches.frame(messages))
 
     def wait_declared(self) -> None:
-        """Until the other side has said what it wanted before this session began."""
+        """Wait until the other side has declared everything that it wanted before this session began."""
         while not self._declarations.endswith(FINAL):
             self._declared(read_batch(self._stream))
 
@@ -73,7 +73,7 @@ class Session:
         self._declarations += body
 
     def head(self, topic: str) -> bytes | None:
-        """Of what is put under it; None: the other side does not want it yet."""
+        """Return the head of messages put under `topic`, or None if the other side does not want it yet."""
         key_id = find_key(self._declarations, topic)
         return None if key_id is None else put_head(key_id, self._size_bytes)
 
@@ -93,7 +93,7 @@ class Sessions(Connection):
         self._puts: dict[str, tuple[Session, bytes]] = {}
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """To the one that wants it. Where nobody does yet, they are lost, and soon seen to be."""
+        """Send to the session that wants the topic. If none does yet, they are lost, which the receiver notices."""
         if topic not in self._puts:
             for session in self._sessions:
                 if head := session.head(topic):
@@ -141,9 +141,9 @@ class Listener(Sessions):
 
 
 def ask(stream: Stream) -> int:
-    """The handshake of the side that dials. Returns the longest batch that the other side takes.
+    """Carry out the handshake of the dialling side, and return the longest batch that the other side accepts.
 
-    Raises OSError: it does not answer, or otherwise than expected.
+    Raises OSError if the other side does not answer, or otherwise than expected.
     """
     stream.write(init(secrets.token_bytes(ID_BYTES)))
     batch_bytes_max, cookie = read_init(read_batch(stream, INIT_ACK))
@@ -153,7 +153,7 @@ def ask(stream: Stream) -> int:
 
 
 def answer(stream: Stream) -> int:
-    """That of the side that listens: the same, the other way round."""
+    """Carry out the handshake of the listening side, and return the longest batch that the other side accepts."""
     batch_bytes_max, _ = read_init(read_batch(stream, INIT))
     stream.write(init_ack(secrets.token_bytes(ID_BYTES), COOKIE))
     read_batch(stream, OPEN)
@@ -162,7 +162,7 @@ def answer(stream: Stream) -> int:
 
 
 def read_batch(stream: Stream, kind: int | None = None) -> bytes:
-    """Without its length. Raises ConnectionError: it is of another kind than the one that comes next."""
+    """Read a batch, and return it without its length. Raises ConnectionError if it is not of `kind`."""
     size_bytes = int.from_bytes(stream.read_exactly(LENGTH_BYTES), "little")
     body = stream.read_exactly(size_bytes)
     if kind is not None and body[0] & KIND_AND_ACK != kind:

@@ -1,17 +1,17 @@
-"""Zenoh's bytes, as far as a floor needs them: version 9 of its wire, that of Zenoh 1.
+"""Zenoh's wire format, as far as a floor needs it: version 9, that of Zenoh 1.
 
     batch = length (2 bytes, little-endian, of what follows) and one of
-        INIT, OPEN            the handshake: who, how large, an echoed cookie, how long a silence may be
+        INIT, OPEN            the handshake: ids, sizes, an echoed cookie, the lease
         FRAME number          messages of the network, as many as fit
-        FRAGMENT number       a piece of a message that fits into no batch
+        FRAGMENT number       a piece of a message that does not fit into a batch
     message = one of
         DECLARE key           from now on `id` stands for a name
-        DECLARE subscriber    what is put under that key is wanted
-        DECLARE final         that was all there was when the session began
+        DECLARE subscriber    messages put under that key are wanted
+        DECLARE final         end of the declarations from before the session
         PUSH key PUT payload
 
-A message that is put names its key by the id of the side that receives it. Numbers are varints.
-No extension is agreed on: priorities share one sequence, and nothing goes through shared memory.
+A put message names its key by the id that the receiving side has declared. Numbers are varints. No extension is
+negotiated: all priorities share one sequence, and nothing goes through shared memory.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from .raw_frames import varint
 
 LENGTH_BYTES = 2
 BATCH_BYTES_MAX = 0xFFFF
-"""With its length."""
+"""Including the length itself."""
 VERSION, PEER, ID_BYTES = 9, 1, 16
 KIND_AND_ACK = 0x3F
-"""Of a batch's first byte; the others say what follows."""
+"""Mask for a batch's first byte; its other bits tell what follows."""
 INIT, INIT_ACK, OPEN, OPEN_ACK = 0x01, 0x21, 0x02, 0x22
 SIZES, SECONDS = 0x40, 0x40
-"""In the head of an INIT: sizes follow; in that of an OPEN: its lease is in seconds."""
+"""Flags: in the head of an INIT, that sizes follow; in that of an OPEN, that the lease is in seconds."""
 LEASE_S = 86_400
-"""Longer than any run, so that nobody has to be told that this side is still there."""
+"""Longer than any run, so that no keep-alives are needed."""
 FRAME, FIRST_FRAGMENT, FRAGMENT, LAST_FRAGMENT = 0x25, 0xE6, 0x66, 0x26
-"""All of them of the reliable kind."""
+"""All with the flag "reliable"."""
 FIRST = b"\x02"
-"""Behind the number of a first fragment: that it is one. Zenoh says so unasked."""
+"""Follows the number of a first fragment and marks it as the first. Zenoh sends it without negotiation."""
 KEY_ID = 1
-"""The only one of either side: a client of the bench takes one topic."""
+"""The only key id of each side: a client of the bench receives one topic."""
 DECLARE, KEY, SUBSCRIBER = b"\x9e\x21\x08", 0x20, 0x42
-"""A declaration's head says that it goes first and is not dropped; behind it, what is declared."""
+"""The head of a declaration: its priority is high and it is not dropped. It is followed by what is declared."""
 FINAL = b"\xbe\x00\x21\x08\x1a"
-"""Told without being asked for (question 0): that was all there was when the session began."""
+"""Sent unasked (interest id 0): the end of the declarations from before the session."""
 PUSH = b"\x9d"
 KEY_EXTENSION_PUT = b"\x21\x0d\x01"
-"""Behind the key: of normal priority, waits where there is no room; a PUT without time or encoding."""
+"""Follows the key: normal priority, wait if there is no room; a PUT without timestamp or encoding."""
 
 
 def batch(kind: int, body: bytes) -> bytes:
@@ -57,12 +57,12 @@ def init_ack(own_id: bytes, cookie: bytes) -> bytes:
 
 
 def who(own_id: bytes) -> bytes:
-    """Without sizes: those that everybody has."""
+    """Return version, role and id; the sizes are omitted, which means the defaults."""
     return bytes([VERSION, (ID_BYTES - 1) << 4 | PEER]) + own_id
 
 
 def open_syn(cookie: bytes) -> bytes:
-    """This side's first batch has number 0."""
+    """Return an OPEN; this side's first batch has number 0."""
     body = varint(LEASE_S) + varint(0) + varint(len(cookie)) + cookie
     return batch(OPEN | SECONDS, body)
 
@@ -72,9 +72,9 @@ def open_ack() -> bytes:
 
 
 def read_init(body: bytes) -> tuple[int, bytes]:
-    """The longest batch that the other side takes, and its cookie; without one (an INIT) that is empty.
+    """Return the longest batch that the other side accepts, and its cookie, which is empty in an INIT.
 
-    Raises ConnectionError: it speaks another version.
+    Raises ConnectionError if the other side speaks another version.
     """
     if body[1] != VERSION:
         raise ConnectionError(f"the other side speaks version {body[1]} of Zenoh's wire")
@@ -89,7 +89,7 @@ def read_init(body: bytes) -> tuple[int, bytes]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """And where what follows begins."""
+    """Return the number at `at`, and where the bytes after it begin."""
     number = shift = 0
     while data[at] > 0x7F:
         number |= (data[at] & 0x7F) << shift
@@ -98,7 +98,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def subscribed(topic: str) -> bytes:
-    """Two declarations: the key has an id, and what is put under it is wanted."""
+    """Return two declarations: the key's id, and that messages put under it are wanted."""
     return DECLARE + key_declared(topic, KEY_ID) + DECLARE + bytes([SUBSCRIBER, KEY_ID, KEY_ID])
 
 
@@ -107,16 +107,16 @@ def key_declared(topic: str, key_id: int) -> bytes:
 
 
 def whole_name(topic: str) -> bytes:
-    """One that builds on no other key's, whose id would stand before it."""
+    """Return a key name in full: it is not relative to another key, whose id would come first."""
     return bytes([0, len(topic)]) + topic.encode()
 
 
 def find_key(declarations: bytes, topic: str) -> int | None:
-    """Under which id the other side wants it; None: it has declared no such key, so wants nothing of it."""
+    """Return the id that the other side declared for `topic`, or None if it does not want it."""
     at = declarations.find(whole_name(topic))
     return declarations[at - 1] if at > 1 and declarations[at - 2] == KEY else None
 
 
 def put_head(key_id: int, size_bytes: int) -> bytes:
-    """All of a message but its payload."""
+    """Return a PUT message up to its payload."""
     return PUSH + varint(key_id) + KEY_EXTENSION_PUT + varint(size_bytes)

@@ -1,7 +1,7 @@
-"""ZeroMQ through pyzmq, with nothing of the mesh: the reference of every comparison.
+"""ZeroMQ through pyzmq, without the mesh: the reference of every comparison.
 
-DEALER to ROUTER for requests, PUSH to PULL at full throttle; the side that answers or takes binds.
-Packed: up to PACKED_COUNT payloads in one frame. CURVE: encrypted as the mesh's links are.
+DEALER to ROUTER for requests, PUSH to PULL at full throttle; the answering or receiving side binds. Packed: up to
+PACKED_COUNT payloads in one message. CURVE: encrypted as the mesh's links are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .topics import knock, until_answered
 
 PACKED_COUNT = 64
 HIGH_WATER = 10_000
-"""Payloads that may wait on each side."""
+"""High-water mark of each side, in payloads."""
 LINGER_MS = 10_000
 HANDED_ON = 500
 
@@ -56,13 +56,13 @@ class ZeroMQ(System):
 
 
 class Socket:
-    """Opened, it dials or listens; `receive` gets whole messages, as many as are there."""
+    """A socket that connects or binds; `watch` passes on whole messages, as many as are there."""
 
     def __init__(
         self, place: Place, loop: Loop, kind: int, keys: dict[str, str] | None, high_water: int
     ) -> None:
         self._place, self._loop, self._keys = place, loop, keys
-        # One I/O thread for all sockets of a process, as pyzmq's documentation has it.
+        # One I/O thread for all sockets of a process, as pyzmq's documentation suggests.
         self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         for side in (zmq.SNDHWM, zmq.RCVHWM):
             self.raw.setsockopt(side, high_water)
@@ -77,7 +77,10 @@ class Socket:
         self.raw.bind(f"tcp://{HOST}:{self._place.ports[0]}")
 
     def watch(self, received: Received, *, routed: bool = False) -> None:
-        """Its descriptor only tells of changes, so each time everything there is is taken."""
+        """Await `received` with messages; if `routed`, with the parts of each message.
+
+        The descriptor is edge-triggered, so each time everything that has arrived is taken.
+        """
         self._received, self._routed = received, routed
         self._loop.watch(int(self.raw.fileno()), self.drain)
 
@@ -107,7 +110,7 @@ class Dealer:
         self._answered = False
 
     async def setup(self) -> None:
-        """Raises TimeoutError: nobody answered."""
+        """Connect, and knock until there is an answer. Raises TimeoutError if there is none."""
         self._socket.dial()
         self._socket.watch(self._received)
         knocking = partial(self.request, knock(self._place.size_bytes))
@@ -119,7 +122,7 @@ class Dealer:
 
     async def request(self, payload: bytes) -> None:
         self._socket.raw.send(payload)
-        # Sending takes notice of what has arrived, and the descriptor tells of it no more.
+        # A send also processes what has arrived, and the descriptor does not signal that again.
         self._socket.drain()
 
     async def teardown(self) -> None:
@@ -180,7 +183,7 @@ class Pull:
 
 
 def unpacked(received: Received, size_bytes: int) -> Received:
-    """Splits frames: all payloads are of that size."""
+    """Return a `received` that splits packed messages into payloads of `size_bytes`."""
 
     async def receive(frames: Sequence[bytes]) -> None:
         await received([
@@ -193,8 +196,8 @@ def unpacked(received: Received, size_bytes: int) -> Received:
 
 
 def curve_keys(secret: str) -> dict[str, str]:
-    """A key pair for either side, the same in every process that knows the secret."""
-    # Here, not above: who does not encrypt needs none of it.
+    """Return a key pair for each side, the same in every process that knows the secret."""
+    # Imported here, as systems without encryption do not need it.
     from nacl.public import PrivateKey
 
     keys = {}

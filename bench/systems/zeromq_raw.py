@@ -1,4 +1,4 @@
-"""ZeroMQ's wire (ZMTP 3.0, RFC 23) without libzmq on either side: 64 bytes and a READY from both, then frames."""
+"""ZeroMQ's wire protocol (ZMTP 3.0, RFC 23) without libzmq: from both sides 64 bytes and READY, then frames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .raw_pipes import RawPipes
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 COMMAND, LONG = 0x04, 0x02
-"""Flags of a frame; without either it is a message of up to SHORT_BYTES_MAX."""
+"""Flags of a frame; with neither, it is a message of up to SHORT_BYTES_MAX bytes."""
 SHORT_BYTES_MAX = 255
 LENGTH_BYTES = 8
 
@@ -25,7 +25,7 @@ class ZeroMQRaw(RawPipes):
 
 
 def ready(kind: str) -> bytes:
-    """The command that names the socket's type."""
+    """Return the READY command, which names the socket's type."""
     name, value = b"Socket-Type", kind.encode()
     body = b"\x05READY" + bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
     return bytes((COMMAND, len(body))) + body
