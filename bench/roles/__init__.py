@@ -1,1 +1,1 @@
-"""What the child processes run: `python -m bench.roles.<name>`, started by bench.processes only."""
+"""The programs of child processes: `python -m bench.roles.<name>`, started only by bench.processes."""

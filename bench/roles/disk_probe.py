@@ -1,4 +1,4 @@
-"""What one sync costs where the broker writes: pwrite to a preallocated file, then fdatasync."""
+"""Times a sync where the broker writes: pwrite to a preallocated file, then fdatasync."""
 
 from __future__ import annotations
 

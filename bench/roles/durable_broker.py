@@ -1,4 +1,4 @@
-"""A broker over the directory it is given, as `mesh-broker serve` has one. `statistics`: of its vhost."""
+"""A broker over a given directory, configured as `mesh-broker serve` does. Any order returns its vhost's statistics."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def serve(stage: Stage, broker: Broker, node: Node, start_ns: int) -> None
 
 
 def recovery(report: RecoveryReport) -> dict[str, Any]:
-    """What the log says of how it was read: reading and replaying, together."""
+    """Return the log's own report of how it was read: `seconds` covers reading and replaying together."""
     found = asdict(report)
     return {name: found[name] for name in ("records", "segments", "bytes_read", "seconds")}
 

@@ -1,6 +1,6 @@
 """A program that consumes queues with the batch iterator and acks every batch.
 
-A run ends when everything was received and the acks are on the broker's disk: so says `synced`.
+A run ends when everything was received and, as `synced` confirms, the acks are on the broker's disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """One queue and what has come out of it."""
+    """One queue's deliveries and the check of what has arrived."""
 
     def __init__(self, deliveries: Deliveries, ring: Ring) -> None:
         self._deliveries = deliveries
@@ -31,7 +31,7 @@ class Reader:
         self.follower = Follower(ring)
 
     async def read(self, end: int) -> None:
-        """Receive and ack until `end` messages have come, from the first one on."""
+        """Receive and ack until `end` messages have arrived since the start of the program."""
         follower, take = self.follower, self._deliveries.take
         while follower.received < end:
             batch = await take()
@@ -71,7 +71,7 @@ async def enter(stack: AsyncExitStack, consuming: list[Deliveries]) -> None:
 
 
 async def follow(readers: list[Reader], order: Order) -> None:
-    """All of the order, or less when nothing comes any more: messages were lost."""
+    """Receive all messages of the order, or fewer if nothing arrives for a while: then messages were lost."""
     each = (order["start"] + order["count"]) // len(readers)
 
     def received() -> int:
@@ -84,13 +84,13 @@ async def follow(readers: list[Reader], order: Order) -> None:
                 nursery.start_soon(partial(reader.read, each))
         outer.cancel_scope.cancel()
     if received() >= each * len(readers):
-        # Nothing comes meanwhile: the bench, not the silence, says how long that may take.
+        # Outside of the block above: nothing arrives during a sync, which only the bench's own time limit ends.
         for reader in readers:
             await reader.synced()
 
 
 def report(readers: list[Reader], order: Order) -> dict[str, Any]:
-    """Of all queues together: one consumer, one report."""
+    """Return one report, summed over all queues."""
     each = (order["start"] + order["count"]) // len(readers)
     reports = [reader.follower.report(each) for reader in readers]
     return {"reports": [{kind: sum(one[kind] for one in reports) for kind in reports[0]}]}

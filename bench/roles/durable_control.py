@@ -1,4 +1,4 @@
-"""A program that declares queues and does nothing else."""
+"""A program that only declares queues."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A program that publishes the ring with confirms: a window of them outstanding, or one at a time.
+"""A program that publishes the ring with confirms: many outstanding, or one at a time.
 
-`run`: until everything is confirmed; with `per_s`, so many a second. `one`: `publish` and its confirm,
-timed, again and again.
+Order `run`: publish until everything is confirmed; with `per_s`, at that rate. Order `one`: time single calls of
+`publish`, each of which returns with its confirm.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 LIST_COUNT = 1000
 FANOUT, DIRECT = "bench.fanout", "bench.direct"
 KEYS = ["k" * (1 + 7 * number % 31) for number in range(31)]
-"""Any two that follow each other differ in length, too."""
+"""Routing keys; successive ones also differ in length."""
 LIVES_S = 86_400, 86_401
-"""Two that differ, and are longer than any run."""
+"""Two different times to live, both longer than any run."""
 
 
 async def run(stage: Stage) -> None:
@@ -57,7 +57,7 @@ async def publish_by(
     settings: Mapping[str, Any], broker: durable.Connection, publisher: Publisher, ring: Ring,
     start: int, count: int,
 ) -> None:  # fmt: skip
-    """As their `way` says, if there is one."""
+    """Publish as the setting `way` says, by default "send"."""
     queues: list[str] = settings["queues"]
     match settings.get("way", "send"):
         case "send" if len(queues) == 1:
@@ -93,7 +93,7 @@ async def publish(publisher: Publisher, queue: str, ring: Ring, start: int, coun
 async def publish_many(
     publisher: Publisher, queue: str, ring: Ring, start: int, count: int
 ) -> None:
-    """The ring as it is, lists of at most `LIST_COUNT` messages."""
+    """Publish the ring as lists of at most `LIST_COUNT` messages."""
     end = start + count
     while start < end:
         at = start % ring.count
@@ -111,7 +111,7 @@ async def bind_all(broker: durable.Connection, exchange: str, kind: str, queues:
 async def publish_keys(
     publisher: Publisher, exchange: str, keys: list[str], ring: Ring, start: int, count: int
 ) -> None:
-    """Each by another routing key than the one before, so each becomes a batch."""
+    """Publish each message with another routing key than the one before, so that each becomes a batch of its own."""
     send, payloads = publisher.send, ring.payloads
     for sequence in range(start, start + count):
         key = keys[sequence % len(keys)]
@@ -121,7 +121,7 @@ async def publish_keys(
 async def publish_unlike(
     publisher: Publisher, queue: str, ring: Ring, start: int, count: int
 ) -> None:
-    """Each with another time to live than the one before, so that it becomes a record."""
+    """Publish each message with another time to live than the one before, so that each becomes a record of its own."""
     send, payloads = publisher.send, ring.payloads
     lives = [durable.Properties(ttl_us=10**6 * seconds) for seconds in LIVES_S]
     for sequence in range(start, start + count):
@@ -132,7 +132,7 @@ async def publish_unlike(
 async def publish_in_turn(
     publisher: Publisher, queues: list[str], ring: Ring, start: int, count: int, in_row: int
 ) -> None:
-    """`in_row` messages to a queue, then as many to the next one."""
+    """Publish `in_row` messages to a queue, then as many to the next queue."""
     send, payloads = publisher.send, ring.payloads
     for sequence in range(start, start + count):
         queue = queues[sequence // in_row % len(queues)]

@@ -1,4 +1,4 @@
-"""Queues, declared as many at a time as a pipeline holds."""
+"""Declares many queues, with OUTSTANDING calls at a time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ async def declare_all(broker: durable.Connection, queues: Sequence[str]) -> None
 
 
 async def declare(broker: durable.Connection, names: Iterator[str]) -> None:
-    """Take the next name when the last one is on disk."""
+    """Declare one queue after the other; each is on disk before the next name is taken."""
     for name in names:
         await broker.declare_queue(name)

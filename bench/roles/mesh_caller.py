@@ -1,4 +1,4 @@
-"""A node that makes requests: one at a time, or from many tasks that each wait for their reply."""
+"""A node that sends requests: one at a time, or from many tasks that each wait for their reply."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def ask_in_turn(
     numbered: Iterator[tuple[int, bytes]],
     replies: list[bytes],
 ) -> None:
-    """One of the tasks that share the payloads: takes the next one when it has its reply."""
+    """Run one of the tasks that share the payloads: send the next one when the reply to the last has come."""
     for number, payload in numbered:
         replies[number] = await node.request(target, payload, timeout=TIMEOUT_S)
 

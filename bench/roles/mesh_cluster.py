@@ -1,4 +1,4 @@
-"""Several members of one cluster in one process: each echoes requests, subscribes, and checks what it gets."""
+"""Several members of one cluster in one process; each echoes requests, subscribes, and checks what it receives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def run(stage: Stage) -> None:
-    """Settings: `nodes`, a list of settings of one node each. Orders: `knock`, `drain`, and `run`."""
+    """Settings: `nodes`, a list with the settings of each node. Orders: `knock`, `drain` and `run`."""
     ring, readers = Ring(stage.settings["size_bytes"]), list[Reader]()
     async with trio.open_nursery() as nursery:
 
@@ -41,7 +41,7 @@ async def run(stage: Stage) -> None:
 async def member(
     settings: Mapping[str, Any], ring: Ring, *, task_status: trio.TaskStatus[Reader]
 ) -> None:
-    """Started with what reads its subscription."""
+    """Run one member. `task_status` gets the reader of its subscription."""
     async with (
         join(settings, echo_service(dict(settings))) as node,
         node.subscribe("bench.>", when_full="block") as subscription,

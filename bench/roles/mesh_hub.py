@@ -1,4 +1,4 @@
-"""A node that publishes to all others and makes requests of their cluster."""
+"""A node that publishes to all others and sends requests to their cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.roles.stage import Order, Stage, play_async
 from bench.sequence import Ring, report_of
 
 WINDOW = 64
-"""Requests without a reply."""
+"""Requests outstanding."""
 
 
 async def run(stage: Stage) -> None:
@@ -40,7 +40,7 @@ async def run(stage: Stage) -> None:
 
 
 async def ask(node: mesh.Node, ring: Ring, order: Order) -> dict[str, int]:
-    """Whether each had its own payload for a reply."""
+    """Send requests, and report whether each reply was the request's own payload."""
     payloads = ring.slice(0, order["count"])
     replies, numbered = [b""] * len(payloads), iter(enumerate(payloads))
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""A node that does nothing: what it costs to be there. `wait` waits for members of a cluster."""
+"""An idle node. The order `wait` waits for members of a cluster."""
 
 from __future__ import annotations
 

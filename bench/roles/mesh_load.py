@@ -1,4 +1,4 @@
-"""A node that sends numbered messages at a steady pace, over one pattern, until told to stop."""
+"""A node that sends numbered messages at a steady pace, by one messaging pattern, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUEST_TASKS = 32
 
 
 class Load:
-    """Counts what was sent, and the requests that failed."""
+    """Sends messages in bursts; counts those sent and the requests that failed."""
 
     def __init__(self, size_bytes: int) -> None:
         self._rest = bytes(size_bytes - SEQUENCE_BYTES)
@@ -31,7 +31,7 @@ class Load:
         self._stopped = trio.Event()
 
     async def run(self, send: Callable[[bytes], Awaitable[object]], tasks: int = 1) -> None:
-        """Until `stop`: each of the tasks sends bursts, one message after the other."""
+        """Send until `stop`: each of `tasks` sends bursts, awaiting `send` for one message after the other."""
         async with trio.open_nursery() as nursery:
             for _ in range(tasks):
                 nursery.start_soon(self._send_bursts, send)

@@ -1,4 +1,4 @@
-"""A member with a service: echoes requests, stores them, works on them for a time, or reads tunnels."""
+"""A member with a service that echoes requests, stores them, takes some time for them, or reads tunnels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrival = dict[str, Any]
 
 
 def echo_service(settings: dict[str, Any]) -> mesh.Service:
-    """Answers with the request's payload."""
+    """Return a service that replies with the request's payload."""
     service = mesh.Service(settings["cluster"], concurrency=settings["concurrency"])
 
     @service.request
@@ -29,9 +29,9 @@ def echo_service(settings: dict[str, Any]) -> mesh.Service:
 
 
 def store_service(settings: dict[str, Any], file: SyncedFile) -> mesh.Service:
-    """Answers with the request's payload once it is on disk.
+    """Return a service that replies with the request's payload once it is on disk.
 
-    Its loop stands still meanwhile, which is the least it can take, and more than a service may do.
+    The write blocks the event loop: no write takes less time, but a real service must not do that.
     """
     service = mesh.Service(settings["cluster"], concurrency=settings["concurrency"])
 
@@ -44,9 +44,10 @@ def store_service(settings: dict[str, Any], file: SyncedFile) -> mesh.Service:
 
 
 def worker_service(settings: dict[str, Any]) -> mesh.Service:
-    """Takes as long as the request says, in microseconds, times this member's slowness.
+    """Return a service that takes as long as the request says, in us, times this member's slowness.
 
-    It sleeps: four members that computed would fight over two cores, and that would be measured.
+    It sleeps instead of computing: four members that compute would compete for two cores, which would distort the
+    result.
     """
     service = mesh.Service(settings["cluster"], concurrency=settings["concurrency"])
     slowness: float = settings["slowness"]
@@ -62,7 +63,7 @@ def worker_service(settings: dict[str, Any]) -> mesh.Service:
 def tunnel_service(
     settings: dict[str, Any], arrivals: trio.MemorySendChannel[Arrival]
 ) -> mesh.Service:
-    """Reads a tunnel to its end, checks every part, says how many bytes that was."""
+    """Return a service that reads a tunnel to its end, checks every part, and sends back how many bytes there were."""
     service = mesh.Service(settings["cluster"])
     ring = Ring(settings["size_bytes"], settings["ring_count"])
 

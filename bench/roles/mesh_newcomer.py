@@ -1,4 +1,4 @@
-"""Joins anew at every `find` and says how long it took until members of a cluster could be asked."""
+"""Joins anew at every order `find`, and reports how long it took from then until the cluster had a usable member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every mesh role joins: the public API, and settings as bench/network.py makes them."""
+"""How every mesh role joins: by the public API, with settings as made by bench/network.py."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 OPTIONAL = ("advertise", "queue_requests", "peers_max")
-"""Settings of MeshConfig that some measurement needs other than they are."""
+"""Settings of MeshConfig for which some measurement needs another value than the default."""
 
 SILENCE_S_MAX = 5.0
 
 KNOCK = b"knock"
-"""Published until every subscription has had one: then its interest is known to the publisher."""
+"""Published until every subscription has received one: the publisher then knows its interest."""
 
 
 def join(
     settings: Mapping[str, Any], who: str | mesh.Service | None = None
 ) -> AbstractAsyncContextManager[mesh.Node]:
-    """Join as the settings say; `who` is a service, or nothing for a plain member."""
+    """Join with these settings; `who` is a service, or None for a plain member."""
     more = {name: settings[name] for name in OPTIONAL if name in settings}
     return mesh.join(
         who or settings["cluster"],
@@ -43,7 +43,7 @@ def topic_names(count: int) -> list[str]:
 async def until_silent(
     received: Callable[[], int], scope: trio.CancelScope, silence_s: float = SILENCE_S_MAX
 ) -> None:
-    """Cancel `scope` when `received()` has not moved for so long: messages were lost."""
+    """Cancel `scope` when `received()` has not changed for `silence_s`: messages were lost."""
     last = -1
     while (now := received()) != last:
         last = now
@@ -52,7 +52,7 @@ async def until_silent(
 
 
 async def drain(messages: AsyncIterator[mesh.Message], quiet_s: float = 0.2) -> None:
-    """Throw away what comes until nothing has come for `quiet_s`."""
+    """Discard messages until none has come for `quiet_s`."""
     while True:
         with trio.move_on_after(quiet_s) as quiet:
             await anext(messages)

@@ -1,9 +1,9 @@
-"""Requests on a schedule, whether or not the earlier ones have been answered.
+"""Requests on a schedule, sent whether or not earlier ones have been answered.
 
-Request k is due at a time drawn before the run; its latency counts from then, so a member that
-stalls makes all the requests that were due meanwhile late, as it would with real users.
-`targets`: one cluster, and the mesh chooses the member; or one cluster per member, and this
-caller draws one at random. The draws, demands and due times of a seed are the same for both.
+Request k is due at a random time drawn from a seed; its latency counts from then, so a member that stalls makes all
+requests late that are due meanwhile, as with real users. `targets` is one cluster, and the mesh chooses the member; or
+one cluster per member, and this caller draws one at random. For a seed, the due times, service times and draws are the
+same in both cases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DRAIN_S_MAX = 60.0
 
 @dataclass
 class Samples:
-    """Latencies of the replies, and the due times of requests that got none."""
+    """Latencies of the replies, and the due times of requests without a reply."""
 
     latencies_ns: list[int] = field(default_factory=list)
     failed_due_ns: list[int] = field(default_factory=list)
@@ -62,7 +62,7 @@ def draw_ns(rng: random.Random, mean: float) -> int:
 
 
 async def sleep_until(due_ns: int) -> None:
-    """Late by up to a millisecond (the event loop's timer); the latency counts it, for both."""
+    """Sleep until `due_ns`, late by up to a millisecond, as trio's timers are. Both cases count that as latency."""
     wait_ns = due_ns - time.perf_counter_ns()
     if wait_ns > 0:
         await trio.sleep(wait_ns / 1e9)

@@ -1,4 +1,4 @@
-"""A node that publishes the ring, in one of the three ways the API offers."""
+"""A node that publishes the ring by one of the three publishing methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import mesh
 
 LIST_COUNT = 100
-"""Payloads given to one `publish_many`."""
+"""Payloads of one `publish_many`."""
 
 
 async def run(stage: Stage) -> None:
@@ -54,7 +54,7 @@ async def publish(node: mesh.Node, topic: str, ring: Ring, start: int, count: in
 
 
 async def publish_nowait(node: mesh.Node, topic: str, ring: Ring, start: int, count: int) -> None:
-    """Waits only when it must: `publish` takes the message that did not fit."""
+    """Publish without waiting; only a message that does not fit is published by `publish`, which waits."""
     send, payloads = node.publish_nowait, ring.payloads
     at = start % ring.count
     for _ in range(count):
@@ -76,7 +76,7 @@ async def publish_many(node: mesh.Node, topic: str, ring: Ring, start: int, coun
 async def publish_in_turn(
     node: mesh.Node, topics: list[str], ring: Ring, start: int, count: int
 ) -> None:
-    """`await publish`, each message to the next topic."""
+    """Publish each message to the next topic, by `await publish`."""
     send, payloads = node.publish, ring.payloads
     for sequence in range(start, start + count):
         await send(topics[sequence % len(topics)], payloads[sequence % ring.count])

@@ -1,4 +1,4 @@
-"""A member that counts by sequence what mesh_load sends: published, requested or tunnelled."""
+"""A member that counts by sequence what mesh_load sends: messages, requests or tunnel parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many nodes in one process, each linked to the hub: they are there to be links of the hub."""
+"""Many nodes in one process, each linked to the hub; they only keep their links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def run(stage: Stage) -> None:
-    """Settings: `nodes`, a list of settings of one node each."""
+    """Settings: `nodes`, a list with the settings of each node; `hub`, a cluster."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     async with trio.open_nursery() as nursery:
@@ -33,7 +33,7 @@ async def spoke(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """A node, started when it knows the hub."""
+    """Run one node; `task_status` is called when it knows the hub."""
     async with join(settings) as node:
         await node.wait_members(hub, count=1)
         task_status.started()

@@ -1,7 +1,7 @@
-"""A node with one or more subscriptions, each of which checks every payload.
+"""A node with one or more subscriptions, which checks every payload of each.
 
-`when_full="block"`: the subscriber holds the publisher back instead of dropping, so a rate here
-is one at which everything arrives.
+`when_full="block"`: a subscriber makes the publisher wait instead of dropping messages, so a rate here is one at which
+everything arrives.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import mesh
 
 CHUNK = 500
-"""Single messages checked at once."""
+"""Messages of the message iterator that are checked together."""
 
 
 class Reader:
-    """One subscription and a follower for each topic: order is promised within a topic."""
+    """One subscription, with a follower for each topic, as order is promised only within a topic."""
 
     def __init__(self, subscription: mesh.Subscription, topics: list[str], ring: Ring) -> None:
         self._subscription, self._topics = subscription, topics
@@ -39,7 +39,7 @@ class Reader:
         return sum(follower.received for follower in self._followers.values())
 
     def report(self, sent: int) -> dict[str, int]:
-        """Summed over the topics, each of which got its turns of the `sent` messages."""
+        """Return the report summed over the topics, which got the `sent` messages in turn."""
         total: Counter[str] = Counter()
         for first, topic in enumerate(self._topics):
             turns = len(range(first, sent, len(self._topics)))
@@ -62,7 +62,7 @@ class Reader:
                 return
 
     async def follow_messages(self, count: int) -> None:
-        """One topic only: messages are checked in chunks, to keep the check out of the rate."""
+        """Receive `count` messages of the only topic; they are checked in chunks, which is cheaper than one by one."""
         (follower,) = self._followers.values()
         chunk: list[bytes] = []
         append, room = chunk.append, min(CHUNK, count)
@@ -98,7 +98,7 @@ async def run(stage: Stage) -> None:
 
 
 async def read(stage: Stage, readers: list[Reader], order: Order) -> None:
-    """Carry out an order of those to subscribers: `drain`, or `run`."""
+    """Carry out an order for subscribers: `drain` or `run`."""
     if order["do"] == "drain":
         for reader in readers:
             await reader.drain()
@@ -112,7 +112,7 @@ async def read(stage: Stage, readers: list[Reader], order: Order) -> None:
 
 
 async def follow(readers: list[Reader], iterator: str, count: int, silence_s: float) -> None:
-    """Until each has `count` messages, or nothing comes any more."""
+    """Receive until each reader has `count` messages, or nothing has come for `silence_s`."""
     async with trio.open_nursery() as watching:
         watching.start_soon(
             until_silent,

@@ -1,4 +1,4 @@
-"""One resetting proxy in front of each target, all reset together."""
+"""A resetting proxy in front of each target; all are reset together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRAFFIC_S_MAX = 15.0
 
 
 async def run(stage: Stage) -> None:
-    """Settings: `routes`, a list of [listen port or 0, target port]."""
+    """Settings: `routes`, a list of [listen port or 0, target port]. An order resets all proxies under load."""
     async with trio.open_nursery() as nursery:
         proxies, ports = [], []
         for listen_port, target_port in stage.settings["routes"]:
@@ -28,9 +28,9 @@ async def run(stage: Stage) -> None:
 
 
 async def wait_traffic(proxies: list[Proxy], traffic_bytes: int) -> bool:
-    """Wait until that many bytes went through since the last reset: a reset under load."""
+    """Wait until that many bytes have passed since the last reset; return False after TRAFFIC_S_MAX."""
     with trio.move_on_after(TRAFFIC_S_MAX):
-        # Polled: the data path only counts.
+        # Polled, as the data path only counts.
         while sum(proxy.forwarded_bytes for proxy in proxies) < traffic_bytes:  # noqa: ASYNC110
             await trio.sleep(0.002)
         return True

@@ -1,4 +1,4 @@
-"""DEALER that sends numbered messages at a steady pace until it is told to stop."""
+"""A DEALER that sends numbered messages at a steady pace until it is told to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSE_S = 0.001
 
 
 class Load(threading.Thread):
-    """Owns the socket; `stop` returns how many were sent."""
+    """The thread that owns the socket."""
 
     def __init__(self, endpoint: str, size_bytes: int) -> None:
         super().__init__(daemon=True)
@@ -25,7 +25,7 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-            # No high-water mark: whatever the socket holds is sent after it is connected again.
+            # No high-water mark: what the socket holds is sent after it has reconnected.
             socket.sndhwm = 0
             socket.linger = 0
             socket.connect(self._endpoint)
@@ -37,7 +37,7 @@ class Load(threading.Thread):
             self._leaving.wait()
 
     def stop(self) -> int:
-        """Send no more, keep the socket: what it holds must still go out."""
+        """Stop sending and return how many were sent; the socket stays open, as what it holds must still be sent."""
         self._stopping.set()
         return self._sent
 

@@ -1,6 +1,6 @@
-"""XPUB to many, with XPUB_NODROP: a full subscriber blocks the sender, so nothing is lost.
+"""An XPUB with XPUB_NODROP: a full subscriber blocks the sender, so nothing is lost.
 
-`topics` 0: payload only. Otherwise two parts, topic and payload, the topics in turn.
+With `topics` 0 a message is its payload. Otherwise it has two parts, topic and payload, with the topics in turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PULL: receives what raw_push sends and checks every payload."""
+"""A PULL that receives what raw_push sends and checks every payload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.sequence import Follower, Ring
 
 SILENCE_MS_MAX = 5000
 CHUNK = 500
-"""Payloads checked at once; counts are multiples of it or end in a shorter chunk."""
+"""Payloads that are checked together; the last chunk of a run may be shorter."""
 
 
 def run(stage: Stage) -> None:

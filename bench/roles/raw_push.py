@@ -1,6 +1,6 @@
-"""PUSH, one message per send: the floor a stream of messages is measured against.
+"""A PUSH, one message per `send`: the floor that a stream of messages is compared with.
 
-Blocking sockets and no event loop, pyzmq's defaults otherwise: as fast as plain pyzmq gets.
+A blocking socket without an event loop and otherwise pyzmq's defaults: as fast as plain pyzmq gets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Echo over raw pyzmq: REP, or ROUTER for a caller that keeps many outstanding."""
+"""Echo over raw pyzmq: REP, or ROUTER for a caller with many requests outstanding."""
 
 from __future__ import annotations
 

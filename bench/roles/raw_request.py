@@ -1,4 +1,4 @@
-"""Requests over raw pyzmq: REQ one at a time, or DEALER with a window of them."""
+"""Requests over raw pyzmq: REQ one at a time, or DEALER with a window of requests outstanding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ROUTER that counts by sequence what raw_load sends."""
+"""A ROUTER that counts by sequence what raw_load sends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(stage: Stage) -> None:
 
 
 def count(socket: zmq.Socket[bytes], tally: Tally, settled: threading.Event) -> None:
-    """Until the load has stopped and nothing comes any more."""
+    """Count until the load has stopped and nothing has come for SILENCE_MS_MAX."""
     while True:
         try:
             _, payload = socket.recv_multipart()

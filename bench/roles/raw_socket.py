@@ -1,4 +1,4 @@
-"""What the raw roles' sockets share: a free loopback port, and CURVE where the mesh has it too."""
+"""Shared by the raw roles: binding to a free loopback port, and CURVE as the mesh has it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LOOPBACK = "tcp://127.0.0.1:*"
 
 
 def bind_loopback(socket: zmq.Socket[bytes]) -> str:
-    """Bind to a free port; the endpoint to dial."""
+    """Bind to a free port and return its endpoint."""
     socket.bind(LOOPBACK)
     return cast("bytes", socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
 
 def curve_pairs() -> dict[str, str]:
-    """Two fresh key pairs, as settings of a server and a client."""
+    """Return two new key pairs, as settings for a server and a client."""
     server_public, server_secret = zmq.curve_keypair()
     client_public, client_secret = zmq.curve_keypair()
     return {

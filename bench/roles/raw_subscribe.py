@@ -15,14 +15,14 @@ CHUNK = 500
 
 
 class Reader:
-    """One SUB socket and what it has received."""
+    """One SUB socket and the check of what it has received."""
 
     def __init__(self, socket: zmq.Socket[bytes], ring: Ring) -> None:
         self.socket = socket
         self.follower = Follower(ring)
 
     def drain(self, count: int) -> int:
-        """Receive what is there, at most `count` messages; how many that was."""
+        """Receive what has arrived, at most `count` messages; return how many there were."""
         receive, chunk = self.socket.recv_multipart, list[bytes]()
         append = chunk.append
         try:
@@ -55,7 +55,7 @@ def run(stage: Stage) -> None:
 
 
 def follow(readers: list[Reader], count: int) -> None:
-    """Receive `count` messages on each socket, or fewer when all fall silent."""
+    """Receive `count` messages on each socket, or fewer if none comes on any for SILENCE_MS_MAX."""
     left = dict.fromkeys(readers, count)
     poller = zmq.Poller()
     for reader in readers:

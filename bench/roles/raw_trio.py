@@ -1,4 +1,4 @@
-"""A socket of libzmq under trio: the least that a program of the mesh's kind does for a message."""
+"""A libzmq socket under trio: the least that a program such as the mesh has to do for a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zmq
 
 
 async def received(socket: zmq.Socket[bytes]) -> list[bytes]:
-    """The next message's parts. Takes first what is there: libzmq's descriptor tells of news only."""
+    """Return the next message's parts. Receives before it waits, as libzmq's descriptor is edge-triggered."""
     while True:
         try:
             return socket.recv_multipart(zmq.NOBLOCK)

@@ -1,4 +1,4 @@
-"""Echo by a ROUTER with CURVE under trio, which does nothing else: see raw_trio_request."""
+"""Echo by a ROUTER with CURVE under trio, for raw_trio_request."""
 
 from __future__ import annotations
 

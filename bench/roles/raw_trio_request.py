@@ -1,4 +1,4 @@
-"""Requests one at a time by a DEALER with CURVE under trio: what of a request is not the mesh's own."""
+"""Requests one at a time by a DEALER with CURVE under trio: the cost of a request without the mesh's own part."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A Spark session with two cores: a broker's directory, Parquet files, or one batch of the directory
-again and again, to nowhere."""
+"""A Spark session with two cores that reads a broker's directory, Parquet files, or one batch over and over.
+
+The rows are discarded.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 COLUMNS = [name for name in SQL if name != HEADERS]
-"""All there are."""
+"""All columns."""
 
 
 def run(stage: Stage) -> None:
-    leave_on_sigterm()  # Its directories.
+    leave_on_sigterm()  # Deletes its directories.
     session = spark.session(MASTER, spark_driver_memory="2g")
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(ceiling.SameBatch)

@@ -16,7 +16,7 @@ MASTER = "local[2]"
 
 def run(stage: Stage) -> None:
     settings = stage.settings
-    leave_on_sigterm()  # Its directories.
+    leave_on_sigterm()  # Deletes its directories.
     session = spark.session(MASTER, spark_driver_memory="2g")
     session.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""Spark's Python workers below this process, as the kernel sees them."""
+"""Spark's Python workers, the descendants of this process, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DAEMON = b"pyspark.daemon"
 
 
 def peak_rss_bytes() -> int:
-    """Of the worker that took most memory, at its highest; they wait for more work."""
+    """Return the highest peak memory of any worker; workers stay alive after a task, so they can still be asked."""
     return max((usage_of(pid).peak_rss_bytes for pid in workers(os.getpid())), default=0)
 
 
 def workers(parent: int) -> Iterator[int]:
-    """Children of daemons: a daemon itself only forks."""
+    """Yield the process ids of the daemons and of the workers that they fork, which have the same command line."""
     for pid in below(parent):
         if DAEMON in (Path("/proc") / str(pid) / "cmdline").read_bytes():
             yield pid

@@ -1,7 +1,7 @@
-"""A role's end of the pipe: settings first, then orders, one answer each.
+"""A role's end of the pipe: first settings, then orders, each with one answer.
 
-Lines of JSON on stdin and stdout (bench/processes.py shows the talk). Everything else that
-writes to stdout goes to stderr, so a stray print cannot break the talk.
+These are lines of JSON on stdin and stdout (see bench/processes.py). All other output to stdout is redirected
+to stderr, so that a stray print cannot damage the protocol.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ Order = dict[str, Any]
 
 
 class Stage:
-    """What a role is told, and how it answers."""
+    """The settings and orders of a role, and its answers."""
 
     def __init__(self, orders: TextIO, answers: TextIO) -> None:
         self._orders, self._answers = orders, answers
         settings = orders.readline()
         if not settings:
-            sys.exit()  # Summoned, and not needed: whoever should have started before it did not.
+            sys.exit()  # Never begun: a role that had to be started before this one failed.
         self.settings: dict[str, Any] = json.loads(settings)
         self.usage = own_usage
-        """What "usage" is answered with."""
+        """Returns the answer to the order "usage"."""
 
     def ready(self, **facts: Any) -> None:
         self._say("ready", facts)
 
     def done(self, **facts: Any) -> None:
-        """Answer the order in hand."""
+        """Answer the current order."""
         self._say("done", facts)
 
     def failed(self, why: str) -> None:
         self._say("failed", {"why": why})
 
     def orders(self) -> Iterator[Order]:
-        """Orders until the bench closes the pipe. "usage" is answered here."""
+        """Yield orders until the bench closes the pipe. The order "usage" is answered here."""
         while (order := self._next()) is not None:
             yield order
 
     async def orders_async(self) -> AsyncIterator[Order]:
-        """As `orders`, waiting in a thread so that the event loop goes on."""
+        """As `orders`; it waits in a thread, so that the event loop keeps running."""
         import trio
 
         while True:
@@ -65,7 +65,7 @@ class Stage:
             yield order
 
     async def orders_beside(self, wait: Callable[[], Awaitable[None]]) -> AsyncIterator[Order]:
-        """As `orders`, in any event loop: `wait` is awaited, over and over, while there is none."""
+        """As `orders`, for any event loop: `wait` is awaited repeatedly while there is no order."""
         found: SimpleQueue[Order | None] = SimpleQueue()
 
         def read() -> None:
@@ -109,7 +109,7 @@ def play(role: Callable[[Stage], None]) -> None:
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first error inside the groups that nurseries put around it."""
+    """Return the first error inside the groups that nurseries have put around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -117,14 +117,14 @@ def first_cause(error: BaseException) -> BaseException:
 
 def play_async(role: Callable[[Stage], Awaitable[None]]) -> None:
     """Run a trio role to its end."""
-    # Here, not above: a role that does not run in it must not weigh more for it.
+    # Imported here, so that roles without trio do not pay for it in memory.
     import trio
 
     play(lambda stage: trio.run(role, stage))
 
 
 def profiled(stage: Stage, run: Callable[[], None]) -> None:
-    """Run it, with cProfile's output in the directory the settings name, if they do."""
+    """Run `run`; with the setting `profile`, write cProfile's output into that directory."""
     directory = stage.settings.get("profile")
     if directory is None:
         run()
@@ -139,17 +139,17 @@ def profiled(stage: Stage, run: Callable[[], None]) -> None:
 
 
 def take_stage() -> Stage:
-    """Keep the pipe for the talk, let fd 1 point at stderr."""
+    """Keep the pipe to the bench for answers, and redirect fd 1 to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return Stage(sys.stdin, answers)
 
 
 def leave_on_sigterm() -> None:
-    """Have it leave as after its last order: what it holds outside of itself goes with it."""
+    """Make SIGTERM exit as after the last order, so that resources outside of the process are released."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the bench is killed: nothing else would."""
+    """Make the kernel kill this process when the bench is killed; nothing else would."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What one step costs, made again and again by itself: CPU time, of all threads of this process."""
+"""Measures the cost of one step, repeated by itself: CPU time of all threads of this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHUNK_BYTES = 64 << 10
 
 
 def announcement() -> Step:
-    """As a peer of one cluster with one endpoint makes it, and any other node reads it."""
+    """Verify an announcement of a peer with one cluster and one endpoint, as any other node does."""
     keyring = NetworkKeyring([SECRET])
     keys = keyring.own("databases")
     said = Announcement(
@@ -51,7 +51,7 @@ def announcement() -> Step:
 
 @contextmanager
 def handshake() -> Iterator[Step]:
-    """Both ends of a connection with CURVE, from dialling to a first message to hanging up."""
+    """Both ends of a connection with CURVE: connecting, a first message, and closing."""
     server, client = (generate("bench", os.urandom(64)) for _ in range(2))
     assert server.secret is not None
     assert client.secret is not None
@@ -103,7 +103,7 @@ def xchacha20_poly1305() -> Step:
 
 
 def queues_snapshot() -> Step:
-    """What a vhost writes about so many queues with nothing in them."""
+    """Make the snapshot that a vhost writes of QUEUES empty queues."""
     registry = Registry()
     for number in range(QUEUES):
         queue = QueueDefinition(name=f"queue.{number}")
@@ -131,7 +131,8 @@ STEPS: dict[str, Callable[[], AbstractContextManager[Step]]] = {
 
 
 def run(stage: Stage) -> None:
-    # As a node does: else each large step would have its memory from the kernel anew.
+    # As in a node: once a block this large has been freed, malloc keeps memory that large steps would otherwise get
+    # from the kernel anew each time.
     del_me = bytes(8 << 20)
     del del_me
     with STEPS[stage.settings["step"]]() as step:

@@ -1,4 +1,4 @@
-"""A file made ahead, as a log makes its segments: what is written there is on disk at once."""
+"""A preallocated file, as a log's segments are; each write is on disk when it returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE_BYTES = 16 << 20
 
 
 class SyncedFile:
-    """One record after the other; from the start again when it is full. Nobody reads them."""
+    """Records are written one after the other, and from the start again when the file is full; they are never read."""
 
     def __init__(self, directory: str) -> None:
         self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 (closed in __exit__)
@@ -32,7 +32,7 @@ class SyncedFile:
         self._file.close()
 
     def write(self, record: bytes) -> None:
-        """Return when it is on disk."""
+        """Write a record; return when it is on disk."""
         if self._offset + len(record) > FILE_BYTES:
             self._offset = 0
         os.pwrite(self._descriptor, record, self._offset)

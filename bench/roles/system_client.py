@@ -1,4 +1,4 @@
-"""What the four roles of a system have in common: which one, where, and the loop it runs in."""
+"""Shared by the four client roles of a system: the system, the place and the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.systems import SYSTEMS
 from bench.systems.system import Place, System
 
 TURN_NS = 50_000_000
-"""An order may wait so long: looking more often would be told as what the system costs."""
+"""How long an order may wait; more frequent checks would add to the measured CPU time of the system."""
 Act = Callable[[Stage, System, Place, Loop], Awaitable[None]]
 
 
@@ -24,7 +24,7 @@ def place_of(settings: dict[str, Any]) -> Place:
 
 
 def orders(stage: Stage, loop: Loop) -> AsyncIterator[Order]:
-    """The bench's; clients go on receiving while there is none."""
+    """Yield the bench's orders; clients keep receiving while there is none."""
 
     async def turn() -> None:
         await loop.until(time.perf_counter_ns() + TURN_NS)
@@ -33,7 +33,7 @@ def orders(stage: Stage, loop: Loop) -> AsyncIterator[Order]:
 
 
 def play_client(act: Act) -> None:
-    """Run `act` in the loop that the system's clients want."""
+    """Run `act` in the event loop of the system's clients."""
 
     def role(stage: Stage) -> None:
         system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)

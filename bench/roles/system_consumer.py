@@ -1,4 +1,4 @@
-"""Takes what a producer publishes and checks every payload."""
+"""Receives what a producer publishes and checks every payload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.systems.topics import knock
 TURN_NS = 20_000_000
 KNOCK = knock(8)
 CHUNK = 500
-"""Payloads checked at once."""
+"""Payloads that are checked together."""
 SILENCE_NS_MAX = 10_000_000_000
 
 
@@ -32,7 +32,7 @@ async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
             continue
         sent = order["start"] + order["count"]
         await taking.until(sent, loop)
-        # Looking whether all is there is late by up to a turn, which is not the system's.
+        # The check for the last message is late by up to a turn, which must not count as the system's time.
         began_ns = time.perf_counter_ns()
         await consumer.settle()
         settling_ns = time.perf_counter_ns() - began_ns
@@ -42,7 +42,7 @@ async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
 
 
 class Taking:
-    """What came, which a client may tell of in a thread of its own."""
+    """The payloads received; a client may pass them on from a thread of its own."""
 
     def __init__(self, size_bytes: int) -> None:
         self.follower = Follower(Ring(size_bytes, ring_count(1, size_bytes)))
@@ -53,7 +53,7 @@ class Taking:
 
     async def received(self, payloads: Sequence[bytes]) -> None:
         if not self.last_ns and payloads[0][:8] == KNOCK:
-            # What tells both sides of each other is sent before the first message.
+            # Knocks, by which both sides learn of each other, are sent only before the first message.
             messages = [payload for payload in payloads if payload[:8] != KNOCK]
             self.knocked += len(payloads) - len(messages)
             if not messages:
@@ -74,7 +74,7 @@ class Taking:
         self._chunk = []
 
     async def until(self, count: int, loop: Loop) -> None:
-        """So many were received, or nothing has been for too long."""
+        """Wait until `count` were received, or none has been for SILENCE_NS_MAX."""
         began_ns = time.perf_counter_ns()
         while True:
             await loop.until(time.perf_counter_ns() + TURN_NS)

@@ -1,4 +1,4 @@
-"""Publishes the ring as fast as the system lets it."""
+"""Publishes the ring as fast as the system accepts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.systems.system import Place, System
 from bench.systems.topics import knock
 
 CHUNK = 500
-"""Payloads given to the client at once; what it makes of them is up to it."""
+"""Payloads that the client gets at once; how it sends them is up to the client."""
 
 
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
@@ -30,7 +30,7 @@ async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
             continue
         start, end = order["start"], order["start"] + order["count"]
         start_ns = time.perf_counter_ns()
-        # Cut as they are needed, a few ns a message: made ahead, they would be memory of the system's.
+        # Sliced as needed, at a few ns per message: made ahead, the slices would count as the system's memory.
         for at in range(start, end, CHUNK):
             await producer.publish(ring.slice(at, min(CHUNK, end - at)))
         await producer.flush()

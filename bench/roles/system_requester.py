@@ -1,7 +1,7 @@
-"""The open load: all requesters of a run, in one process. Its samples go to a file.
+"""The open load: all requesters of a run, in one process. Its samples are written to a file.
 
-Connected when it is ready; then two orders, `run` and `save`, so that what is spent on statistics can be
-left out, as on connecting.
+The role is ready once all requesters are connected. It takes two orders, `run` and `save`, so that the CPU time of
+connecting and of statistics is not measured.
 """
 
 from __future__ import annotations

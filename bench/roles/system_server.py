@@ -1,4 +1,4 @@
-"""The server of a system: started here, ended by its process ids, killed if this process is."""
+"""The server of a system: started here, ended by its process ids, killed by the kernel if this process is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Server = subprocess.Popen[bytes]
 
 def run(stage: Stage) -> None:
     system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)
-    # Killed by the kernel once this process is gone, it might still write to a directory that goes, too.
+    # Without this, SIGTERM would end this process at once; the kernel would then kill the server, which might still be
+    # writing to the directory while that is deleted.
     leave_on_sigterm()
     with ExitStack() as stack:
         processes = [
@@ -38,7 +39,7 @@ def run(stage: Stage) -> None:
 
 @contextmanager
 def running(command: Command, directory: Path) -> Iterator[Server]:
-    """Nothing on its disk is kept, so it need not be asked to leave."""
+    """Run one process and kill it at the end; its files are not kept, so it need not exit in an orderly way."""
     process = subprocess.Popen(
         command.words,
         env={**os.environ, **command.environment},
@@ -54,7 +55,7 @@ def running(command: Command, directory: Path) -> Iterator[Server]:
 
 
 def usage_of_all(processes: Sequence[Server]) -> Usage:
-    """Raises RuntimeError: one of them ended."""
+    """Return the summed usage. Raises RuntimeError if one of the processes has ended."""
     for process in processes:
         check_running(process)
     used = [usage_of(process.pid) for process in processes]
@@ -71,7 +72,7 @@ def check_running(server: Server) -> None:
 
 
 def wait_listening(server: Server, port: int) -> None:
-    """Raises RuntimeError: it ended, or took too long."""
+    """Wait until the server listens. Raises RuntimeError if it has ended, or after START_S_MAX."""
     deadline_s = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline_s:
         check_running(server)
