@@ -1,1 +1,1 @@
-"""What `mesh-bench` can be told to do, a file each."""
+"""The commands of `mesh-bench`, one module each."""

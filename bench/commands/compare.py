@@ -1,4 +1,4 @@
-"""`mesh-bench throughput|latency|compare`: systems beside each other, round by round."""
+"""`mesh-bench throughput|latency|compare`: systems compared, round by round."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     with interrupts_wait():
         report(facts, figures, failures, out / f"{args.command}.json")
         if "workloads" in args:
-            # Here, not above: who only asks what is installed may have no numpy.
+            # Imported here, as numpy may be missing where only `setup` or `throughput` is used.
             from bench.comparison.histograms import write_histograms
 
             files = {run["file"] for figure in figures for run in figure.runs if "file" in run}
@@ -126,28 +126,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measures(args: argparse.Namespace, system: System) -> bool:
-    """Whether the command has a run of it: some are there for full throttle only, or for the load."""
+    """Return whether the command runs `system`: some are only for full throttle, others only for the load."""
     return ("size" in args and system.throughput) or ("workloads" in args and system.latency)
 
 
 def directory(wanted: Path | None, command: str) -> Path:
-    """Made, and without results of another run: these would be taken for this one's.
+    """Make the directory for the results, and check that it has no results of another run.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it cannot be made, or has such results, which would be mixed with the new ones.
     """
     out = made((wanted or Path("bench-results") / default_name()).resolve(), "--out")
     held = {
         file.name for file in out.iterdir() if file.suffix in SAMPLES or file.name in COMPARISONS
     }
-    # Loads may stand beside full throttle: they are other figures, which a page tells together.
+    # `latency` may write beside throughput.json: these are different figures, and a page shows both.
     if held - ({"throughput.json"} if command == "latency" else set()):
         raise UsageError(f"--out {out}: there are results of another run in it")
     return out
 
 
 def measured(args: argparse.Namespace, systems: Sequence[System]) -> dict[str, Any]:
-    """What was asked for and with which versions, for whoever reads the figures."""
+    """Return the options, the versions and the time of a disk sync, for the readers of the figures."""
     asked = {"runs": args.runs, "quick": args.quick}
     for name in ("count", "size", "seconds_max", "seconds", "warm", "samples"):
         if name in args:
@@ -163,7 +163,7 @@ def measured(args: argparse.Namespace, systems: Sequence[System]) -> dict[str, A
 
 
 def pick(wanted: str | None) -> tuple[list[System], list[str]]:
-    """The systems, and who is left out for what reason; raises UsageError for an unknown one."""
+    """Return the systems to run, and notes on those that are not installed. Raises UsageError if a name is unknown."""
     chosen = (
         [named(SYSTEMS, name, "system") for name in dict.fromkeys(wanted.split(","))]
         if wanted

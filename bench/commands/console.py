@@ -1,6 +1,6 @@
-"""`mesh-bench`, also `python -m bench`: systems beside each other, and the project's own marks.
+"""`mesh-bench`, also `python -m bench`: comparisons of systems, and the project's own marks.
 
-Progress on stderr, tables on stdout. Ctrl-C and SIGTERM end every child and keep what was measured.
+Progress goes to stderr, tables to stdout. Ctrl-C and SIGTERM end every child and keep what was measured.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def parser() -> Parser:
 
 
 def load(argv: Sequence[str]) -> Callable[[], int]:
-    """What runs this command, and returns its exit status."""
+    """Return a function that runs the command and returns its exit status."""
     return partial(run_program, parser(), argv)

@@ -1,7 +1,7 @@
 """`mesh-bench page`: a page such as docs/performance.md and its plots, from a directory of results.
 
-A directory with mesh.json, durable.json or spark.json, as `mesh-bench mesh|durable|spark --json` write
-them, gives the tables of the marks.
+A directory with mesh.json, durable.json or spark.json, as written by `mesh-bench mesh|durable|spark --json`, gives the
+tables of the marks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     needs("matplotlib")
-    # Here, not above: who only measures needs no plotting library.
+    # Imported here, as measuring needs no plotting library.
     from bench.report.page import write
 
     try:

@@ -1,4 +1,4 @@
-"""`mesh-bench scale`: how costs grow, an axis at a time."""
+"""`mesh-bench scale`: how costs grow along each axis."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines(axis: Axis, figures: list[Figure]) -> dict[str, Any]:
-    """Each value as a line over the steps; without those that were not measured."""
+    """Return each value as a line over the steps of the axis, without steps that were not measured."""
     found = {figure.name: figure.value for figure in figures}
     return {
         "name": axis.name,

@@ -1,4 +1,4 @@
-"""`mesh-bench setup`: what is there, what is not, and the one line that installs it."""
+"""`mesh-bench setup`: which systems are installed, which are not, and the command that installs all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: numbers from words, and how a run of rounds goes."""
+"""Shared by the commands: parsing of numbers, checks of what is needed, and how rounds are run and reported."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mesh.errors import ConfigError
 
 
 class UsageError(ConfigError):
-    """What was asked for makes no sense; its text is one line."""
+    """The options make no sense or cannot be met; the text is one line."""
 
 
 def positive(text: str) -> int:
-    """Also `1e6`, and `10_000`."""
+    """Parse a positive integer, also written as `1e6` or `10_000`."""
     value = float(text.replace("_", ""))
     if not 1 <= value < math.inf or value != int(value):
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text}")
@@ -48,7 +48,7 @@ def say(words: str) -> None:
 
 
 def show(words: str) -> None:
-    """On stdout, where whoever reads may have had enough."""
+    """Print to stdout; a reader that has closed the pipe is no error."""
     try:
         print(words, flush=True)
     except BrokenPipeError:
@@ -56,7 +56,7 @@ def show(words: str) -> None:
 
 
 def made(directory: Path, option: str) -> Path:
-    """Raises UsageError: nothing can be written there, which nobody wants to hear at the end."""
+    """Make the directory, and check before the run that it can be written to. Raises UsageError if it cannot."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -67,7 +67,7 @@ def made(directory: Path, option: str) -> Path:
 
 
 def needs(module: str) -> None:
-    """Raises UsageError: it is not installed, as it need not be for the other commands."""
+    """Check that an optional module is installed. Raises UsageError if it is not."""
     try:
         import_module(module)
     except ModuleNotFoundError:
@@ -75,7 +75,7 @@ def needs(module: str) -> None:
 
 
 def surroundings(notes: Sequence[str]) -> dict[str, Any]:
-    """What it is measured on, told before it begins."""
+    """Return the facts about machine and software, and print the main ones before the run begins."""
     facts = machine.facts()
     facts["commit"] = machine.commit()
     say(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_average_before'][0]}")
@@ -90,7 +90,7 @@ def surroundings(notes: Sequence[str]) -> dict[str, Any]:
 def run_rounds(
     families: Sequence[Family], *, rounds: int, scale: Scale, profile: str | None = None
 ) -> tuple[list[Figure], list[str], int]:
-    """The figures, what could not be measured, and the exit status."""
+    """Run all rounds; return the figures, what could not be measured, and the exit status."""
     progress = Progress(sys.stderr)
     session = Session(
         families,
@@ -117,8 +117,8 @@ def report(
     facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None,
     **more: Any,
 ) -> None:  # fmt: skip
-    """The file where one is wanted, with `more` in it; then the table. Ctrl-C is heard after that."""
-    # Each run starts processes anew: what is committed or changed meanwhile was measured, too.
+    """Write `file`, if given, with `more` in it, then print the table; Ctrl-C is deferred until both are done."""
+    # Each run starts new processes, so commits and changes made meanwhile were measured, too.
     commit = facts.pop("commit")
     facts["dirty"] = facts["dirty"] or machine.is_dirty() or machine.commit() != commit
     facts["load_average_after"] = machine.load_average()

@@ -1,1 +1,1 @@
-"""Systems beside each other, round by round, doing the same: full throttle, and an open load."""
+"""Compares systems that do the same, round by round: at full throttle, and under an open load."""

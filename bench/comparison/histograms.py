@@ -1,4 +1,4 @@
-"""What a run's samples become: quantiles, and `.hgrm` texts of all rounds of a system and workload."""
+"""Turns the samples of runs into quantiles, and into `.hgrm` texts over all rounds of a system and workload."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bench.latency.distribution import Distribution
 from bench.latency.hgrm import text
 
 PREFIX = {"response": "", "uncorrected": "uncorrected_", "delay": "delay_"}
-"""Of the file's name: the response is the one to quote."""
+"""Prefixes of the files' names; the response, the time to quote, has none."""
 SAMPLES = ".npz"
 
 
 def next_file(directory: Path, system: str, workload: str) -> Path:
-    """For the samples of the next run of these."""
+    """Return the path for the samples of the next run of this system and workload."""
     number = len(list(directory.glob(f"{system}-{workload}-r*{SAMPLES}"))) + 1
     return directory / f"{system}-{workload}-r{number:02}{SAMPLES}"
 
 
 def quantiles(file: Path) -> dict[str, dict[str, int]]:
-    """In ns, of each kind; none of a load that was given up before any request counted."""
+    """Return the quantiles of each kind in ns; empty for a load that was given up before any request counted."""
     with np.load(file) as found:
         return {
             kind: Distribution.of(found[kind]).named() if len(found[kind]) else {}
@@ -33,10 +33,10 @@ def quantiles(file: Path) -> dict[str, dict[str, int]]:
 
 
 def write_histograms(directory: Path, measured: Container[str], *, keep: bool) -> None:
-    """`SYSTEM-WORKLOAD.hgrm`, and the other two kinds; the samples go unless they are to stay.
+    """Write `SYSTEM-WORKLOAD.hgrm` and the files of the two other kinds, and delete the samples unless `keep`.
 
     Args:
-        measured: names of the files of all runs that were: one that was cut short may have left half a file.
+        measured: names of the sample files of all completed runs; others may be incomplete and are deleted.
     """
     for file in directory.glob(f"*-r*{SAMPLES}"):
         if file.name not in measured:
@@ -54,7 +54,7 @@ def write_histograms(directory: Path, measured: Container[str], *, keep: bool) -
 
 
 def sample_files(directory: Path) -> Mapping[str, list[Path]]:
-    """Those of each system and workload: SYSTEM-WORKLOAD-rNN."""
+    """Return the sample files (SYSTEM-WORKLOAD-rNN.npz) by SYSTEM-WORKLOAD."""
     found: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(directory.glob(f"*-r*{SAMPLES}")):
         found[re.sub(r"-r\d+$", "", file.stem)].append(file)

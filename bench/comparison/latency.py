@@ -1,4 +1,4 @@
-"""An open load ("Benchmarking Message Queue Latency"): requests when they are due, full distributions."""
+"""An open load ("Benchmarking Message Queue Latency"): requests sent when they are due, full distributions."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from .serving import Serving, serving, start_s_max
 
 WARM_S = 3.0
 KEPT_MIN, LATE_NS_MAX = 0.99, 10_000_000
-"""Of the schedule, and at p99: beyond that the load was not what was asked for."""
+"""The least share of the schedule that must be kept, and the latest that requests may be sent at p99;
+otherwise the load was not the one asked for.
+"""
 SHOWN = ("p50", "p99", "p99.9")
 SAVE_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """How long a run of a workload is: `seconds`, or until there are so many `samples`."""
+    """How long a run of a workload takes: `seconds`, or longer until it has `samples`."""
 
     seconds: float
     warm_s: float
     samples: int
 
     def counts(self, workload: Workload, scale: Scale) -> tuple[int, int]:
-        """Requests that count, and before them those that do not."""
+        """Return the counts of measured requests and of warm-up requests before them."""
         counted = int(workload.rate_per_s * scale.seconds(self.seconds))
         warm = int(workload.rate_per_s * scale.seconds(self.warm_s))
         return max(counted, self.samples), warm
 
 
 def case(system: System, workload: Workload, lasting: Lasting, directory: Path) -> Case:
-    """One workload on a server of its own.
+    """Make the case of one workload, on a server of its own.
 
     Args:
-        directory: where the samples go: response, uncorrected and delay, in ns.
+        directory: where the samples are written: response, uncorrected and delay, in ns.
     """
     lasting = replace(lasting, warm_s=max(lasting.warm_s, system.warm_s))
 
@@ -75,8 +77,8 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
 def load(
     troupe: Troupe, place: Serving, workload: Workload, count: int, warm: int, directory: Path
 ) -> dict[str, Any]:
-    """One run: its quantiles in ns, and whether the load was what was asked for."""
-    # Here, not above: who only asks what is installed may have no numpy.
+    """Run the load once; return its quantiles in ns and whether the load was the one asked for."""
+    # Imported here, as numpy may be missing where only `setup` or `throughput` is used.
     from .histograms import next_file, quantiles
 
     settings = {
@@ -105,7 +107,7 @@ def load(
 
 
 def as_asked(sent: int, answer: Mapping[str, Any], late_ns: int) -> bool:
-    """Whether the load was the schedule: all of it sent, at its rate, each request about when it was due."""
+    """Return whether the load kept the schedule: all of it sent, at its rate, and each request about when due."""
     return sent == answer["asked"] and answer["kept"] >= KEPT_MIN and late_ns <= LATE_NS_MAX
 
 
@@ -120,7 +122,7 @@ def case_name(system: str, workload: Workload) -> str:
 def families(
     systems: Sequence[System], workloads: Sequence[Workload], lasting: Lasting, directory: Path
 ) -> list[Family]:
-    """One for each workload: what is set side by side was measured within minutes."""
+    """Return a family for each workload, so that results that are compared were measured within minutes."""
     systems = [system for system in systems if system.latency]
     reference = REFERENCE if REFERENCE in [system.name for system in systems] else None
     return [

@@ -1,4 +1,4 @@
-"""One system at work: its server, if it has one, on free ports and a directory that goes with it."""
+"""One running system: its server, if it has one, on free ports and with a directory that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.processes import READY_S_MAX, Role, Troupe
 from bench.systems.system import Place, System
 
 START_S_MAX = 90.0
-"""RabbitMQ and ActiveMQ take their time."""
+"""RabbitMQ and ActiveMQ start slowly."""
 
 
 def start_s_max(system: System) -> float:
@@ -21,14 +21,14 @@ def start_s_max(system: System) -> float:
 
 
 class Serving:
-    """Starts roles of one system, with the settings that they all get."""
+    """Starts the roles of one system, with the settings that all of them get."""
 
     def __init__(self, troupe: Troupe, system: System, place: Place) -> None:
         self._troupe, self.system, self.place = troupe, system, place
         self._summoned: dict[str, Role] = {}
 
     def summon(self, *roles: str) -> None:
-        """Who will be started: their code is loaded meanwhile, which is most of a short run."""
+        """Let roles that are started later load their code already, which takes most of a short run."""
         for role in roles:
             self._summoned[role] = self._troupe.summon(f"system_{role}")
 
@@ -41,14 +41,14 @@ class Serving:
         return started
 
     def end(self, *roles: Role) -> None:
-        """All of them leave at once."""
+        """End these roles; they exit at the same time."""
         for role in roles:
             role.dismiss()
         for role in roles:
             self._troupe.end(role)
 
     def end_all(self) -> None:
-        """The server last, and before its directory goes."""
+        """End all roles, the server last, before its directory is deleted."""
         self._troupe.end_all()
 
 
@@ -56,10 +56,10 @@ class Serving:
 def serving(
     troupe: Troupe, system: System, connections: int, roles: Sequence[str] = ()
 ) -> Iterator[Serving]:
-    """The block's end ends the server before its directory goes.
+    """Run the system's server during the block, and end it before its directory is deleted.
 
     Args:
-        roles: clients that will be started: they load their code beside the server.
+        roles: clients that will be started; they load their code while the server starts.
     """
     with (
         closing(Network()) as network,
@@ -68,7 +68,7 @@ def serving(
         ) as directory,
     ):
         ports = list(network.free_ports(max(system.ports(connections), 1)))
-        # How large payloads are, clients are told when they start.
+        # 0: clients get the size of payloads when they start.
         where = Place(ports=ports, secret=network.secret, directory=directory, size_bytes=0)
         place = Serving(troupe, system, where)
         if not system.has_server:

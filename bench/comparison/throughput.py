@@ -1,7 +1,7 @@
-"""Full throttle ("Dissecting Message Queues"): so many messages of one size, one producer, one consumer.
+"""Full throttle ("Dissecting Message Queues"): a number of messages of one size, one producer, one consumer.
 
-Rates are of what arrived, once and in order; a run that lost anything has none. CPU seconds are of
-all processes, the server's included: they hold on a machine that others use, too.
+Rates count messages that arrived once and in order; a run that lost anything has no rate. CPU seconds are of all
+processes, the server's included: they are comparable even on a machine that others use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .serving import Serving, serving, start_s_max
 COUNT, SIZE_BYTES = 1_000_000, 1024
 SIZE_BYTES_MIN = 16
 WARM_PART = 0.3
-"""Of the longest time, before it."""
+"""Length of the warm-up as a share of `seconds_max`."""
 INTRODUCE_S_MAX = 30.0
 MILLION = 1e6
 VALUES = {
@@ -32,7 +32,7 @@ VALUES = {
 
 
 def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Case:
-    """`count` messages, or as many as it takes about `seconds_max` for, told in the detail."""
+    """Make the case of one system: `count` messages, or as many as take about `seconds_max` (`count` in the detail)."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         load_s, before_s = scale.seconds(seconds_max), warm_s(system, seconds_max, scale)
@@ -53,7 +53,7 @@ def warm_s(system: System, seconds_max: float, scale: Scale) -> float:
 def stream(
     troupe: Troupe, place: Serving, size_bytes: int, count: int, seconds_max: float, before_s: float
 ) -> Outcome:
-    """One producer to one consumer, once both know of each other."""
+    """Stream from one producer to one consumer, after they know of each other and a warm-up."""
     consumer = place.start("consumer", size_bytes=size_bytes)
     producer = place.start("producer", size_bytes=size_bytes)
     introduce(producer, consumer)
@@ -61,7 +61,7 @@ def stream(
     start, per_s = warm_up(producer, consumer, probe, before_s)
     count = min(count, max(int(per_s * seconds_max), probe))
     before = troupe.usage()
-    lasting_s = ANSWER_S_MAX + seconds_max  # It may be slower than in the warm-up.
+    lasting_s = ANSWER_S_MAX + seconds_max  # It may be slower than the warm-up.
     run = run_phase(producer, [consumer], start=start, count=count, answer_s_max=lasting_s)
     spent = spending(before, troupe.usage())
     (report,) = run.reports
@@ -80,10 +80,10 @@ def stream(
 
 
 def warm_up(producer: Role, consumer: Role, probe_count: int, seconds: float) -> tuple[int, float]:
-    """How many were sent, and how many a second the last of them were: servers start slowly.
+    """Return how many messages were sent, and the rate of the second part of them, as servers start slowly.
 
     Args:
-        probe_count: sent first, to see how many a slow system can send in `seconds`.
+        probe_count: messages of the first part, which shows how many the system can send in `seconds`.
     """
     probe = run_phase(producer, [consumer], start=0, count=probe_count)
     count = max(int(probe_count / (probe.end_ns - probe.start_ns) * 1e9 * seconds), probe_count)
@@ -93,8 +93,8 @@ def warm_up(producer: Role, consumer: Role, probe_count: int, seconds: float) ->
 
 
 def introduce(producer: Role, consumer: Role) -> None:
-    """Send until something arrives, then take what else was sent for that."""
-    # A time and not a number of messages: on a machine that others use, too, both sides may be slow.
+    """Send knocks until one arrives, and then give the other ones time to arrive."""
+    # A limit in time and not in messages: on a machine that others use, both sides may be slow.
     deadline_s = time.monotonic() + INTRODUCE_S_MAX
     while time.monotonic() < deadline_s:
         producer.tell("knock")
@@ -106,7 +106,7 @@ def introduce(producer: Role, consumer: Role) -> None:
 
 
 def has_heard(consumer: Role, producer: Role) -> bool:
-    """Whether anything came since it was last asked."""
+    """Return whether any knock has reached the consumer so far."""
     consumer.tell("listen")
     return bool(consumer.hear(beside=[producer])["heard"])
 
@@ -116,7 +116,7 @@ def row_name(system: str, size_bytes: int, words: str) -> str:
 
 
 def size_of(name: str) -> int | None:
-    """The size in the name of a row, if it is one of this family."""
+    """Return the size in the name of a row of this family, or None."""
     found = re.fullmatch(r"[\w-]+ (\d+) B: .*", name)
     return int(found[1]) if found else None
 
@@ -126,7 +126,7 @@ def case_name(system: str) -> str:
 
 
 def family(systems: Sequence[System], size_bytes: int, count: int, seconds_max: float) -> Family:
-    """CPU first: rates of the same code differ more from hour to hour."""
+    """Return the family of all systems. CPU comes first: rates of the same code differ more from hour to hour."""
     measured = [system for system in systems if system.throughput]
     names = [system.name for system in measured]
     reference = REFERENCE if REFERENCE in names else None

@@ -1,1 +1,1 @@
-"""The durable tier: publisher, broker and consumer as processes of their own, links encrypted."""
+"""Measurements of the durable tier: publisher, broker and consumer are processes of their own, links are encrypted."""

@@ -1,11 +1,11 @@
-"""One publish at a time, beside what it consists of: a mesh round trip and one sync of the disk.
+"""One publish at a time, beside its parts: a mesh round trip and one sync of the disk.
 
-Both as one, by a member that writes what came and syncs it before it replies, and does nothing else;
-and measured apart and added. That sum is less than any program takes: a disk that is synced again and
-again takes half as long as one that was left alone for a moment.
+The parts are measured together, with a member that does nothing but write each request's payload to a file and sync it
+before it replies; and apart, and added up. That sum is less than any program can take: a disk that is synced over and
+over takes half as long per sync as one that was idle for a moment.
 
-All are measured in turns, a few hundred samples each, so that a disk or a machine that changes its
-mind changes it for all of them.
+All are measured in turns of a few hundred samples, so that a change in the speed of the disk or the machine affects all
+of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SIZE_BYTES = 256
 COUNT, TURN_COUNT, TURN_COUNT_MIN = 2000, 200, 20
 RECORD_BYTES = 512
-"""What the probe writes: about the record of one such message."""
+"""Bytes that the probe writes: about the size of the record of one such message."""
 RATIO_MAX = 1.5
 SHARES = {"p50": 0.5, "p99": 0.99}
 
@@ -59,7 +59,7 @@ def one_at_a_time(name: str, count: int) -> Case:
                     "sync": probe.ask("run", count=turn),
                 }
                 wrong += faults(answers["round_trip"]) + faults(answers["synced"])
-                if measure >= 0:  # The first turn warms up.
+                if measure >= 0:  # The first turn is the warm-up.
                     for what, answer in answers.items():
                         samples[what] += answer["times_ns"]
         return Outcome(percentiles(samples), wrong=wrong, detail={"samples": len(samples["sync"])})
@@ -68,7 +68,7 @@ def one_at_a_time(name: str, count: int) -> Case:
 
 
 def caller_of(setting: Setting, cluster: str, **settings: Any) -> Role:
-    """Of a member of its own, one request at a time."""
+    """Start a member, and return a role that calls it with one request at a time."""
     member = setting.start_member("mesh_member", cluster, concurrency=1, **settings)
     return setting.start_member(
         "mesh_caller", f"{cluster}-caller", member.ready["endpoint"],
@@ -77,7 +77,7 @@ def caller_of(setting: Setting, cluster: str, **settings: Any) -> Role:
 
 
 def percentiles(samples: dict[str, list[int]]) -> dict[str, float]:
-    """In microseconds; `floor`: of a round trip and of a sync, added."""
+    """Return the percentiles in us; `floor` is that of a round trip plus that of a sync."""
     values = {
         f"{what}_{name}_us": percentile(times_ns, share) / 1e3
         for what, times_ns in samples.items()

@@ -1,5 +1,7 @@
-"""Millions of ready messages and ten thousand queues: what they weigh, and a start over them, of a broker that
-was killed and of one that has no checkpoints."""
+"""Millions of ready messages, and ten thousand queues: their memory, and how long a broker takes to start with them.
+
+The broker starts after a SIGKILL, and without any checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ MB = 1e6
 PUBLISH_S_MAX = 900.0
 """MESSAGES_ALONE took 600 s on the slowest machine so far."""
 STARTS = 5
-"""Without checkpoints, of which the median is told: one takes a tenth of a second, or half as much again."""
+"""Starts without checkpoints, of which the median is reported: single ones take 0.1 s, or half as much again."""
 
 MESSAGES_UNLIKE, MESSAGES_ALONE = 1_000_000, 400_000
 READY = "10 M ready messages of 16 B"
@@ -40,13 +42,15 @@ def ready_messages(
     name: str, count: int, *, way: str = "send", queues: int = 1, settle_s: float = SETTLE_S,
     starts: int = STARTS,
 ) -> Case:  # fmt: skip
-    """Published without a consumer; weighed; the broker killed and started over them, once with and some
-    times without checkpoints; drained.
+    """Make a case of `count` messages that are published without a consumer.
+
+    The broker's memory is measured. Then it is killed and started, restarted `starts` times without checkpoints,
+    and drained.
 
     Args:
-        way: of roles/durable_publisher.py.
-        settle_s: before each look at its memory.
-        starts: without checkpoints.
+        way: see roles/durable_publisher.py.
+        settle_s: seconds to wait before each measurement of memory.
+        starts: count of starts without checkpoints.
     """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
@@ -85,12 +89,12 @@ def ready_messages(
 
 
 def read_mb_per_s(recovery: dict[str, float]) -> float:
-    """How fast the log was read, by its own report."""
+    """Return how fast the log was read, according to its own report."""
     return recovery["bytes_read"] / max(recovery["seconds"], 1e-9) / MB
 
 
 def declared_queues(name: str, count: int) -> Case:
-    """Declared by one program, hundreds at a time outstanding."""
+    """Make a case in which one program declares `count` queues, hundreds at a time."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         total = scale.count(count)

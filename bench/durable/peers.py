@@ -1,6 +1,6 @@
-"""Other brokers doing the same: persistent, confirmed, consumed, acked; what a confirm says differs.
+"""Other brokers doing the same: persistent, confirmed, consumed, acked; they differ in what a confirm promises.
 
-One server per round, the sizes one after the other, each once the one before is acked.
+One server per round, and one size after the other, each begun when all messages of the one before are acked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PEERS = {
     "RabbitMQ quorum queue, pika": "rabbitmq-quorum",
     "NATS JetStream file (page cache), nats-py": "jetstream",
 }
-"""The systems, by the names they have in the table."""
+"""Names of the systems, by their names in the table."""
 CONFIRM_SAYS: dict[Promise, str] = {
     "page cache": "that it is in the page cache, which is synced later",
     "batched fsync": "that it is on disk, one sync for many",
@@ -57,10 +57,10 @@ def confirmed(name: str, sizes: Mapping[str, int], count: int) -> Case:
 
 
 def beside_peers(own: Mapping[str, str], sizes: Mapping[str, int]) -> tuple[list[Case], list[Row]]:
-    """Cases of all that are installed, and rows that set ours beside them.
+    """Return the cases of all peers that are installed, and rows that compare the durable tier with them.
 
     Args:
-        own: name of our case, by name of the size.
+        own: name of the durable tier's case, by name of the size.
     """
     installed = [name for name, system in PEERS.items() if SYSTEMS[system].missing() is None]
     cases = [confirmed(name, sizes, COUNT) for name in installed]
@@ -80,7 +80,7 @@ def beside_peers(own: Mapping[str, str], sizes: Mapping[str, int]) -> tuple[list
 
 
 def notes() -> list[str]:
-    """What the confirms of those that are measured say; who is not measured, and why."""
+    """Return notes: what a confirm of each peer promises, or why the peer is not measured."""
     told = []
     for name, system in PEERS.items():
         if why := SYSTEMS[system].missing():

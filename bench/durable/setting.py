@@ -1,4 +1,4 @@
-"""One broker over a fresh directory, and the programs that use it."""
+"""One broker over a new directory, and the programs that use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTLE_S = 2.0
 
 
 class Setting:
-    """Roles of one case. The troupe ends them; the directory outlives a broker that is restarted."""
+    """The roles of one case. The troupe ends them; the directory remains when the broker is restarted."""
 
     def __init__(self, troupe: Troupe, data: str) -> None:
         self._troupe, self.data = troupe, data
@@ -32,16 +32,16 @@ class Setting:
         self.broker = self.start_broker()
 
     def start_broker(self) -> Role:
-        """As it was left, on a port of its own. `ready` says how long opening took."""
+        """Start a broker over the directory as it is, on a new port; its `ready` tells how long opening took."""
         settings = self._network.node(CLUSTER, seeds=[], data=str(Path(self.data) / "store"))
         return self._troupe.start("durable_broker", settings)
 
     def restart_broker(self, *, killed: bool = False, checkpoints: bool = True) -> Role:
-        """Everyone who was connected has to be started again, too: it is at another endpoint.
+        """Restart the broker. It gets a new endpoint, so all connected programs have to be restarted, too.
 
         Args:
-            killed: it gets no time for a last checkpoint.
-            checkpoints: False: what there is of them is removed, so the whole log is read.
+            killed: kill it first, which leaves no time for a last checkpoint.
+            checkpoints: if False, all checkpoints are deleted first, so the whole log is read.
         """
         if killed:
             os.kill(self.broker.pid, signal.SIGKILL)
@@ -54,25 +54,25 @@ class Setting:
         return self.broker
 
     def start(self, role: str, *, wait: bool = True, **settings: Any) -> Role:
-        """With `wait` false, hear it before it is given an order."""
+        """Start a program that knows the broker. Without `wait`, call `hear` before giving it an order."""
         seeds = [self.broker.ready["endpoint"]]
         cluster = f"bench-{role}".replace("_", "-")
         node = self._network.node(cluster, seeds=seeds, **settings)
         return self._troupe.start(role, node, wait=wait)
 
     def start_member(self, role: str, cluster: str, *seeds: str, **settings: Any) -> Role:
-        """A role of the mesh's bench, which knows no broker."""
+        """Start a role of the mesh's bench, which does not know the broker."""
         return self._troupe.start(role, self._network.node(cluster, seeds=list(seeds), **settings))
 
     def rss_bytes(self, scale: Scale, settle_s: float = SETTLE_S) -> int:
-        """The broker's memory, once it has had so much time to come to rest."""
+        """Return the broker's memory, after it has had `settle_s` to become idle."""
         time.sleep(scale.seconds(settle_s))
         return int(self.broker.ask("usage")["rss_bytes"])
 
 
 @contextmanager
 def serving(troupe: Troupe) -> Iterator[Setting]:
-    """A broker on a directory of its own, ended before that goes: it writes to the last."""
+    """Run a broker on a directory of its own, and end it before the directory is deleted: it writes until it ends."""
     with tempfile.TemporaryDirectory(prefix="bench-durable-", ignore_cleanup_errors=True) as data:
         try:
             setting = Setting(troupe, data)

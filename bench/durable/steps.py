@@ -1,4 +1,4 @@
-"""Single steps of the durable tier."""
+"""CPU of single operations of the durable tier."""
 
 from __future__ import annotations
 

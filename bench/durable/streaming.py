@@ -1,7 +1,7 @@
-"""Persistent, confirmed, consumed and acked: beside raw PUSH-PULL, which does none of that.
+"""Messages that are persistent, confirmed, consumed and acked, beside raw PUSH-PULL, which does none of that.
 
-Time runs from the first `send` until the last message is confirmed, received, and its ack is on the
-broker's disk. The reference stores nothing, encrypts nothing and asks for no confirm.
+Time runs from the first `send` until the last message is confirmed, received, and its ack is on the broker's disk. The
+reference stores nothing, encrypts nothing and has no confirms.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TURNS_PER_RING_MIN = 4
 def confirmed(
     name: str, size_bytes: int, count: int, *, queues: int = 1, in_row: int = 1, way: str = "send"
 ) -> Case:
-    """One publisher, one program that consumes every queue."""
+    """Make a case with one publisher and one program that consumes every queue."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         names = queue_names(queues)
@@ -56,7 +56,7 @@ def confirmed(
             consumer = setting.start("durable_consumer", **common, **CREDIT, wait=False)
             publisher = setting.start("durable_publisher", **common, way=way)
             consumer.hear(READY_S_MAX)
-            # Whole rounds over all queues, in the warm-up too: so everyone knows what is to come.
+            # Whole rounds over all queues, in the warm-up too, so that every queue gets the same share of each phase.
             step = queues * in_row * WARM_PART
             outcome = measure_stream(
                 troupe, publisher, [consumer], size_bytes=size_bytes,
@@ -73,13 +73,13 @@ def confirmed(
 
 
 def ring_count(queues: int, in_row: int) -> int:
-    """Enough that each queue has a ring of its own to be followed by."""
+    """Return how many payloads the ring needs so that each queue has a strand of its own."""
     turn = queues * in_row
     return max(RING_COUNT // turn, TURNS_PER_RING_MIN) * turn
 
 
 def filled_then_drained(name: str, size_bytes: int, count: int, *, queues: int = 1) -> Case:
-    """All is published and confirmed while nobody consumes; then one program takes it all."""
+    """Make a case that publishes everything without a consumer; then one program consumes all of it."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         counts = {"start": 0, "count": max(scale.count(count) // queues, 1) * queues}
@@ -100,7 +100,7 @@ def filled_then_drained(name: str, size_bytes: int, count: int, *, queues: int =
 
 
 def drain(setting: Setting, common: Mapping[str, Any], count: int) -> Outcome:
-    """A consumer that starts now takes `count` messages from sequence 0 on."""
+    """Start a consumer that takes `count` messages from sequence 0 on; its time includes subscribing."""
     consumer = setting.start("durable_consumer", **common, **CREDIT, paused=True)
     answer = consumer.ask("run", start=0, count=count)
     reports = answer["reports"]

@@ -1,1 +1,1 @@
-"""How costs grow: with nodes, links, topics, subscriptions, the depth of a queue, the size of messages."""
+"""How costs grow with nodes, links, topics, subscriptions, the depth of a queue and the size of messages."""

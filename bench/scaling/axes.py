@@ -1,4 +1,4 @@
-"""What is made larger, step by step, and what is measured at each step."""
+"""The axes along which something grows step by step, and the values measured at each step."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PAYLOAD_BYTES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """`cases` are ascending; each step has a case of its own, and all the same `values`."""
+    """An axis: a case for each step, in ascending order, all with the same `values`."""
 
     name: str
     unit: str
     cases: Mapping[int, Case]
     values: Mapping[str, tuple[str, str]]
-    """Of what a case measures: what that is called, and its unit."""
+    """By name of a case's value: its name in the table, and its unit."""
 
     def row_name(self, step: int, value: str) -> str:
         return f"{step:,} {self.unit}: {self.values[value][0]}"

@@ -1,7 +1,7 @@
-"""What a message costs with more and more nodes: published to all of them, or asked of their cluster.
+"""The cost of a message with more and more nodes: published to all of them, or sent to their cluster as a request.
 
-The hub is in a process of its own, the others in a few; they know the hub only, as spokes. Linked with
-each other too they would cost more at rest, which is a figure of its own, and nothing for a message.
+The hub has a process of its own, the other nodes share a few. For messages they are linked to the hub only: links to
+each other would cost more at rest, which is measured separately, and nothing per message.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REQUESTS, DELIVERIES = 4_000, 64_000
 CONCURRENCY = 256
 LINKS_MAX = 512
 SETTLE_S = 1.0
-"""A second each, a beat of every heart: the axes have many steps."""
+"""One second each, the interval of a heartbeat: short, as the axes have many steps."""
 US = 1e6
 
 
 def nodes(name: str, count: int) -> Case:
-    """At rest, all linked with all; then, with other ones, the messages."""
+    """Make a case: `count` nodes at rest, all linked to each other; then messages, between other nodes and a hub."""
     at_rest = idle.many_links(name, count, peers_max=LINKS_MAX, settle_s=SETTLE_S)
     messages = messages_between(name, count)
 
@@ -42,7 +42,7 @@ def nodes(name: str, count: int) -> Case:
 
 
 def messages_between(name: str, count: int) -> Case:
-    """The hub and `count` others: CPU of all processes for each delivery, and for each request."""
+    """Make a case of a hub and `count` other nodes: CPU of all processes per delivery and per request."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
@@ -63,7 +63,7 @@ def messages_between(name: str, count: int) -> Case:
 
 
 def start_members(troupe: Troupe, network: Network, hub: Role, count: int) -> list[Role]:
-    """Linked, subscribed, and known to the hub."""
+    """Start `count` members; on return they are linked, subscribed and known to the hub."""
     clusters = []
     for share in idle.shares(count):
         members = [
@@ -86,7 +86,7 @@ def start_members(troupe: Troupe, network: Network, hub: Role, count: int) -> li
 
 
 def requests(troupe: Troupe, hub: Role, count: int) -> Outcome:
-    """After a warm-up."""
+    """Measure requests, after a warm-up."""
     hub.ask("request", cluster=CLUSTER, count=max(count // WARM_PART, 1))
     before = troupe.usage()
     answer = hub.ask("request", cluster=CLUSTER, count=count)

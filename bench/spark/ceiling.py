@@ -1,7 +1,7 @@
-"""A source in Python that makes nothing: what Spark 4.3 itself takes for rows that come from one.
+"""A Python data source that computes nothing: what Spark 4.3 itself takes for rows from any Python source.
 
-Each task reads one batch of a capture, and hands that over until it has handed over its share. What
-remains is the way of the rows: Python's socket, Arrow in the JVM, rows of Spark's.
+Each task reads one batch of a capture, and returns it over and over until it has returned its share of the
+rows. What is left is the transfer of the rows: Python's socket, Arrow in the JVM, Spark's rows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TASKS = 2
 
 
 class Share(InputPartition):
-    """What one task hands over."""
+    """The share of one task: a partition to read the batch from, and how many rows to return."""
 
     def __init__(self, first: InputPartition, rows: int) -> None:
         self.first, self.rows = first, rows
 
 
 class SameBatch(DataSource):
-    """Options: those of `mesh-capture`, and `count`, of the rows."""
+    """The data source. Options: those of `mesh-capture`, and `count`, the number of rows."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,9 +1,9 @@
-"""A stream's messages as rows, beside the same rows from Parquet files that are not compressed.
+"""A queue's messages as rows, beside the same rows from uncompressed Parquet files.
 
-A real broker takes the messages and is idle then; Spark reads its directory from the page cache: by
-`read_capture`, and as the format `mesh-capture`. All ways are read in turns by one session, to Spark's `noop`
-sink: four columns, as most queries want them, and all. Beside the format one batch again and again: as fast
-as that is no source in Python, whatever it does.
+A real broker stores the messages and is idle afterwards; Spark reads its directory from the page cache, by
+`read_capture` and as the format `mesh-capture`. One session reads all sources in turns, into Spark's `noop` sink: four
+columns, as most queries need, and all columns. The format is also compared with one batch returned over and over: no
+Python source can be faster than that, whatever it does.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 SIZE_BYTES, COUNT = 100, 5_000_000
 DIFFERENT = 500_000
-"""Payloads: of a few thousand Parquet would make a dictionary."""
+"""Count of different payloads: a few thousand would be stored by Parquet as a dictionary."""
 SOURCES = {
     "capture": "read_capture", "format": "mesh-capture", "parquet": "parquet", "one batch": "same-batch",
 }  # fmt: skip
 WARM_TURNS, TURNS = 2, 5
-"""The first start workers and compile plans; the JVM compiles on in the second one, of all ways."""
+"""The first turn starts workers and compiles plans; in the second the JVM is still compiling, for all sources."""
 ROWS_PER_S_MIN = 3_000_000
 PARQUET_TIMES_MAX = 1.5
 WORKER_MB_MAX = 300
 MB = 1_000_000
 COLUMNS = {"4 columns": ["topic", "offset", "timestamp", "value"], "all columns": []}
-"""None named: all there are."""
+"""An empty list stands for all columns."""
 READING = "read by Spark, 100 B"
 ANSWER_S_MAX = 600.0
 

@@ -1,8 +1,8 @@
-"""What a broker has stored, sent again by Spark to a node of the mesh that has subscribed to it.
+"""Messages that a broker has stored, sent again by Spark to a subscribed node of the mesh.
 
-As fast as it goes: the rate is that of the tasks, from when they have joined until members have taken
-everything; starting Spark, and counting what there is, come before. Every payload that arrives is checked.
-Paced: messages published at a steady rate, ten times faster; lateness as the sink tells it.
+At full speed: the rate is that of the tasks, from when they have joined until members have taken everything; starting
+Spark and counting the messages come before. Every payload that arrives is checked. Paced: messages that were published
+at a steady rate are sent ten times as fast; lateness is as reported by the sink.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SIZE_BYTES, COUNT = 100, 2_000_000
 PER_S_MIN = 250_000
 QUEUES = {"one queue": 1, "four queues": 4}
 PACED_S, PACED_PER_S, SPEED = 30, 1_000, 10
-"""10,000 messages a second are sent."""
+"""So 10,000 messages per second are sent."""
 LATE_MS_MAX = 5.0
 PACED = f"replayed at {SPEED}x, {SPEED * PACED_PER_S:,} msg/s"
 ANSWER_S_MAX, START_S_MAX = 300.0, 60.0
-"""Until a replay has ended; until Spark has begun, and until its first message."""
+"""Time limits: for a whole replay; for the start of Spark, and from then to its first message."""
 
 
 def name_of(queues: str) -> str:
@@ -37,7 +37,7 @@ def name_of(queues: str) -> str:
 def replaying(
     name: str, queues: int, count: int, *, per_s: int | None = None, speed: float = 0.0
 ) -> Case:
-    """Published as fast as it goes, or `per_s`; replayed as fast as it goes, or at `speed`."""
+    """Make a case: publish at full speed or `per_s`, then replay at full speed or at `speed`."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         with serving(troupe) as setting:
@@ -51,7 +51,7 @@ def replaying(
 
 
 def settings(queues: int) -> dict[str, Any]:
-    """The topics of the mesh's bench are the queues here."""
+    """Return the settings of all roles: the mesh's roles use topics with the same names as the queues."""
     return {
         "size_bytes": SIZE_BYTES, "ring_count": ring_count(queues, SIZE_BYTES), "queues": queue_names(queues),
         "in_row": 1, "topics": queues, "subscribers": 1,
@@ -61,7 +61,7 @@ def settings(queues: int) -> dict[str, Any]:
 def replayed(
     troupe: Troupe, setting: Setting, common: dict[str, Any], count: int, *, speed: float
 ) -> Outcome:
-    """`count` messages, to one subscriber."""
+    """Replay `count` messages to one subscriber."""
     subscriber = listening(setting, common)
     spark = setting.start("spark_replayer", data=str(Path(setting.data) / "store"), wait=False)
     spark.hear(START_S_MAX)
@@ -77,7 +77,7 @@ def replayed(
 
 
 def listening(setting: Setting, common: dict[str, Any]) -> Role:
-    """A subscriber that others know of by now."""
+    """Start a subscriber, and return it once its interest is known."""
     knocker = setting.start("mesh_publisher", **common)
     subscriber = setting.start("mesh_subscriber", **common, wait=False)
     knock_until_ready(knocker, [subscriber])
