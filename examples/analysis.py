@@ -1,4 +1,4 @@
-"""What was captured, seen by Spark: a table, and a picture of rates and latencies.
+"""Analyses a capture with Spark: prints a table, and draws rates and latencies over time.
 
 python -m examples.analysis DIR PICTURE.png
 """
@@ -22,7 +22,7 @@ HEADINGS = ("topic", "messages", "per s", "p50 us", "p99 us", "missing", "twice"
 
 
 def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
-    """One line per topic."""
+    """Return the rows of the table, one per topic."""
     took = {row["topic"]: row for row in pipelines.latency(df, every_s=1e6).collect()}
     sequences = {row["topic"]: row for row in pipelines.sequences(df).collect()}
     unusual: dict[str, list[int]] = {}
@@ -30,7 +30,7 @@ def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
     first, last = min(starts), max(starts)
     flagged = pipelines.anomalies(df, windows_min=5).where("anomaly").orderBy("start").collect()
     for row in flagged:
-        if row["start"] == last:  # That second is not whole.
+        if row["start"] == last:  # The last second is not complete.
             continue
         unusual.setdefault(row["topic"], []).append(round((row["start"] - first).total_seconds()))
     return [
@@ -45,7 +45,7 @@ def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
 
 
 def picture(df: DataFrame, path: str) -> None:
-    """Messages a second above, the slowest of a hundred below, one line per topic."""
+    """Draw messages per second above, the 99th percentile of latency below, with a line per topic."""
     import matplotlib as mpl
 
     mpl.use("agg")

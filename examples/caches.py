@@ -1,4 +1,4 @@
-"""A member of `caches`: is told to flush by broadcast, and prints every order of any region.
+"""A member of `caches`: takes broadcasts to flush, and prints every order of any region.
 
 python -m examples.caches      settings come from MESH_* variables
 """
@@ -30,7 +30,7 @@ async def flush(request: mesh.Request) -> None:
 
 @service.request("heard")
 async def count(request: mesh.Request) -> bytes:
-    """How many orders it has printed, and how often it was told to flush."""
+    """Return how many orders it has printed, and how many flushes it has received."""
     return f"{heard['orders']} {heard['flushes']}".encode()
 
 

@@ -1,6 +1,6 @@
-"""Traffic that a broker captures; Spark reads it, and sends it again.
+"""Traffic that a broker captures, and that Spark reads and replays.
 
-Nobody who publishes knows of the broker, nor does anything restart: a stream is declared for topics.
+The publishers do not know of the broker, and nothing is restarted: a stream is declared for their topics.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 CAPTURE_S = float(os.environ.get("DEMO_CAPTURE_S", "60"))
-"""A minute; DEMO_CAPTURE_S=20 for whoever has less time."""
+"""How long to capture; DEMO_CAPTURE_S=20 makes the demo shorter."""
 STREAM = "traffic"
 SPEED = 10
 PATIENCE_S = max(120.0, float(os.environ.get("DEMO_SECONDS_MAX", "60")))
-"""For one command; as for the main job, where other work is going on."""
+"""Time limit of one command; DEMO_SECONDS_MAX raises it, as for the main job, for a machine that is busy."""
 PICTURE = "demo-traffic.png"
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
 class Captured:
-    """Begins when it is made."""
+    """The capturing part of the demo; capturing begins when the object is made."""
 
     def __init__(self, start: Start, environment: dict[str, str], directory: str) -> None:
         self._environment, self._start = environment, start
@@ -37,7 +37,7 @@ class Captured:
         self._began_s = time.monotonic()
 
     def analyse_and_replay(self) -> bool:
-        """Whether everything held; says so."""
+        """Print what was found; return whether everything was as promised."""
         time.sleep(max(0.0, self._began_s + CAPTURE_S - time.monotonic()))
         self._visitors.terminate()
         self._visitors.wait(PATIENCE_S)
@@ -60,13 +60,13 @@ class Captured:
         return held
 
     def _stored(self) -> dict[str, int]:
-        """Messages per topic, read without Spark."""
+        """Return the count of messages per topic, read without Spark."""
         output = self._run("mesh.cli", "capture", "stats", self._data, "--stream", STREAM, "--json")
         rows = [json.loads(line) for line in output.splitlines()]
         return {row["topic"]: row["messages"] for row in rows}
 
     def _run(self, module: str, *arguments: str) -> str:
-        """Its output. Raises CalledProcessError with what it said."""
+        """Run a command and return its stdout. Raises CalledProcessError if it fails."""
         return subprocess.run(
             [sys.executable, "-m", module, *arguments], env=self._environment, text=True, check=True,
             stdout=subprocess.PIPE, timeout=PATIENCE_S,

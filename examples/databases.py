@@ -18,14 +18,14 @@ service = mesh.Service("databases", concurrency=16)
 
 @service.request
 async def query(request: mesh.Request) -> bytes:
-    """Say who answered; a query takes two milliseconds."""
+    """Reply with this process's id; a query takes two milliseconds."""
     await trio.sleep(0.002)
     return str(os.getpid()).encode()
 
 
 @service.tunnel("store")
 async def store(tunnel: mesh.Tunnel) -> None:
-    """Take a file part by part, answer with its SHA-256."""
+    """Receive a file part by part, and answer with its SHA-256."""
     digest = hashlib.sha256()
     async for part in tunnel:
         digest.update(part)

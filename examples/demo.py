@@ -1,6 +1,6 @@
-"""The main job on real processes: make a network's key, start services, lose one, get it back.
+"""The main job on real processes: make a network secret, start services, lose one, get it back.
 
-make demo      ends by itself; exit status 0 only when everything held
+make demo      ends by itself; exit status 0 only if everything was as promised
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from security.files import new_network
 from spark.installed import missing
 
 SECONDS_MAX = float(os.environ.get("DEMO_SECONDS_MAX", "60"))
-"""For the main job. DEMO_SECONDS_MAX: where other work is going on."""
+"""Time limit of the main job; DEMO_SECONDS_MAX raises it for a machine that is busy."""
 PORTS = range(10_000, 20_000)
-"""Below those that systems give to whoever asks for any: until a process has begun, others ask for dozens."""
+"""Below the ephemeral ports: until a process has bound its port, others open dozens of those."""
 TALKING = ("examples.shop", "examples.ledger")
-"""Processes that are told something, and answer."""
+"""Modules of processes that are spoken to over stdin and stdout."""
 
 
 async def multicast_problem() -> str | None:
-    """None when nodes on this machine can find each other by zeroconf, else why not."""
+    """Return None if nodes on this machine can find each other by zeroconf, else the reason."""
     one, other = MdnsFinder("demo-one"), MdnsFinder("demo-other")
     heard = trio.Event()
 
@@ -89,7 +89,7 @@ class Processes:
 def follow_shop(
     processes: Processes, shop: subprocess.Popen[str], data: str, deadline_s: float
 ) -> int:
-    """Print what the shop says, do what its lines with `@` ask for, return its exit status."""
+    """Print the shop's output, carry out its lines that begin with `@`, and return its exit status."""
     assert shop.stdin is not None
     try:
         for line in lines_until(shop, deadline_s):
@@ -101,7 +101,7 @@ def follow_shop(
 
 
 def lines_until(process: subprocess.Popen[str], deadline_s: float) -> Iterator[str]:
-    """What it says until it ends. Raises TimeoutError, also of one that says nothing."""
+    """Yield the process's lines until it ends. Raises TimeoutError after the deadline, even if it prints nothing."""
     said: SimpleQueue[str | None] = SimpleQueue()
 
     def read() -> None:
@@ -124,7 +124,7 @@ def lines_until(process: subprocess.Popen[str], deadline_s: float) -> Iterator[s
 
 
 def answer_shop(processes: Processes, stdin: IO[str], line: str, data: str) -> None:
-    """Print the line, or do what it asks for and say so."""
+    """Print the line, or carry out what it asks for and answer."""
     if not line.startswith("@"):
         print(line, end="", flush=True)
         return
@@ -148,7 +148,7 @@ def free_port() -> int:
 
 
 def how_they_find_each_other(problem: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Say so; return MESH_* variables of all processes, and those of the first one beside them."""
+    """Print how; return the MESH_* variables of all processes, and further ones of the first process."""
     if problem is None:
         print("processes find each other through zeroconf")
         return {}, {}
@@ -159,7 +159,7 @@ def how_they_find_each_other(problem: str | None) -> tuple[dict[str, str], dict[
 
 
 def main() -> int:
-    """Exit status 0 only when everything that is promised held."""
+    """Run the demo; return 0 only if everything was as promised."""
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         secret = Path(directory) / "network.secret"
@@ -173,7 +173,7 @@ def main() -> int:
         environment |= all_of_them
         processes = Processes(environment)
         try:
-            processes.start("examples.caches", **first)  # Not a database: one of these is killed.
+            processes.start("examples.caches", **first)  # The seed; a database may be killed.
             for _ in range(3):
                 processes.start("examples.databases")
             shop = processes.start("examples.shop")

@@ -1,6 +1,6 @@
-"""A second cluster, which counts what is replayed to it, topic by topic.
+"""A second cluster, which counts the messages that are replayed to it, by topic.
 
-python -m examples.ledger      until its stdin ends; then one line of JSON. Settings: MESH_* variables
+python -m examples.ledger      runs until its stdin ends, then prints a line of JSON; settings: MESH_* variables
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def main() -> None:
 
         nursery.start_soon(count)
         await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
-        replayed.close()  # What waits is counted, too: whoever sent it is done.
+        replayed.close()  # What is waiting is still counted; the sender has finished.
     print(json.dumps(counts))
 
 

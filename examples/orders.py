@@ -1,4 +1,4 @@
-"""Orders that must not be lost: confirmed by a broker that is killed in the middle of them."""
+"""Orders that must not be lost, confirmed by a broker that is killed while they are published."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def order(number: int) -> bytes:
 
 
 class Orders:
-    """What the shop has been told about its orders."""
+    """Publishes orders and reads them back, and knows which of them are confirmed."""
 
     def __init__(self, connection: durable.Connection) -> None:
         self._connection = connection
         self.confirmed = 0
-        """Orders before this one are on disk: the broker said so."""
+        """All orders before this number are confirmed, and so on disk."""
 
     async def publish(self) -> None:
         async with self._connection.publisher() as publisher:
@@ -36,7 +36,7 @@ class Orders:
                     self.confirmed = number + 1
 
     async def kill_broker(self, ask_demo: AskDemo, pid: str) -> int:
-        """In the middle; returns how many orders were confirmed at that moment."""
+        """Kill the broker in the middle and restart it; return how many orders were confirmed at that moment."""
         while self.confirmed < ORDERS // 2:
             await trio.sleep(0.001)
         await ask_demo(f"kill {pid}")
@@ -45,7 +45,7 @@ class Orders:
         return confirmed
 
     async def read(self) -> tuple[int, int]:
-        """How many of the confirmed orders are missing from the queue, and how many are in it twice."""
+        """Return how many of the confirmed orders are missing from the queue, and how many are in it twice."""
         found: set[bytes] = set()
         count = 0
         async with self._connection.consume("orders", prefetch=20_000) as deliveries:

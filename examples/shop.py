@@ -1,6 +1,6 @@
-"""The shop: uses every pattern once, then keeps asking while a database dies and comes back.
+"""The shop: uses every messaging pattern once, then keeps sending requests while a database dies and comes back.
 
-python -m examples.shop      started by examples.demo, which does what lines with `@` ask for
+python -m examples.shop      started by examples.demo, which carries out the lines with `@`
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ FILE_BYTES = 256 << 20
 PART_BYTES = 64 << 10
 WORKERS, ASKED = 24, 25
 SHARE_MIN = WORKERS * ASKED // DATABASES // 4
-"""Requests of which each member has at least so many: they are spread."""
+"""The least count of requests for each member; with less, requests are not spread."""
 STANDS_STILL_S = 0.02
-"""Ten queries: of a member that takes so long the others are quicker, even with all that are on their way."""
+"""The time of ten queries: a member this slow is slower than the others with all their outstanding requests."""
 
 
 class NotAsPromised(Exception):
-    """What was found is not what the README says."""
+    """The result is not what the README promises."""
 
 
 def say(text: str) -> None:
@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 
 def check(holds: bool, what: str) -> None:
-    """Say what was found; the demo ends when it is not as promised."""
+    """Print a result. Raises NotAsPromised, which ends the demo, unless it holds."""
     say(f"  {'ok' if holds else 'NOT AS PROMISED'}: {what}")
     if not holds:
         raise NotAsPromised
@@ -58,7 +58,7 @@ async def requests(node: mesh.Node) -> None:
         for _ in range(WORKERS):
             nursery.start_soon(ask)
     shares = ", ".join(f"{pid.decode()}: {count}" for pid, count in sorted(answered.items()))
-    # On a busy machine one may stand still for half of this, and is asked less, as it should be.
+    # On a busy machine a member may stall for half of this time, and rightly gets fewer requests.
     shared = min(answered.values()) >= SHARE_MIN or slowest_s > STANDS_STILL_S
     check(
         len(answered) == DATABASES and shared,
@@ -99,7 +99,7 @@ async def file_transfer(node: mesh.Node) -> None:
 
 
 def bar(done: int, total: int) -> None:
-    """One line that grows on a terminal, a line per quarter elsewhere."""
+    """Show progress: one growing line on a terminal, elsewhere a line per quarter."""
     if sys.stderr.isatty() and done % 64 == 0:
         filled = 40 * done // total
         end = "\n" if done == total else ""
@@ -111,7 +111,7 @@ def bar(done: int, total: int) -> None:
 
 @dataclass
 class Traffic:
-    """What the workers met: answers by process, failures by kind and peer, and when."""
+    """Results of the workers' requests: answers by process id, the time of each one's last answer, and failures."""
 
     answered: Counter[int] = field(default_factory=Counter)
     last_answer_s: dict[int, float] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Traffic:
 
 
 async def ask_demo(command: str) -> str:
-    """Have the demo do something to a process; return its answer."""
+    """Ask the demo to do something to a process, and return its answer."""
     say(f"@{command}")
     answer: str = await trio.to_thread.run_sync(sys.stdin.readline)
     return answer.strip()
@@ -188,7 +188,7 @@ async def main() -> None:
 
 
 def held(job: Callable[[], Awaitable[None]]) -> int:
-    """Exit status: 0 only if all that the job checks was as promised."""
+    """Run a job; return exit status 0 only if all that it checks was as promised."""
     status = 0
     try:
         trio.run(job)

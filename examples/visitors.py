@@ -1,6 +1,6 @@
-"""Visitors of the shop: what they do is published as it happens, by a program that knows no broker.
+"""Visitors of the shop: their actions are published as they happen, by a program that knows no broker.
 
-python -m examples.visitors      until it is ended; settings come from MESH_* variables
+python -m examples.visitors      runs until it is ended; settings come from MESH_* variables
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TICK_S = 0.02
 RATES_PER_S = {"shop.visits.eu": 900, "shop.visits.us": 600, "shop.carts": 150, "shop.payments": 60}
 SILENT = "shop.payments"
 SILENT_FROM_S, SILENT_FOR_S = 11.0, 3.0
-"""Nobody can pay: what the analysis is to find."""
+"""Payments are silent for this time, which the analysis has to find."""
 
 
 def event(topic: str, number: int) -> bytes:
