@@ -1,7 +1,7 @@
-"""Topics of a simulated network: publishers that wait, readers of any speed, every gap accounted.
+"""Topics of a simulated network: publishers that wait, readers of any speed, and a check of every gap.
 
-Each message carries its number on its (publisher, topic), so a reader can tell what is missing and
-compare it with what the mesh says is missing.
+Each message carries its number on its (publisher, topic), so a reader knows what is missing and can compare that with
+what the mesh reports as lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NUMBER = struct.Struct("<I")
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """One topic of one publisher: what waits to be published, as a task in `publish` would."""
+    """One topic of one publisher, with the messages that wait to be published, as tasks in `publish` would."""
 
     publisher: SimNode
     topic: str
@@ -43,7 +43,7 @@ class Feed:
         self.made += 1
 
     def push(self) -> None:
-        """Publish until a subscriber makes us wait."""
+        """Publish until a subscriber makes the publisher wait."""
         if self.publisher.core.closing:
             self.backlog.clear()
             return
@@ -60,7 +60,7 @@ class Feed:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One subscription, read one delivery each `pause_s` (0: at once)."""
+    """One subscription, of which one delivery is read every `pause_s` (0: at once)."""
 
     node: SimNode
     inbox: Inbox
@@ -71,7 +71,7 @@ class Reader:
     broken: dict[bytes, float] = field(default_factory=dict)
     """When the link to a publisher was last given up, at either end."""
     known_s: dict[bytes, float] = field(default_factory=dict)
-    """When a publisher was first seen to know of it; what left before went by older rules."""
+    """When a publisher was first seen to know of the subscription; what was sent before need not have reached it."""
     delivered: int = 0
     lost: int = 0
     closed: bool = False
@@ -134,7 +134,7 @@ class TopicBook:
         reader.node.settle()
 
     def link_broke(self, one: bytes, other: bytes) -> None:
-        """The link between two nodes was given up, as one of them sees it."""
+        """Record that the link between two nodes was given up, as one of them sees it."""
         for reader in self.readers:
             if reader.node.id == one:
                 reader.broken[other] = self._network.now_s
@@ -184,7 +184,7 @@ class TopicBook:
     # Invariants
 
     def check_now(self) -> None:
-        """See which publishers know of which `block` subscription."""
+        """Record which publishers know of which `block` subscription."""
         now_s = self._network.now_s
         for node in self._network.nodes:
             for link, subscriptions in node.core.patterns.subscribers._remote.items():
@@ -193,7 +193,7 @@ class TopicBook:
                         reader.known_s.setdefault(node.id, now_s)
 
     def waits(self, nodes: list[SimNode]) -> list[Feed]:
-        """Feeds with something they could not publish yet."""
+        """Return the feeds with messages that could not be published yet."""
         return [
             one
             for (node, topic), one in self.feeds.items()
@@ -202,7 +202,7 @@ class TopicBook:
         ]
 
     def finish(self, nodes: list[SimNode]) -> None:
-        """One more message per feed, so that a loss at the end shows."""
+        """Publish one more message per feed, so that losses at the end show."""
         for place, feed in enumerate(list(self.feeds.values())):
             if feed.publisher in nodes:  # One by one: the smallest inbox holds just a few.
                 self._network.after(0.1 * place, self._last(feed))
@@ -211,7 +211,7 @@ class TopicBook:
         return lambda: self.publish(feed.publisher, feed.topic, [8])
 
     def check_end(self, nodes: list[SimNode]) -> None:
-        """After `finish` and quiet: nobody waits, and everybody has read to the end."""
+        """Check, after `finish` and some quiet, that nobody waits and every reader has read to the end."""
         assert not self.waits(nodes), self.waits(nodes)
         for reader in self.readers:
             if reader.closed or reader.node not in nodes:
@@ -228,7 +228,7 @@ class TopicBook:
 
 
 def matches(pattern: tuple[str, ...], topic: str) -> bool:
-    """The dumb version of interest.py."""
+    """Return whether a pattern matches: a simple version of interest.py."""
     tokens = topic.split(".")
     if pattern[-1] == ">":
         head = pattern[:-1]

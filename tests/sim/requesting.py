@@ -1,6 +1,6 @@
-"""Requests and broadcasts of a simulated network, and the book kept of them.
+"""Requests and broadcasts of a simulated network, and a record of each.
 
-A request carries its number and what its handler is to do; the book knows when it was asked, where
+A request carries its number and what its handler is to do. The record knows when the request was sent, where
 it ran, how often its caller was woken, and how it ended.
 """
 
@@ -28,7 +28,7 @@ LATE_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """One request as its caller sees it; times are the network's."""
+    """One request as its caller sees it; times are those of the network."""
 
     number: int
     caller: SimNode
@@ -42,7 +42,7 @@ class Asked:
     wakes: int = 0
     gave_up: bool = False
     only: bytes = b""
-    """The one member that it may go to; empty: any."""
+    """The only member that it may go to; empty for any."""
     ran_at: list[SimNode] = field(default_factory=list)
 
     @property
@@ -69,9 +69,9 @@ class RequestBook:
         self.asked: list[Asked] = []
         self.refused = 0
         self._lost: list[tuple[float, Asked]] = []
-        """Those whose one member is gone, and by when they have been told."""
+        """Requests whose only member is gone, each with the time by which the caller must have been told."""
         self.broadcasts: dict[int, int] = {}
-        """How many members each was told to."""
+        """By number: how many members a broadcast was sent to."""
         self.heard: dict[tuple[int, bytes], int] = {}
         self.on_end: Callable[[Asked], None] = lambda _asked: None
 
@@ -79,7 +79,7 @@ class RequestBook:
         self, caller: SimNode, target: str, *, timeout_s: float = 2.0, delay_s: float = 0.001,
         outcome: int = REPLY, size: int = 0, reply_size: int = 0, only: Candidate | None = None,
     ) -> Asked:  # fmt: skip
-        """As Node.request, without a task."""
+        """Send a request as Node.request does, but without a task."""
         network = self._network
         number = len(self.asked)
         payload = ORDER.pack(number, int(delay_s * 1e6), outcome, reply_size) + bytes(size)
@@ -118,14 +118,14 @@ class RequestBook:
         return one
 
     def give_up(self, one: Asked) -> None:
-        """The caller's scope is cancelled."""
+        """End a request as if its caller's scope were cancelled."""
         if one.pending is not None and one.pending.state != DONE and one.caller.loop_runs:
             one.gave_up = True
             one.caller.core.patterns.requests.cancel(one.pending)
             one.caller.settle()
 
     def random_request(self, caller: SimNode, cluster: str = "x") -> Asked:
-        """Handlers that take a while, fail, never answer; small and large; some given up."""
+        """Send a random request: the handler takes some time, fails or never replies; sizes vary; some are given up."""
         rng = self._rng
         endpoint = rng.choice(
             ["", "", "/twice", "/closed"] if rng.random() < 0.2 else ["", "/twice"]
@@ -142,7 +142,7 @@ class RequestBook:
         return one
 
     def gather(self, caller: SimNode, cluster: str = "x") -> None:
-        """As Node.gather: every member known now is asked; sometimes all of it is given up."""
+        """Send a request to each known member, as Node.gather does; sometimes all of them are given up."""
         rng, rotation = self._rng, caller.core.rotation
         timeout_s, gives_up = rng.choice([0.05, 0.5, 2.0]), rng.random() < 0.1
         target, size = cluster + rng.choice(["", "/twice"]), _size(rng)
@@ -174,7 +174,7 @@ class RequestBook:
         return Plan(delay_us / 1e6, outcome, make_reply(number, node, reply_size))
 
     def link_broke(self, node: bytes, peer: bytes) -> None:
-        # Of one that has left, as others say, its own goodbye is waited for.
+        # If others report that the node has left, its own goodbye is awaited for this long.
         due_s = self._network.now_s + OVERHEARD_S
         asked = [one for one in self.asked if one.only == peer and one.caller.id == node]
         self._lost += [(due_s, one) for one in asked]
@@ -182,7 +182,7 @@ class RequestBook:
     # Invariants
 
     def check_now(self) -> None:
-        """What must hold at any moment: nothing is asked for longer than its deadline and a bit."""
+        """Check what must hold at any moment: no request lasts longer than its deadline and LATE_S."""
         now_s = self._network.now_s
         for due_s, one in self._lost:
             told = one.wakes or one.caller.dead or now_s <= due_s
@@ -196,7 +196,7 @@ class RequestBook:
                 assert one.caller.was_paused(one.asked_s, now_s), f"never ended: {one}"
 
     def check_end(self) -> None:
-        """What must hold of every request once all is over."""
+        """Check what must hold for every request in the end."""
         for one in self.asked:
             if one.caller.dead and one.wakes == 0:
                 continue
@@ -237,7 +237,7 @@ class RequestBook:
             assert ran <= told, f"broadcast {number} was told to {told} and ran at {ran}"
 
     def failures(self) -> list[Asked]:
-        """Requests that ended with an error they were not asked to end with."""
+        """Return the requests that ended with an error other than the one asked for."""
         return [
             one
             for one in self.asked
@@ -250,7 +250,7 @@ def make_reply(number: int, node: SimNode, size: int) -> bytes:
 
 
 def _size(rng: Random) -> int:
-    """Mostly small, now and then several frames."""
+    """Return a size: mostly small, sometimes of several frames."""
     return rng.choices(
         [0, rng.randrange(200), rng.randrange(6_000), rng.randrange(60_000)], [4, 4, 2, 1]
     )[0]

@@ -1,11 +1,11 @@
 """One simulated process: a real core, and a driver like mesh/driver.py's on a simulated transport.
 
     frozen    SIGSTOP: the kernel keeps what arrives, nothing is answered, timers are late
-    blocked   the event loop hangs: libzmq's thread lives, so paths stay, frames wait
+    blocked   the event loop hangs: libzmq's thread runs, so paths stay up and frames wait
     dead      kill -9: connections end, dials are refused
 
-What waits while the node does not run is heard in any order that keeps each source's own: frames
-of one connection, monitor events, the clock, tasks.
+Events that wait while the node does not run are delivered in a random order that keeps the order within each source:
+frames of one connection, monitor events, the clock, tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REPLY, FAIL, NEVER = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a handler will do with one job."""
+    """What a handler does with one job."""
 
     delay_s: float = 0.001
     outcome: int = REPLY
@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Hooks:
-    """What the workload wants to hear of a node."""
+    """Callbacks of the workload for events of a node."""
 
     serve: Callable[[SimNode, Job], Plan] = lambda _node, _job: Plan()
     opened: Callable[[SimNode, TunnelEnd, str], None] = lambda *_: None
@@ -59,7 +59,7 @@ class Hooks:
 
 @dataclass(slots=True)
 class Setup:
-    """How a node is made. Endpoints: `default`, `twice` (idempotent), `closed` (allows nobody)."""
+    """Settings of a node. Its endpoints are `default`, `twice` (idempotent) and `closed` (allows nobody)."""
 
     clusters: tuple[str, ...] = ("x",)
     settings: dict[str, float | int] = field(default_factory=dict)
@@ -71,14 +71,14 @@ class Setup:
 
 
 class SimNode:
-    """Implements the core's Shell; its transport calls `hear` with what comes in."""
+    """A simulated node. It implements the core's Shell; its transport calls `hear` for incoming events."""
 
     def __init__(self, network: Network, name: str, setup: Setup, hooks: Hooks) -> None:
         self.network, self.name, self.setup, self.hooks = network, name, setup, hooks
         self.host = name.partition("'")[0]
         self.dead = self.frozen = self.blocked = self.leaving = False
         self.paused_s: list[tuple[float, float]] = []
-        """When it did not run, in network time; the last may have no end yet."""
+        """(start, end) of times when it did not run, in network time; the last one may have no end yet."""
         self._waiting: dict[Hashable, list[Callable[[], None]]] = {}
         self._tick_at_s = inf
         self._pump_due = False
@@ -139,7 +139,7 @@ class SimNode:
 
     @property
     def now_s(self) -> float:
-        """This node's own monotonic clock: it starts anywhere."""
+        """This node's own monotonic clock, with an arbitrary start."""
         return self.network.now_s + self._offset_s
 
     def wall_us(self) -> int:
@@ -185,7 +185,7 @@ class SimNode:
         self.network.note(self.name, text)
 
     def _start(self, cluster: str, job: Job) -> None:
-        """As mesh/workers.py: the deadline and the caller's cancellation end the handler."""
+        """Run a handler as mesh/workers.py does: the deadline and the caller's cancellation end it."""
         plan = self.hooks.serve(self, job)
         dispatcher = self.core.patterns.dispatchers[cluster]
         left_s = float("inf") if job.deadline_s is None else job.deadline_s - self.now_s
@@ -213,11 +213,11 @@ class SimNode:
     # Driver
 
     def later(self, source: Hashable, event: Callable[[], None], *, delay_s: float = 0.0) -> None:
-        """A task's turn, now or after a sleep."""
+        """Run a step of a task, now or after a sleep."""
         self.network.after(delay_s, lambda: self.hear(source, event))
 
     def hear(self, source: Hashable, event: Callable[[], None]) -> None:
-        """Something happens to this node: now, when it runs again, or never."""
+        """Deliver an event to this node: now, when it runs again, or never if it is dead."""
         if self.dead:
             return
         if not self.loop_runs:
@@ -232,16 +232,16 @@ class SimNode:
             self.later("tasks", self._pump)
 
     def check_thread(self) -> None:
-        """There is one."""
+        """Nothing to check: there is only one thread."""
 
     def end_if_forked(self) -> None:
-        """It never is."""
+        """It is never forked."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         return self.core.timers.at(self.now_s + seconds, lambda _now_s: call())
 
     def within(self, seconds: float) -> NoReturn:
-        """Nobody waits here: there are no tasks."""
+        """Not used, as there are no tasks."""
         raise NotImplementedError
 
     def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
@@ -257,7 +257,7 @@ class SimNode:
         self._pump_due = False
 
     def settle(self) -> None:
-        """Flush the core and carry out everything it wants done, what follows from it included."""
+        """Flush the core and carry out all its instructions, including those that follow from them."""
         carry_out(self.core, self.transport, lambda: self.now_s)
 
     # Faults
@@ -281,7 +281,7 @@ class SimNode:
         self.network.hearing_changed()
 
     def leave(self) -> None:
-        """As Driver.leave: finish what runs, say goodbye, go."""
+        """Leave as Driver.leave does: finish what runs, say goodbye, exit."""
         self.leaving = True
         self.network.note(self.name, "leaves")
         self.core.drain()
@@ -318,14 +318,14 @@ class SimNode:
             self.paused_s.append((self.network.now_s, float("inf")))
 
     def resume(self) -> None:
-        """SIGCONT, or the loop runs again: hear what waited, in an order that could be."""
+        """Run again after SIGCONT or a blocked loop: deliver what has waited, in a possible order."""
         if self.dead or self.loop_runs:
             return
         self.network.note(self.name, "runs again")
         self.paused_s[-1] = (self.paused_s[-1][0], self.network.now_s)
         was_frozen, self.frozen, self.blocked = self.frozen, False, False
         if was_frozen:
-            self.blocked = True  # libzmq's thread reads first; the loop hears what it makes of it.
+            self.blocked = True  # libzmq's thread reads first; its events wait for the loop.
             self.transport.thaw()
             self.blocked = False
         self.network.hearing_changed()
@@ -339,17 +339,17 @@ class SimNode:
         self.transport.answer_backlog()
 
     def was_paused(self, from_s: float, to_s: float) -> bool:
-        """Whether it did not run at some moment of that time."""
+        """Return whether it did not run at some moment of that time."""
         return any(start < to_s and end > from_s for start, end in self.paused_s)
 
-    # What tests ask
+    # For tests
 
     def rotation(self, cluster: str = "x") -> set[bytes]:
-        """Members that may take a request now."""
+        """Return the members that may take a request now."""
         return {one.node for one in self.core.rotation.of_cluster(cluster)}
 
     def find(self, *seeds: SimNode) -> None:
-        """A finder gives the seeds' addresses."""
+        """Report the seeds' addresses, as a finder does."""
         for seed in seeds:
             self.core.found(seed.addresses[0], b"", self.now_s)
         self.settle()

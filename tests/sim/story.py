@@ -1,4 +1,4 @@
-"""A random story: load on every pattern, faults of every kind, then peace. All of it from one seed."""
+"""A random run: load on every messaging pattern and faults of every kind, then no more faults; all from one seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAULTS_S = 15.0
 
 
 class Story:
-    """`tell` runs it; the invariants are the world's. A seed that ends in 0 is the story of many."""
+    """One random run, started by `tell`; the invariants are those of `World`. Seeds that end in 0 have many nodes."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -27,7 +27,7 @@ class Story:
         self.faults = 0
 
     def setup(self) -> Setup:
-        """Small limits, not the same at everybody, and clocks that differ."""
+        """Return random settings: small limits that differ between nodes, and clocks that differ."""
         rng = self.rng
         settings = dict(SMALL)
         if rng.random() < 0.3:
@@ -143,7 +143,7 @@ class Story:
         self._seek(new)
 
     def _seek(self, new: SimNode) -> None:
-        """As a finder does: tell the seeds every now and then."""
+        """Report seeds every now and then, as a finder does."""
         if new.dead:
             return
         others = [node for node in self.world.nodes if node is not new]

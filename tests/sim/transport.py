@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class SimTransport:
-    """What the node calls stands first, what the wire calls after it."""
+    """The transport; first the methods that the node calls, then those that the wire calls."""
 
     def __init__(self, network: Network, node: SimNode) -> None:
         self._network, self._node = network, node
         self.backlog: list[Connection] = []
-        """Accepted by the kernel while the loop did not run."""
+        """Connections accepted by the kernel while the loop did not run."""
         self._kernel: list[tuple[Connection, int, bytes | None]] = []
         self._ended: list[tuple[Connection, int, bool]] = []
-        """While it was frozen: libzmq notices when it runs again."""
+        """Ends that came while the process was frozen; libzmq notices them when it runs again."""
         self._by_conn: dict[Conn, Connection] = {}
         self._by_endpoint: dict[tuple[int, str], Connection] = {}
         self._ignored: set[Conn] = set()
@@ -74,14 +74,14 @@ class SimTransport:
         self._network.probe(node, endpoint, answer)
 
     def close(self, *, graceful: bool) -> None:
-        """The process is gone."""
+        """End all connections of the process."""
         for connection in list(self._network.connections):
             for side in connection.sides:
                 if connection.ends[side] is self._node:
                     self._network.close(connection, side, graceful=graceful)
 
     def thaw(self) -> None:
-        """libzmq's thread reads what the kernel kept."""
+        """Process what the kernel has kept, as libzmq's thread does."""
         kernel, self._kernel = self._kernel, []
         for connection, side, item in kernel:
             self.kernel(connection, side, item)
@@ -90,7 +90,7 @@ class SimTransport:
             self.ended(connection, side, denied=denied)
 
     def answer_backlog(self) -> None:
-        """The loop answers whom only the kernel had accepted."""
+        """Complete the connections that only the kernel had accepted."""
         network = self._network
         backlog, self.backlog = self.backlog, []
         for connection in backlog:
@@ -106,7 +106,7 @@ class SimTransport:
         return name
 
     def kernel(self, connection: Connection, side: int, item: bytes | None) -> None:
-        """Bytes, or the end of the stream, reached this machine."""
+        """Take bytes, or the end of the stream (None), that have reached this machine."""
         node = self._node
         if node.dead:
             return
@@ -124,7 +124,7 @@ class SimTransport:
         node.hear((connection, side), lambda: self._received(conn, user, item))
 
     def ended(self, connection: Connection, side: int, *, denied: bool = False) -> None:
-        """libzmq noticed the end of a connection."""
+        """Take the end of a connection, as libzmq has noticed it."""
         node = self._node
         if node.dead:
             return
@@ -138,7 +138,7 @@ class SimTransport:
             return
         ended = connection.names[ACCEPTOR]
         self._by_conn.pop(ended, None)
-        if node.rng.random() < 0.8:  # Else only the next send finds out.
+        if node.rng.random() < 0.8:  # Otherwise only the next send finds out.
             node.hear("monitor", lambda: node.core.inbound_lost([ended], node.now_s))
 
     # Heard by the core

@@ -19,7 +19,7 @@ from .wire import Network
 
 @dataclass(slots=True, eq=False)
 class Half:
-    """The task at one end. `to_send` is planned before; `got` is what was read."""
+    """The task at one end. `to_send` holds the parts still to be sent, `got` those that were read."""
 
     node: SimNode
     end: TunnelEnd
@@ -53,7 +53,7 @@ class TunnelBook:
         self._by_link: dict[tuple[bytes, bytes, int], Pair] = {}
 
     def open(self, node: SimNode, cluster: str = "x", *, plain: bool = False) -> Pair | None:
-        """Open a tunnel to some member. `plain`: nobody aborts or stops early."""
+        """Open a tunnel to some member. With `plain` neither end aborts or stops early."""
         candidate = node.core.choose(cluster, [])
         if candidate is None or node.core.closing:
             return None
@@ -73,7 +73,7 @@ class TunnelBook:
         return pair
 
     def opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> None:
-        """A tunnel came in."""
+        """Start the acceptor's half of an incoming tunnel."""
         pair = self._by_link[end.link.peer, end.link.link_id, end.wire_id ^ 1]
         half = self._half(node, end, plain=endpoint == "plain")
         assert pair.acceptor is None, "opened twice"
@@ -122,7 +122,7 @@ class TunnelBook:
             return
         while half.to_send and end.state != BROKEN and not end.peer_stopped:
             part = half.to_send[0]
-            if len(part) > end.peer_window_bytes:  # TooLarge, and the task leaves it at that.
+            if len(part) > end.peer_window_bytes:  # TooLarge: the task drops the part.
                 half.to_send.pop(0)
             elif not end.may_send(len(part)):
                 tunnels.wait_credit(end, len(part))
@@ -175,7 +175,7 @@ class TunnelBook:
                 assert unread <= reader.end.window_bytes, f"tunnel {pair.number}: {unread} unread"
 
     def check_end(self, nodes: list[SimNode]) -> None:
-        """Once all is quiet: every end is over, and what was not disturbed is complete."""
+        """Check, once all is quiet, that every end is over, and that undisturbed tunnels are complete."""
         self.check_now()
         for pair in self.pairs:
             halves = [half for half in (pair.opener, pair.acceptor) if half is not None]

@@ -1,11 +1,11 @@
-"""The wire of a simulated network: virtual time, TCP-like connections, and what breaks them.
+"""The wire of a simulated network: virtual time, TCP-like connections, and their faults.
 
     dial ──SYN──> refused | no answer (cut, SIGSTOP) | backlog (loop blocked) | denied | OPEN
     OPEN: two FIFO streams with latency. A cut path holds bytes until it heals; an end that hears
     nothing for 3 s ends the connection, as ZMTP heartbeats do; a reset loses what is in flight.
 
-One seed, one story: every event has a time and a number, and `log` with its running checksum of all
-frames is the same line for line whenever a seed is run again. `digest` is the whole log in short.
+A seed always gives the same run: every event has a time and a number, and `log`, with its running checksum of
+all frames, is the same line for line. `digest` is a hash of the whole log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECTING, OPEN, ENDED = "connecting", "open", "ended"
 
 
 class Stream:
-    """One direction of a connection. `held`: stopped by a cut path, for TCP to send again."""
+    """One direction of a connection. `held`: frames stopped by a cut path, which TCP will send again."""
 
     __slots__ = ("arrives_s", "generation", "held")
 
@@ -47,7 +47,7 @@ class Stream:
 
 
 class Connection:
-    """One TCP connection. `known[side]`: that end's transport still believes in it."""
+    """One TCP connection. `known[side]`: whether the transport of that end still considers it open."""
 
     def __init__(self, dialler: SimNode, dial: Dial) -> None:
         self.ends: list[SimNode] = [dialler]
@@ -60,16 +60,16 @@ class Connection:
         self.streams = (Stream(), Stream())
         self.deaf_since_s: list[float | None] = [None, None]
         self.broken = False
-        """Reset: nothing gets through any more, whoever has noticed."""
+        """Reset: nothing gets through any more, whether or not the ends have noticed."""
 
     @property
     def sides(self) -> range:
-        """The ends there are: one until somebody has accepted."""
+        """The existing ends: only the dialler's until the connection is accepted."""
         return range(len(self.ends))
 
 
 class Network:
-    """The clock, the wire, and everybody on it."""
+    """The clock, the wire and all nodes on it."""
 
     def __init__(self, seed: int, *, latency_s: tuple[float, float] = (0.0001, 0.002)) -> None:
         self.seed = seed
@@ -81,7 +81,7 @@ class Network:
         self.nodes: list[SimNode] = []
         self.listening: dict[str, SimNode] = {}
         self.hosts: dict[str, str] = {}
-        """Host of every address that ever was; it answers for a process that is gone."""
+        """The host of every address that was ever used; it answers for a process that is gone."""
         self.cut: dict[tuple[str, str], None] = {}
         self.connections: dict[Connection, None] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -105,7 +105,7 @@ class Network:
         self.now_s = until_s
 
     def run_until(self, condition: Callable[[], bool], within_s: float, what: str = "") -> float:
-        """Let time pass until `condition` holds; return how long that took."""
+        """Let time pass until `condition` holds; return how long that took, in s."""
         start_s = self.now_s
         while not condition():
             assert self.now_s - start_s < within_s, f"not within {within_s} s: {what}"
@@ -158,7 +158,7 @@ class Network:
         return flush
 
     def hearing_changed(self) -> None:
-        """Some path or process is not what it was: who hears nothing starts to count."""
+        """Called when a path or a process has changed: start the timeouts of ends that hear nothing now."""
         for connection in list(self.connections):
             self._hearing_of(connection)
 
@@ -213,13 +213,13 @@ class Network:
         listener = self.listening.get(endpoint)
         if listener is None:
             self.after(self.latency_s(), lambda: self._refuse(connection))
-        elif not listener.loop_runs:  # The kernel accepts; nobody answers ZAP.
+        elif not listener.loop_runs:  # The kernel accepts it; ZAP gets no answer.
             listener.transport.backlog.append(connection)
         else:
             self.after(2 * self.latency_s(), lambda: self.establish(connection))
 
     def establish(self, connection: Connection) -> None:
-        """Handshake and admission are through, or fail."""
+        """Complete the handshake and the admission of a connection, or refuse it."""
         dial, dialler = connection.dial, connection.ends[DIALLER]
         listener = self.listening.get(dial.endpoint)
         if connection.state != CONNECTING or not dialler.io_runs:
@@ -246,7 +246,7 @@ class Network:
         self._hearing_of(connection)
 
     def transmit(self, connection: Connection, side: int, item: bytes | None) -> None:
-        """Send a frame, or None: the end of the stream."""
+        """Send a frame, or None for the end of the stream."""
         if connection.broken:
             return
         stream = connection.streams[side]
@@ -270,7 +270,7 @@ class Network:
         self.at(arrives_s, arrive)
 
     def close(self, connection: Connection, side: int, *, graceful: bool) -> None:
-        """One end closes. Not graceful: what it sent last is lost."""
+        """Close one end. Unless `graceful`, frames in flight from it are lost."""
         if connection.state == CONNECTING:
             connection.state, connection.known = ENDED, [False, False]
             self.connections.pop(connection, None)
@@ -286,7 +286,7 @@ class Network:
         self._maybe_over(connection)
 
     def ended_at(self, connection: Connection, side: int) -> None:
-        """An end has learnt that the connection is over."""
+        """Record that one end has noticed the end of the connection."""
         connection.known[side] = False
         self._maybe_over(connection)
 
@@ -296,7 +296,7 @@ class Network:
             self.connections.pop(connection, None)
 
     def reset(self, connection: Connection) -> None:
-        """RST: what is in flight is lost both ways; both ends learn of it a little later."""
+        """Reset with RST: frames in flight are lost both ways; both ends notice a little later."""
         if connection.state != OPEN or connection.broken:
             return
         connection.broken = True
@@ -311,7 +311,7 @@ class Network:
     # Probes
 
     def probe(self, node: SimNode, endpoint: str, answer: Callable[[Probed], None]) -> None:
-        """Tell what a connection to `endpoint` finds."""
+        """Find out what a connection to `endpoint` would meet, and pass it to `answer`."""
         host = self.hosts.get(endpoint, "")
 
         def arrive() -> None:

@@ -1,7 +1,7 @@
-"""A network with people in it: nodes, their load, and what must hold of them all.
+"""A simulated network with its workload: nodes, load on every messaging pattern, and invariants.
 
-`World.watch` checks twenty times a second what must hold at any moment; `World.finish` heals every
-fault, waits for quiet, and checks what must hold in the end.
+`World` checks twenty times a second what must hold at any moment; `World.finish` heals every fault, waits for
+quiet, and checks what must hold in the end.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SMALL: dict[str, float | int] = {
     "outbox_bytes": 256 << 10, "tunnel_window_bytes": 8 << 10, "payload_bytes_max": 256 << 10,
     "subscription_bytes": 32 << 10, "zeroconf": False,
 }  # fmt: skip
-"""Limits so small that every one of them is met."""
+"""Limits so small that each of them is reached."""
 
 
 class World:
-    """One seed's story: `network`, its nodes, the three books."""
+    """One network, made from a seed: `network`, its nodes, and the records of requests, topics and tunnels."""
 
     def __init__(self, seed: int, *, latency_s: tuple[float, float] = (0.0001, 0.002)) -> None:
         self.network = network = Network(seed, latency_s=latency_s)
@@ -40,16 +40,16 @@ class World:
         self.topics = TopicBook(network, self.rng)
         self.tunnels = TunnelBook(network, self.rng)
         self.nodes: list[SimNode] = []
-        """Those that are to live on."""
+        """Nodes that are neither killed nor leaving."""
         self.hooks = Hooks(self.requests.serve, self._opened, self.topics.freed, self._link_down)
         self._dead_s: dict[bytes, float] = {}
         self._names = 0
         self._started_s = 0.0
-        """When the youngest node did."""
+        """When the last node was started."""
         self.liars: set[bytes] = set()
         network.after(WATCH_S, self._watch)
 
-    # Who is there
+    # Nodes
 
     def start(self, setup: Setup | None = None, name: str = "") -> SimNode:
         self._names += 1
@@ -60,7 +60,7 @@ class World:
         return node
 
     def start_all(self, count: int, setup: Setup | None = None) -> list[SimNode]:
-        """Nodes that start at once and know one seed's address; waits until all are linked."""
+        """Start nodes at once that know one seed's address; return when all are linked."""
         nodes = [self.start(setup) for _ in range(count)]
         for node in nodes[1:]:
             node.find(nodes[0])
@@ -68,7 +68,7 @@ class World:
         return nodes
 
     def restart(self, node: SimNode) -> SimNode:
-        """A new process at a dead one's addresses."""
+        """Start a new process at a dead one's addresses."""
         assert node.dead
         setup = node.setup
         setup = Setup(
@@ -128,7 +128,7 @@ class World:
                         assert now_s - dead_s <= ROUTED_DEAD_S, f"{node.name} routes to a dead node"
 
     def check_manners(self) -> None:
-        """Nodes that keep to the protocol never look as if they broke it."""
+        """Check that no node that keeps to the protocol was ever accused of breaking it."""
         liars = self.liars
         for node in self.network.nodes:
             if node.id in liars:
@@ -144,7 +144,7 @@ class World:
         return [node for node in self.nodes if node.id not in self.liars and not node.leaving]
 
     def converged(self) -> bool:
-        """Everybody would route to everybody else alive, and to nobody else."""
+        """Return whether every honest node is linked to all other honest nodes and considers them alive."""
         nodes = self.honest()
         ids = {node.id for node in nodes}
         for node in nodes:
@@ -157,7 +157,7 @@ class World:
         return True
 
     def apart(self) -> str:
-        """Why it has not converged."""
+        """Return in words why it has not converged."""
         lines: list[str] = []
         for node in self.honest():
             for other in self.honest():
@@ -191,7 +191,7 @@ class World:
             network.run(0.01)
         network.note("world", "converged")
         network.run_until(lambda: not self.topics.waits(self.honest()), 90.0, "a publisher waits")
-        network.run(8)  # Longest deadline, slowest reader of what had waited.
+        network.run(8)  # The longest deadline, and the slowest reader of what had waited.
         self.topics.finish(self.honest())
         network.run(20)
         assert self.converged(), f"did not stay converged:\n{self.apart()}"
@@ -204,7 +204,7 @@ class World:
         self.check_quiet()
 
     def check_quiet(self) -> None:
-        """Nothing is left of what was, at anybody."""
+        """Check that no node has anything left of the load, and that there are just the connections of all links."""
         nodes = self.honest()
         for node in nodes:
             check_no_leak(node)
@@ -216,7 +216,7 @@ class World:
                     assert mine.link_id == theirs.link_id
                     assert mine.dialled is not theirs.dialled
         everybody = [node for node in self.nodes if not node.dead]
-        # Introductions go on, to nodes that were: one just hung up has an end on the wire.
+        # Introductions to former nodes go on: one just hung up still has an open end on the wire.
         self.network.run_until(self._ended, 1.0, "what one end has closed is closed")
         open_now = [one for one in self.network.connections if one.state == OPEN]
         linked = [one for one in open_now if not is_call(one)]
@@ -229,18 +229,18 @@ class World:
         return not any(link.control.unacked for link in links)
 
     def _ended(self) -> bool:
-        """No connection is closed at one end only."""
+        """Return whether no connection is closed at one end only."""
         return all(all(one.known) for one in self.network.connections if one.state == OPEN)
 
 
 def is_call(connection: Connection) -> bool:
-    """A dial still waiting for its answer, at a dead node's address for example."""
+    """Return whether this is a dial that still waits for its answer, at a dead node's address for example."""
     dialler = connection.ends[0].core.peering.dialler
     return connection.dial.conn in dialler._calls
 
 
 def check_lost(node: SimNode) -> None:
-    """Who could be hurried is known without a walk, and it is just who a walk would find."""
+    """Check that `roster.lost`, which is kept without a walk over all peers, holds just the peers that a walk finds."""
     roster = node.core.roster
     lost = [peer for peer in roster.peers.values() if peer.failures > 1 and peer.link is None]
     drawn = roster.lost.draw(len(roster.peers) + 1, Random(0))
@@ -289,7 +289,7 @@ def check_no_leak(node: SimNode) -> None:
 
 
 def every(network: Network, pause_s: Callable[[], float], what: Callable[[], None]) -> None:
-    """Do something again and again, at random times."""
+    """Call `what` again and again, at random times."""
 
     def again() -> None:
         what()
