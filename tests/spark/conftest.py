@@ -1,6 +1,6 @@
-"""One Spark session for all tests here: it takes seconds to start, and half a gigabyte.
+"""One Spark session for all tests here: it takes seconds to start, and half a gigabyte of memory.
 
-They run in one process of xdist, see tests/conftest.py.
+They run in one xdist process, see tests/conftest.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 BATCH_ROWS = "50"
 JVM = (
     "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-    # A fifth of the start: it looks through Spark's own archives, as they were released.
+    # Saves a fifth of the start: Spark's released archives need no bytecode verification.
     "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 )  # fmt: skip
 CONF = {
@@ -31,7 +31,7 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "OFF",
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-    # Half of the start, and what takes seconds to compile is run once here.
+    # Saves half of the start; code that takes seconds to compile would run only once here.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": " ".join(JVM),
@@ -39,7 +39,7 @@ CONF = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They are skipped by name where there can be no session."""
+    """Mark all tests here as slow, and skip each of them where there can be no session."""
     reason = missing()
     for item in items:
         if Path(__file__).parent in item.path.parents:
@@ -54,7 +54,7 @@ def session() -> Iterator[SparkSession]:
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Tasks are tried again, as on a cluster.
+    # Failed tasks are tried again, as on a cluster.
     found = spark.session("local[2,4]", **CONF)
     found.sparkContext.setLogLevel("OFF")
     yield found
@@ -63,13 +63,13 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def captured(tmp_path: Path) -> Captured:
-    """A queue and a stream, in segments of 4 KiB."""
+    """A log with a queue and a stream, in segments of 4 KiB."""
     return jobs_and_audit(tmp_path / "data")
 
 
 @pytest.fixture
 def filled(captured: Captured) -> None:
-    """Something is in it: two topics, some headers, a third of the messages in both lanes."""
+    """`captured` with messages: two topics, some headers, a third of the messages in both lanes."""
     for number in range(120):
         lanes = [[1], [2], [1, 2]][number % 3]
         headers = [{"n": str(number)}] if number % 4 == 0 else None
@@ -79,5 +79,5 @@ def filled(captured: Captured) -> None:
 
 @pytest.fixture
 def small_batches(session: SparkSession) -> None:
-    """From Spark to the sink."""
+    """Make Spark pass small batches to the sink."""
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)

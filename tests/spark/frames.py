@@ -1,4 +1,4 @@
-"""Reading captures with Spark, and streaming queries that are stepped from test to test."""
+"""Reading captures with Spark, and streaming queries that tests run step by step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATE = "Python worker failed to connect back"
 
 
 def load(session: SparkSession, data: Path, **options: Any) -> DataFrame:
-    """A batch over the capture in `data`; its columns are named with `columns`."""
+    """Return a frame over the capture in `data`; the option `columns` names its columns."""
     columns = options.pop("columns", None)
     reader = session.read.format("mesh-capture").options(**options)
     return (reader.schema(columns) if columns else reader).load(str(data))
@@ -32,7 +32,7 @@ def messages(frame: DataFrame) -> list[Message]:
 
 @contextmanager
 def one_line_with(*texts: str) -> Iterator[None]:
-    """Spark raises something of its own, in which one of our errors said these, in one line."""
+    """Expect an error of Spark's, with one of our errors in it whose single line contains these texts."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         yield
     line = said(caught.value)
@@ -43,15 +43,18 @@ def one_line_with(*texts: str) -> Iterator[None]:
 
 
 class Query:
-    """A streaming query into Parquet with a checkpoint; each `run` goes to the end and stops."""
+    """A streaming query into Parquet with a checkpoint; each `run` reads to the end and stops."""
 
     def __init__(self, session: SparkSession, data: Path, home: Path, **options: Any) -> None:
         self._session, self._data, self._home = session, data, home
         self.options = {"startingOffsets": "earliest", **options}
 
     def run(self) -> int:
-        """Take all there is; the number of micro-batches with rows. Raises what the query raised, unless Spark was
-        tired of waiting for its source's process to begin: ten seconds, which a busy machine may need."""
+        """Read all there is; return the count of micro-batches with rows. Raises what the query raised.
+
+        It is tried up to three times when Spark did not wait long enough for the source's process to start: ten
+        seconds, which a busy machine may exceed.
+        """
         from pyspark.errors import StreamingQueryException
 
         for _ in range(2):
@@ -77,5 +80,5 @@ class Query:
 
     @property
     def messages(self) -> list[Message]:
-        """All it has written so far."""
+        """All messages that it has written so far."""
         return messages(self._session.read.parquet(str(self._home / "out")))

@@ -1,7 +1,7 @@
-"""A job for `spark-submit`, see test_cluster.py: of this project it has what was shipped and no more.
+"""A job for `spark-submit`, see test_cluster.py: of this project it has only the shipped archive.
 
-What two streams hold goes into queues, in a batch and by a streaming query, and so does the table of a
-pipeline.
+It copies the messages of two streams into queues, by a batch and by a streaming query, and also the table of
+a pipeline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STREAM_S_MAX = 100
 
 
 def note(path: Path, archive: str) -> None:
-    """Write down where this process has the packages from, and which it would find elsewhere."""
+    """Write down from where this process has the packages, and which of them it would find elsewhere."""
     others = [one for one in sys.path if Path(one).name != archive]
     told = {
         "directory": os.getcwd(),
@@ -42,7 +42,7 @@ def note(path: Path, archive: str) -> None:
 
 
 def noting(directory: str, archive: str) -> Callable[[str], str]:
-    """For a UDF: a value as it is; each task takes a note before its first one."""
+    """Return a function for a UDF that returns its argument; each task calls `note` before its first value."""
     noted: set[int] = set()
 
     def pass_on(value: str) -> str:

@@ -1,4 +1,4 @@
-"""Writing into the mesh with Spark, beside brokers that live in the test's own loop."""
+"""Writing into the mesh with Spark, with brokers that run in the test's own loop."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LARGE = b"." * 2000
-"""Behind a value: of so large ones a task sends several batches."""
+"""Appended to a value: a task sends messages this large in several batches."""
 FLAG_S_MAX = 30.0
 
 
 async def in_spark(session: SparkSession, function: Callable[[], T]) -> T:
-    """In a thread, so that brokers go on meanwhile; Spark knows the session by the thread."""
+    """Call `function` in a thread, so that brokers keep running; Spark finds the session by the thread."""
 
     def run() -> T:
         from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ async def in_spark(session: SparkSession, function: Callable[[], T]) -> T:
 async def two_brokers(
     tmp_path: Path, *, encrypt: bool = False
 ) -> AsyncIterator[tuple[Connection, Connection, durable.Broker]]:
-    """One with something to replay in `tmp_path / "from"`, and one to replay to, `broker2`."""
+    """Run a broker to replay from, in `tmp_path / "from"`, and one to replay to, `broker2`."""
     async with (
         serving(tmp_path / "from", config=replace(SMALL, encrypt=encrypt)) as one,
         serving(tmp_path / "to", cluster="broker2") as other,
@@ -58,7 +58,7 @@ async def two_brokers(
 
 
 def way_in(tmp_path: Path, node: mesh.Node, secret: str = SECRET) -> dict[str, str]:
-    """Options with which tasks join the mesh of `node`."""
+    """Return the options with which tasks join the mesh of `node`."""
     path = tmp_path / f"secret-{secret[-8:]}"
     if not path.exists():
         secret_file(path, secret)
@@ -85,7 +85,7 @@ def rows(queue: str, values: list[bytes]) -> list[tuple[str, bytes]]:
 
 
 def failing_once(flag: Path, after: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """For `mapPartitions`: the first attempt at a task fails after so many rows, once `flag` is there."""
+    """Return a function for `mapPartitions`: each task's first attempt fails after `after` rows, once `flag` exists."""
     path = str(flag)
 
     def pass_on(found: Iterable[Any]) -> Iterator[Any]:
