@@ -51,13 +51,13 @@ def looked(captured: Captured) -> StoredLog:
 def check_one_bit_flipped(
     data: Path, seed: int, use: Sequence[Encryption | None] = (None,)
 ) -> None:
-    """It costs the record it is in and is noticed, whichever it is."""
+    """Check that one flipped bit loses only the record it is in, and is noticed, whichever bit it is."""
     captured = varied(data, 5, records=40, use=use)
     captured.close()
     random = Random(seed)
     file = random.choice(sorted(captured.path.glob("msgs.*"))[:-2])
     flip(file, random.randrange(64, len(file.read_bytes().rstrip(b"\0")) - 120))
-    # It may have been a declaration: then its lanes are there under other names.
+    # The record may have been a declaration: its lanes then have other names.
     found, there = (
         Counter(one._replace(queue="", partition=0) for one in messages)
         for messages in (loaded(data, damaged="skip"), captured.messages)

@@ -21,7 +21,7 @@ def reader(data: Path, **given: Any) -> StreamReader:
 
 
 class Stream:
-    """A query and its checkpoint. `messages`: all it has read, over restarts."""
+    """A query and its checkpoint. `messages`: all that it has read, across restarts."""
 
     def __init__(self, data: Path, **given: Any) -> None:
         self._data = data
@@ -33,14 +33,14 @@ class Stream:
         self.reader = reader(self._data, **given)
 
     def run(self) -> int:
-        """Until nothing comes any more; how many batches that takes."""
+        """Run until nothing is left to read; return how many batches that took."""
         for count in range(BATCHES_MAX):
             if not self.step():
                 return count
         raise AssertionError(f"it goes on and on: {self.at}")
 
     def step(self) -> bool:
-        """One batch; False: there is nothing to be read."""
+        """Read one batch; return False if there is nothing to read."""
         end = self.plan()
         if end == self.at:
             return False
@@ -48,7 +48,7 @@ class Stream:
         return True
 
     def plan(self) -> dict[str, Any]:
-        """Where the next batch ends."""
+        """Return where the next batch ends."""
         return self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
 
     def take(self, end: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What two connections of the machine in test_vhost_machine.py declare, and delete."""
+"""Declarations and deletions by the two connections of the state machine in test_vhost_machine.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Declaring(Driving):
         everything=st.sampled_from([True, True, False]),
     )  # fmt: skip
     def begin(self, everything: bool, **wanted: list[Wanted]) -> None:
-        """`everything`: is bound to amq.fanout."""
+        """`everything`: whether all queues and streams are bound to amq.fanout."""
         self.begin_empty()
         for kind in ("exchanges", "queues", "streams", "bound"):
             for one in wanted.get(kind, []):
@@ -47,10 +47,10 @@ class Declaring(Driving):
         for name in self.model.routes.queues if everything else ():
             self.bind(0, BindingDefinition(exchange="amq.fanout", destination=name))
 
-    # What is declared.
+    # Declarations
 
     def declare(self, peer: int, wanted: Wanted, same: bool) -> None:
-        """`same`: as it is there."""
+        """`same`: a queue that exists is declared with its present definition."""
         if isinstance(wanted, QueueDefinition):
             there = self.model.queues.get(wanted.name)
             self.declare_queue(peer, there.definition if same and there else wanted)

@@ -1,4 +1,4 @@
-"""What the machine in test_vhost_machine.py declares: few names, so that things meet; small limits."""
+"""Definitions that the state machine in test_vhost_machine.py declares: few names, to cause conflicts; small limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Wanted = QueueDefinition | ExchangeDefinition | StreamDefinition | BindingDefini
 NOWHERE = (None, None)
 
 members = st.sampled_from(["a", "b", "c", "s"])
-"""Names of queues, and two of them of streams, too."""
+"""Names of queues; two of them are names of streams, too."""
 keys = st.sampled_from(["a", "b", "c", "s"])
 exchanges = st.sampled_from(["x", "y"])
 MAYBE_LIMITED = {
@@ -51,7 +51,7 @@ limited = st.builds(
     durability=st.sampled_from(["disk", "disk", "disk", MEMORY]),
     **MAYBE_LIMITED,
 )
-"""Queues that stay, and lead to one another."""
+"""Queues that are not deleted automatically, and that dead-letter to one another."""
 exchange_definitions = st.builds(
     ExchangeDefinition,
     name=exchanges,

@@ -1,4 +1,4 @@
-"""The vhost that the machine in test_vhost_machine.py drives: its log, its pump, and what has to agree.
+"""The vhost that the state machine in test_vhost_machine.py drives: its log, its pump, and the invariants.
 
 It is driven as the broker's sessions do it, with a log that is a list; nothing waits.
 """
@@ -45,7 +45,7 @@ Content = tuple[bytes, str, tuple[Death, ...]]
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """To its end at once: here nothing has to be waited for."""
+    """Run a coroutine that never has to wait."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -55,7 +55,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def serve(task: Callable[[], Awaitable[None]], *, rounds: int = 1) -> None:
-    """One of the broker's tasks, for so many of its rounds: the virtual clock goes on when it waits."""
+    """Run one of the broker's tasks for some of its rounds; the virtual clock advances when it waits."""
 
     async def round_() -> None:
         with trio.move_on_after(IDLE_S * (rounds + 0.5)):
@@ -69,7 +69,7 @@ def contents(messages: list[Message]) -> list[Content]:
 
 
 class PlainLog(PlainStore):
-    """What `Hosted` needs of a log."""
+    """A log as `Hosted` needs it."""
 
     failure = None
     waiting = Waiting()
@@ -87,7 +87,7 @@ class PlainLog(PlainStore):
             self.commit()
 
     async def read(self, position: int, _limit_bytes: int) -> list[Record]:
-        """Like `Log.read` it goes on behind what is gone; so few at a time that others go on from there."""
+        """Skip missing records, as `Log.read` does; return so few that other tasks run before the next read."""
         return [self.records[at] for at in sorted(self.records) if at >= position][:READ_RECORDS]
 
 
@@ -102,7 +102,7 @@ class FetchingWhatIsNeeded(Fetching):
 
 
 class Session:
-    """One consumer of a client that is slow to settle."""
+    """One consumer of a client that settles slowly."""
 
     def __init__(
         self, machine: Driving, peer: Peer, queue: Queue, there: BrokerQueue, *, prefetch: int,
@@ -128,7 +128,7 @@ class Driving(RuleBasedStateMachine):
     def begin_empty(self) -> None:
         self.model, self.captured = Model(), 0
         self.following = dict.fromkeys(PUBLISHERS, 0)
-        """The next sequence that each has not used."""
+        """By publisher: the next unused sequence."""
         self.received: list[tuple[Session, Delivery]] = []
         self.start(PlainVhost((), PlainLog()))
         for publisher in PUBLISHERS:
@@ -153,7 +153,7 @@ class Driving(RuleBasedStateMachine):
         return Peer("shop", self.registry.permissions, b"")
 
     def begin_again(self, name: bytes, *, stops: bool) -> None:
-        """A publisher under its name, as a client that was started again."""
+        """Open a publisher again under its name, as a client does that was restarted."""
         before = self.model.publishers.get(name)
         epoch = self.vhost.publishers.next_epoch(name, 0, 0)
         assert before is None or epoch > before.epoch
@@ -164,7 +164,10 @@ class Driving(RuleBasedStateMachine):
     def call(
         self, peer: int, operation: str, error: type[Exception] | None, **arguments: Any
     ) -> Any:
-        """What becomes of it; the model has done it before, as it is answered when it is on disk."""
+        """Make a call and return its result, or check that it raises `error`.
+
+        The model is changed before, as it would be when the call is answered, with the change on disk.
+        """
         control = Control(self.hosted, self.peers[peer], ANY_PATTERNS, NOBODY)
         call = getattr(control, operation)(**arguments)
         if error is None:
@@ -173,11 +176,11 @@ class Driving(RuleBasedStateMachine):
             run(call)
         return None
 
-    # The pump.
+    # The pump
 
     @rule(steps=st.integers(1, 4))
     def time_goes_on(self, steps: int) -> None:
-        """By more than a mark covers, so times are exact."""
+        """Advance the clock by more than the span of a mark, so that recorded times are exact."""
         self.model.now_us += STEP_US * steps
 
     @rule(durable=st.booleans())
@@ -199,7 +202,7 @@ class Driving(RuleBasedStateMachine):
         received, self.received = self.received, []
         for name, there in self.registry.queues.items():
             queue = self.model.queues.get(name)
-            if queue is not None:  # Else it is just being deleted.
+            if queue is not None:  # It is just being deleted otherwise.
                 self.take(queue, there, [one for one in received if one[0].queue is queue])
         self.model.flush()
         assert self.model.end == self.log.end, "one record of all that was settled"
@@ -241,13 +244,13 @@ class Driving(RuleBasedStateMachine):
             found += [(bytes(payload), part.topic, deaths) for payload in part.payloads]
         return found
 
-    # Those who consume.
+    # Consumers
 
     def sessions(self) -> list[Session]:
         return [one for queue in self.model.queues.values() for one in queue.consumers]
 
     def leave(self, session: Session, outcome: str) -> None:
-        """As the session of a consumer does at its end."""
+        """Detach a consumer as its session does at its end."""
         queue, there = session.queue, session.there
         self.hosted.detach_consumer(session.consumer)
         there.unsubscribe(session.consumer, self.model.now_us, outcome)
@@ -257,7 +260,7 @@ class Driving(RuleBasedStateMachine):
             self.model.end_queue(queue)
         run(self.hosted.consumer_left(there))
 
-    # What has to agree.
+    # Invariants
 
     @invariant()
     def queues_agree(self) -> None:
@@ -311,7 +314,10 @@ class Driving(RuleBasedStateMachine):
 
     @invariant()
     def confirmed_is_what_is_on_disk(self) -> None:
-        """Or was refused, or is in memory only; once all is on disk it is all that was sent."""
+        """Check that everything confirmed is on disk, refused or in memory only.
+
+        Once everything is on disk, everything sent is confirmed.
+        """
         for name, publisher in self.model.publishers.items():
             waits = [one for one, at in publisher.records.items() if at >= self.log.durable_end]
             confirmed = self.publishers[name].confirmed

@@ -1,4 +1,4 @@
-"""What clients of the machine in test_vhost_machine.py do with messages, and what the broker does by itself."""
+"""What clients of the state machine in test_vhost_machine.py do with messages, and the broker's periodic work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Using(Declaring):
         waits=st.booleans(), steps=st.sampled_from([0, 0, 0, 2, 5]),
     )  # fmt: skip
     def publish(self, times: int, waits: bool, steps: int, **what: Any) -> None:
-        """After a while. What waits is not durable yet."""
+        """Publish after some time; with `waits` there is no commit, so the messages are not durable yet."""
         self.model.now_us += STEP_US * steps
         for _ in range(times):
             self.send(**what)
@@ -48,7 +48,7 @@ class Using(Declaring):
         self, name: bytes, back: int, count: int, size: int, priority: int, ttl_us: int | None,
         mandatory: bool, data: st.DataObject, together: bool,
     ) -> None:  # fmt: skip
-        """What has been sent before is sent again, from `back` on."""
+        """Send messages, the `back` last ones of those sent before once more."""
         keys = st.sampled_from(self.model.routes.queues)
         each = [data.draw(keys)] * count
         if not together and data.draw(st.booleans()):
@@ -78,7 +78,7 @@ class Using(Declaring):
         assert self.model.end == self.log.end
 
     def exchanges(self) -> list[str]:
-        """Of "x" and "y" those that are there; "y" in any case."""
+        """Return those of "x" and "y" that exist, and "y" in any case."""
         return [one for one in ("x", "x", "y") if self.model.routes.exchange(one)] + ["y"]
 
     @precondition(lambda self: self.model.streams)
@@ -97,7 +97,7 @@ class Using(Declaring):
             self.log.commit()
 
     def capture(self, count: int, lost: int) -> None:
-        """What somebody published on the mesh; what came before is missing."""
+        """Capture messages published on the mesh; `lost` ones before them are missing."""
         first = self.captured + lost
         self.captured = first + count
         batch = make_batch(first, [b"t"] * count, key="t.1", publisher=b"m" * 16)
@@ -118,7 +118,11 @@ class Using(Declaring):
         assert self.call(0, "delete_cursor", None, stream=name, cursor="reader") is there
 
     def retain(self) -> None:
-        """By whole records, of which the model knows nothing: never too much, and then no more."""
+        """Apply retention, which removes whole records.
+
+        The model does not know records: it only checks that enough is kept and that a second call removes nothing,
+        and takes over the new start.
+        """
         for name, stream in self.model.streams.items():
             there, limit = self.registry.stream(name), stream.definition.max_length
             there.retain(self.model.now_us)
@@ -159,12 +163,12 @@ class Using(Declaring):
     @precondition(lambda self: self.sessions())
     @rule(data=st.data(), paused=st.sampled_from([False, False, True]))
     def pause(self, data: st.DataObject, paused: bool) -> None:
-        """Its tunnel is full, or not any more."""
+        """Pause or resume a consumer, as when its tunnel is full or no longer full."""
         session = data.draw(st.sampled_from(self.sessions()))
         session.consumer.paused = session.paused = paused
 
     def in_use(self) -> list[Queue]:
-        """Queues of which something is ready or held."""
+        """Return the queues with messages that are ready or unacked."""
         queues, owners = self.model.queues.values(), (None, *self.peers)
         return [one for one in queues if one.owner in owners and one.those(READY, UNACKED)]
 
@@ -174,9 +178,9 @@ class Using(Declaring):
         between=st.sampled_from(["nothing", "turn", "all"]),
     )  # fmt: skip
     def settle(self, data: st.DataObject, steps: list[tuple[int, str]], between: str) -> None:
-        """With each step so many tags, or every other one; then the pump has a turn, or all is done."""
+        """Settle some tags in each step, or every other one; after each the pump has a turn, or all is committed."""
         queue = data.draw(st.sampled_from(self.in_use()))
-        if not queue.consumers:  # Hypothesis leaves out some rules each time.
+        if not queue.consumers:  # Hypothesis leaves some rules out of a run.
             self.subscribe(queue.owner or self.peers[0], queue, prefetch=7)
         for count, outcome in steps:
             holding = [one for one in queue.consumers if queue.held_by(one)]
@@ -194,7 +198,7 @@ class Using(Declaring):
                 self.turn()
 
     def settle_some(self, session: Session, start: int, count: int, outcome: str) -> None:
-        """Of the tags some may be settled already, or not given yet."""
+        """Settle a range of tags, some of which may be settled already or not delivered yet."""
         held, queue = session.queue.held_by(session), session.queue
         found = [one for one in held if start <= one.tag < start + count]
         queue.settle(found, outcome)
@@ -206,7 +210,7 @@ class Using(Declaring):
         data=st.data(),
     )  # fmt: skip
     def end(self, what: str, data: st.DataObject) -> None:
-        """Or, again: a queue is declared as it is there."""
+        """End a consumer, a connection or a publisher, purge a queue, or (`again`) redeclare a queue as it is."""
         owners = [peer for peer in (0, 1) if self.peers[peer].exclusive]
         if what == "connection":
             self.end_connection(data.draw(st.sampled_from(owners or [0, 1])))
@@ -235,12 +239,12 @@ class Using(Declaring):
                 self.model.end_queue(queue)
         run(self.hosted.delete_exclusive(ended.exclusive))
 
-    # What is done now and then.
+    # Periodic work
 
     @precondition(lambda self: self.model.graves)
     @rule()
     def bury(self) -> None:
-        """Also those that had to make room for what was buried."""
+        """Bury the dead, including those that had to make room for buried ones."""
         self.model.end = self.log.end
         while self.model.graves:
             self.model.bury()
@@ -257,7 +261,7 @@ class Using(Declaring):
             self.keep_up()
 
     def keep_up(self) -> None:
-        """Messages and queues expire, and streams have no more than they may."""
+        """Expire messages and queues, and apply the retention of streams."""
         serve(partial(keep_up, self.hosted, IDLE_S), rounds=2)  # Queues go at the second look.
         for name in self.registry.queues:
             queue = self.model.queues[name]
@@ -270,7 +274,7 @@ class Using(Declaring):
         return queue.is_used(self.model.now_us)
 
     def end_queues(self) -> None:
-        """Those that were to go when their dead have moved on."""
+        """Delete the queues that were to be deleted once their dead have moved on."""
         self.log.commit()
         for queue in list(self.model.queues.values()):
             self.model.end_queue(queue)

@@ -1,4 +1,4 @@
-"""A router that is obviously right: two lists, asked one by one, and recursion."""
+"""A model of a router that is obviously right: lists that are searched one by one, and recursion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def matches(type_: str, binding: BindingDefinition, key: str, headers: dict[str,
 
 
 class Model:
-    """What exists, as lists; the same names as Router's."""
+    """Everything that exists, as lists; methods are named as Router's."""
 
     def __init__(self) -> None:
         self.exchanges = [ExchangeDefinition(name=""), *BUILT_IN.values()]
@@ -33,7 +33,7 @@ class Model:
         return next((one for one in self.exchanges if one.name == name), None)
 
     def find(self, binding: BindingDefinition) -> BindingDefinition | None:
-        """repr tells 1 from True, as == does not."""
+        """Return an equal binding. Compared by repr, which distinguishes 1 from True; == does not."""
         return next((one for one in self.bindings if repr(one) == repr(binding)), None)
 
     def route(
@@ -76,7 +76,7 @@ class Model:
         return exchange.type == "headers" or any(self.reaches_headers(one, seen) for one in onward)
 
     def settle(self, lost: set[str]) -> None:
-        """Until nothing changes: bindings that lead nowhere go, and exchanges with their last one.
+        """Remove dangling bindings, and auto-delete exchanges that lost their last binding, until nothing changes.
 
         `lost` are the exchanges that have lost a binding.
         """

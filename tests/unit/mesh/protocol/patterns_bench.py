@@ -1,4 +1,4 @@
-"""The patterns of one node on a bench, with a member of another cluster at the end of its only link."""
+"""A test bench for the patterns of one node, with a member of another cluster at the end of its only link."""
 
 from __future__ import annotations
 

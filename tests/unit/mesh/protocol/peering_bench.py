@@ -1,4 +1,4 @@
-"""One node's roster and peering with a clock of its own, and what other nodes would tell it."""
+"""A test bench for one node's roster and peering, with a clock of its own, and messages of other nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOST, ELSEWHERE = b"our host", b"far away"
 WALL_US = 10**15
 HANDSHAKE_S, RESUME_S, TOMBSTONE_S, SKEW_S, LIFETIME_S = 1.0, 15.0, 60.0, 300, 600
 LARGER, SMALLER = b"z" * 16, b"a" * 16
-"""Than ME, which is `m`: the larger one of two dials."""
+"""Node ids that compare larger and smaller than ME (`m`); the larger of two nodes dials."""
 
 
 def announce(
@@ -34,7 +34,7 @@ def announce(
     endpoints: Sequence[Endpoint] | None = None, host: bytes = HOST, left: bool = False,
     wall_us: int = WALL_US,
 ) -> bytes:  # fmt: skip
-    """What `node` says of itself; with no `endpoints` given, a door and a way in for links."""
+    """Return a signed announcement of `node`; by default its endpoints are a door and an address for links."""
     if endpoints is None:
         endpoints = [place("127.0.0.1:1", DOOR), place("127.0.0.1:2")]
     announcement = Announcement(
@@ -49,7 +49,7 @@ def place(address: str, cluster: str = "x") -> Endpoint:
 
 
 WAY_IN = [place("127.0.0.1:2")]
-"""Without a door: whoever is larger dials at once."""
+"""Endpoints without a door: the larger node dials at once."""
 
 
 def make_roster(
@@ -63,7 +63,7 @@ def make_roster(
 
 
 class Bench:
-    """Peering of node `me`, and what it told: `told` to the core, `take` to the transport."""
+    """Peering of node `me`, with its events for the core (`told`) and its instructions for the transport (`take`)."""
 
     def __init__(
         self, me: bytes = ME, *, secrets: Sequence[bytes] = (SECRET,), peers_max: int = 10,
@@ -89,7 +89,7 @@ class Bench:
         self.dialler = self.peering.dialler
         self.peering.announcement = announce(me)
 
-    # What peering tells
+    # Events of peering
 
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None:
         self.told.append(("up", link.peer))
@@ -141,19 +141,19 @@ class Bench:
         for dial in dials:
             self.peering.lost(dial.conn, self.now_s, denied=denied)
 
-    # What others answer
+    # Answers of other nodes
 
     def answer(
         self, conn: Conn, kind: int, body: bytes, *, user: str | None = None, lane: int = CONTROL
     ) -> None:
-        """A greeting comes in on a connection of ours, or of `user`."""
+        """Receive a greeting on a connection of ours, or on one of `user`."""
         self.peering.greeted(conn, user, Frame(greeting(lane, kind, body)), self.now_s)
 
     def introduced(self, dial: Dial, *announcements: bytes) -> None:
         self.answer(dial.conn, Kind.INTRODUCED, encode_announcements(announcements))
 
     def welcomed(self, out: Sequence[Instruction], raw: bytes, node: bytes = SMALLER) -> None:
-        """Every HELLO in `out` is answered."""
+        """Answer every HELLO in `out` with a WELCOME."""
         for item in out:
             if isinstance(item, tuple):
                 hello = decode_hello(only_record(item[1])[1])
@@ -164,7 +164,7 @@ class Bench:
                 self.answer(item[0], Kind.WELCOME, welcome.encode(), lane=hello.lane)
 
     def link_to(self, node: bytes = SMALLER) -> Link:
-        """A link that is up, dialled by us."""
+        """Return a link that is up and was dialled by us."""
         raw = announce(node, endpoints=[place("127.0.0.1:2")])
         self.hear(raw)
         self.welcomed(self.take(), raw, node)
@@ -176,13 +176,13 @@ class Bench:
 
 
 def only_record(frame: bytes) -> tuple[int, bytes]:
-    """Kind and body of the greeting in a frame."""
+    """Return kind and body of the greeting in a frame."""
     ((kind, _, _, start, end),) = Frame(frame).records
     return kind, bytes(frame[start:end])
 
 
 def kinds(out: Sequence[Instruction]) -> list[object]:
-    """Instructions in short: ("dial", lane, endpoint), ("hang up", conn), ("probe", ..), the kind sent."""
+    """Return instructions in short: ("dial", lane, endpoint), ("hang up", conn), ("probe", ..), or the kind sent."""
     short: list[object] = []
     for item in out:
         if isinstance(item, Dial):
@@ -206,7 +206,7 @@ HELLO = Hello(
 
 
 def say(bench: Bench, hello: Hello, conn: bytes = b"c", user: str = "x") -> str:
-    """A HELLO comes in; return what it is answered with."""
+    """Receive a HELLO; return the answer."""
     bench.answer(conn, Kind.HELLO, hello.encode(), user=user, lane=hello.lane)
     sent = [item for item in bench.take() if isinstance(item, tuple) and item[0] == conn]
     kind, body = only_record(sent[0][1])
@@ -214,10 +214,10 @@ def say(bench: Bench, hello: Hello, conn: bytes = b"c", user: str = "x") -> str:
 
 
 def accept(bench: Bench, *, heard: bool = True) -> None:
-    """A link that is up, dialled by the larger one: connections 0 and 1.
+    """Accept a link dialled by the larger node, on connections 0 and 1.
 
     Args:
-        heard: the dialler has said something on it since.
+        heard: whether the dialler has sent something on it since.
     """
     for lane in LANES:
         assert say(bench, replace(HELLO, lane=lane), b"%d" % lane) == "WELCOME"
@@ -228,6 +228,6 @@ def accept(bench: Bench, *, heard: bool = True) -> None:
 
 
 def hear_a_frame(bench: Bench) -> None:
-    """Of that link."""
+    """Receive a frame on that link."""
     raw = pack_frame(DATA, 0, 0, 0, 0, [])
     bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)

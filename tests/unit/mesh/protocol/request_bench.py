@@ -1,4 +1,4 @@
-"""A request table on a bench: members by number, a clock, and the answers they give."""
+"""A test bench for a request table: members by number, a clock, and their answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Bench:
         self, target: str = "shop/get", payload: bytes = b"payload", *,
         timeout_s: float = TIMEOUT_S, only: Candidate | None = None, given_up: bool = False,
     ) -> Pending:  # fmt: skip
-        """`given_up`: the caller itself gives up when the time is over."""
+        """Start a request. `given_up`: the caller itself gives up when the time is over."""
         until_s, ended_at_once, pending = self.now_s + timeout_s, list[None](), None
 
         def wake() -> None:
@@ -67,7 +67,7 @@ class Bench:
         return pending
 
     def wait(self, seconds: float) -> None:
-        """In a loop that is never late."""
+        """Let time pass in a loop that is never late."""
         until_s = self.now_s + seconds
         while (due_s := self.timers.due_s()) is not None and due_s <= until_s:
             self.now_s = due_s
@@ -75,7 +75,7 @@ class Bench:
         self.now_s = until_s
 
     def block(self, seconds: float) -> None:
-        """The loop: then all is due at once."""
+        """Let time pass while the loop is blocked: afterwards all timers are due at once."""
         self.now_s += seconds
         self.timers.run(self.now_s)
 
@@ -108,7 +108,7 @@ def outcome(pending: Pending) -> MeshError:
 
 
 def prefix(link: Link) -> tuple[int, int]:
-    """Time left and flags of the one request that waits to leave."""
+    """Return the time left in ms and the flags of the only request that waits to be sent."""
     ((_, _, body),) = take_records(link)
     left_ms, flags, _, _ = PREFIX.unpack_from(body)
     return left_ms, flags

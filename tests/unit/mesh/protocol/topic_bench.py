@@ -1,4 +1,4 @@
-"""A publisher on a bench, with links and inboxes that want its topics."""
+"""A test bench for a publisher, with links and inboxes that want its topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.machines import ME, make_link, take_records
 
 BODY = bytes(150)
 BATCH_BYTES = 64 + 1 + 4 + len(BODY)
-"""Of one BODY on a topic of one letter, which is a record of 16 bytes more in an outbox."""
+"""Size of a batch of one BODY on a topic of one letter; as a record in an outbox it takes 16 bytes more."""
 
 
 class Bench:
@@ -50,12 +50,12 @@ class Bench:
         return self.publisher.flush(stream)
 
     def freed(self, blocker: Blocker) -> list[TopicStream]:
-        """It has room, or should have: the streams that went on."""
+        """Report that `blocker` may have room; return the streams that went on."""
         self.publisher.freed(blocker)
         return self.publisher.retry()
 
     def told(self, link: Link) -> list[tuple[str, int, int]]:
-        """(topic, first, count) of the losses the link is told of now."""
+        """Return (topic, first, count) of the losses that the link is told of now."""
         count = len(self.publisher.losses.of.get(link, ()))
         self.publisher.losses.tell(link)
         batches = [Batch(bytes(link.outbox.take(1)[0][1])) for _ in range(count)]  # One at a time.
@@ -67,6 +67,6 @@ class Bench:
 
 
 def arrive(link: Link) -> list[tuple[str, int, int | list[bytes]]]:
-    """(topic, first sequence, payloads or the number lost) of every batch that leaves."""
+    """Return (topic, first sequence, payloads or count of lost messages) of every batch that is sent."""
     batches = [Batch(body) for kind, _, body in take_records(link) if kind == Kind.BATCH]
     return [(b.topic, b.base_sequence, b.count if b.kind == LOST else b.payloads) for b in batches]
