@@ -1,7 +1,8 @@
-"""A broker in a process of its own, for tests that kill it: small segments, everything often.
+"""A broker in a process of its own, for tests that kill it: small segments, frequent checkpoints and upkeep.
 
-Reads one JSON object of arguments, prints `{"endpoint": ..., "node": ..., "records": ..., "pid": ...}` when it
-serves. Without arguments it prints `{}`, then for each line of JSON with arguments forks such a broker.
+Reads a JSON object of arguments, and prints `{"endpoint": ..., "node": ..., "records": ..., "pid": ...}` when
+it serves. Without arguments it prints `{}`, and then forks such a broker for each line of JSON with
+arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import trio
 
 import durable
-import durable.broker.broker  # What `serve` would load: once for all that are forked.
+import durable.broker.broker  # Loaded by `serve`; here once for all forks.
 from tests.loopback import ANY_PORT
 from tests.processes import SECRET, Process
 
@@ -31,12 +32,12 @@ CONFIG = durable.BrokerConfig(
 
 
 def broker(data: str, listen: str = ANY_PORT) -> Process:
-    """`.ready["endpoint"]` is its address, `.ready["records"]` what it read at its start."""
+    """Start a broker; `.ready` has its address, `endpoint`, and the count of records that it read, `records`."""
     return Process("tests.broker", {"data": data, "listen": listen})
 
 
 class Broker:
-    """Killed, and begun again on its directory and port, without the second that loading takes."""
+    """A broker that is killed and started again on its directory and port, without the second that loading takes."""
 
     def __init__(self, data: str) -> None:
         self._data = data
@@ -45,7 +46,7 @@ class Broker:
         self._pid: int | None = None
 
     def begin(self, seeds: Sequence[str] = ()) -> None:
-        """Seeds: whom it is to link with at once, for they try it now and then only."""
+        """Start it. `seeds`: nodes to link to at once; by themselves these would try its address only now and then."""
         listen = self.ready["endpoint"]
         self.ready = self._forks.call("serve", data=self._data, listen=listen, seeds=list(seeds))
         self._pid = self.ready["pid"]
@@ -76,7 +77,7 @@ async def serve(data: str, listen: str, seeds: Sequence[str] = ()) -> None:
 
 
 def fork_each() -> None:
-    """One after the other: the next one when the one before it has ended."""
+    """Fork brokers one after the other, each when the one before has ended."""
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
         told = json.loads(line)

@@ -25,20 +25,20 @@ SMALL = durable.BrokerConfig(
     log=durable.LogConfig(segment_bytes=1 << 20, reserve_bytes=1 << 16, free_bytes_min=0),
     recent_bytes=1 << 14,
 )
-"""Segments that are quickly made, and so little in memory that bodies are read from the disk, too."""
+"""Segments that are made quickly, and so little cached that bodies are also read from the disk."""
 
 QUIET = replace(SMALL, idle_s=60)
-"""For those who count records: no checkpoint comes in between, as one does after a second."""
+"""For tests that count records: no checkpoint in between, which normally comes after a second."""
 
 PROMPT = replace(SMALL, idle_s=0.05)
-"""For those who move the clock: what has expired goes soon."""
+"""For tests that set the clock forward: expired messages are removed soon."""
 
 
 @asynccontextmanager
 async def serving(
     path: Path, *, config: durable.BrokerConfig = SMALL, **settings: Any
 ) -> AsyncIterator[durable.Broker]:
-    """A broker on loopback."""
+    """Run a broker on loopback."""
     defaults: dict[str, Any] = {
         "zeroconf": False, "listen": ANY_PORT, "network_secret": SECRET, "seeds": [], "drain_s": 0.1,
     }  # fmt: skip
@@ -55,7 +55,7 @@ def node_of(broker: durable.Broker) -> mesh.Node:
 async def client(
     broker: durable.Broker, cluster: str = "shop", **settings: Any
 ) -> AsyncIterator[Connection]:
-    """A connection of a node of its own."""
+    """Connect to the broker from a node of its own."""
     async with node(cluster, node_of(broker), **settings) as joined:
         yield durable.connect(joined, timeout=PATIENCE_S)
 
@@ -69,7 +69,7 @@ async def shop_at(port: int, **settings: Any) -> AsyncIterator[mesh.Node]:
 async def until_told(
     broker: Connection, condition: Callable[[Any], Any], patience_s: float = PATIENCE_S
 ) -> None:
-    """Wait until the broker's statistics are so."""
+    """Wait until `condition` holds for the broker's statistics."""
 
     async def told() -> Any:
         return condition(await broker.statistics())
@@ -78,7 +78,7 @@ async def until_told(
 
 
 def pass_time(broker: durable.Broker, seconds: int) -> None:
-    """For the broker: a machine that stands still for a moment lets nothing expire."""
+    """Set the broker's clock forward, so that tests of expiry do not depend on real time."""
     broker.hosted("/").clock._offset_ns += seconds * 10**9
 
 
@@ -87,7 +87,7 @@ def at(port: int) -> dict[str, Any]:
 
 
 async def take(deliveries: Deliveries | Records, count: int) -> list[Delivery]:
-    """The next so many messages."""
+    """Return the next `count` messages."""
     with trio.fail_after(PATIENCE_S):
         return [await anext(deliveries) for _ in range(count)]
 
@@ -101,7 +101,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 
 async def drain(broker: Connection, queue: str) -> list[bytes]:
-    """Everything that is ready in a queue, acked."""
+    """Take and ack everything that is ready in a queue, and return its payloads."""
     found: list[bytes] = []
     ready = (await broker.statistics())["queues"][queue]["ready"]
     if ready:

@@ -1,4 +1,4 @@
-"""Logs to be captured: made without a broker, with what has to be read of them; and a dumb reader."""
+"""Logs to be read as captures: made without a broker, together with the messages that have to be read from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECOND_US = 1_000_000
 
 
 class Message(NamedTuple):
-    """A row, as far as tests compare it."""
+    """A row of a capture, as far as tests compare it."""
 
     queue: str
     partition: int
@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
 
 class Captured:
-    """A log that is being written, and every message in it."""
+    """A log that is being written, and every message that a reader has to find in it."""
 
     def __init__(
         self, data: Path, config: LogConfig = SMALL, store_id: bytes = b"s" * 16,
@@ -68,12 +68,12 @@ class Captured:
         )
 
     def reopen(self, encryption: Encryption | None) -> None:
-        """As by a broker that is started again with another configuration."""
+        """Reopen the log, as a broker that is restarted with another configuration."""
         self.log.close()
         self.log = self._opened(encryption)
 
     def cut_last(self) -> None:
-        """Its last record is lost with the power, as one that was not synced, and the broker begins again."""
+        """Cut off the last record, as a power cut does with one that was not synced, and reopen the log."""
         self.log.close()
         file = max(one for one in self.path.glob("msgs.*") if any(one.read_bytes()))
         content = file.read_bytes()
@@ -86,7 +86,7 @@ class Captured:
         self.log = self._opened(None)
 
     def backup(self, to: Path) -> Callable[[], None]:
-        """Copy the directory; the result puts the copy back in its place, and the broker begins again."""
+        """Copy the directory; return a function that puts the copy back and reopens the log."""
         shutil.copytree(self.data, to)
         messages, following = self.messages.copy(), self._next.copy()
 
@@ -116,7 +116,7 @@ class Captured:
         self.messages = [one for one in self.messages if one.queue != name]
 
     def snapshot(self) -> int:
-        """As a broker does before it frees segments; its log position."""
+        """Write a snapshot, as a broker does before it frees segments; return its log position."""
         head = [changes.SNAPSHOT, max(self._lanes, default=0) + 1]
         settled = Settled().encode()
         ends = [[lane, self._next.get(lane, 0), settled] for lane in self._lanes]
@@ -132,11 +132,11 @@ class Captured:
         kind: Kind = Kind.PUBLISH, durable: bool = True, apart: bool = False,
         spread: bool = False,
     ) -> int:  # fmt: skip
-        """A record for these lanes, a second after the one before; its log position.
+        """Write a record for these lanes, a second after the one before; return its log position.
 
         Args:
-            apart: each message is a batch of its own, under a topic of its own.
-            spread: between these there were others.
+            apart: each message is a batch of its own, with a topic of its own.
+            spread: the batches' sequences are not adjacent, as if other messages had been published in between.
         """
         step = 1 + (apart and spread)
         self.now_us += SECOND_US
@@ -174,8 +174,11 @@ class Captured:
         self.log.write(Draft(Kind.ACKS, encode_acks({lane: [(start, end)]})))
 
     def carry(self, position: int, *lanes: int, without: Sequence[tuple[int, int]] = ()) -> int:
-        """Append a record once more, as compaction does, for some of its lanes, and without some of its
-        messages; the new position."""
+        """Append a record again, as compaction does, for some of its lanes and without some of its messages.
+
+        Returns:
+            the new log position.
+        """
         (record,) = self.log.store.reader.some(position, self.log.committer.durable_end, 1)
         targets = [one for one in record.targets if one.queue in lanes]
         cut: bytes | None = None
@@ -199,7 +202,7 @@ class Captured:
 
 
 def of_rows(rows: Iterable[dict[str, Any]]) -> list[Message]:
-    """From Arrow or Spark, as dictionaries."""
+    """Return messages from rows of Arrow or Spark, as dictionaries."""
     return [
         Message(
             one["queue"], one["partition"], one["offset"], one["topic"], bytes(one["value"]),
@@ -211,7 +214,7 @@ def of_rows(rows: Iterable[dict[str, Any]]) -> list[Message]:
 
 
 def jobs_and_audit(data: Path, use: Encryption | None = None) -> Captured:
-    """A queue and a stream, lanes 1 and 2; `publish` puts something into both."""
+    """A log with a queue and a stream, lanes 1 and 2; `publish` writes to both."""
     captured = Captured(data, encryption=use)
     captured.declare("jobs", 1)
     captured.declare("audit", 2, stream=True)
@@ -219,7 +222,7 @@ def jobs_and_audit(data: Path, use: Encryption | None = None) -> Captured:
 
 
 def publish(captured: Captured, count: int) -> list[int]:
-    """So many records of two messages, some of them apart; their log positions."""
+    """Write `count` records of two messages, some with a batch for each; return their log positions."""
     return [
         captured.publish([1, 2], [b"%d" % number, b"x" * 50], apart=number % 4 == 3)
         for number in range(count)
@@ -229,7 +232,7 @@ def publish(captured: Captured, count: int) -> list[int]:
 def varied(
     data: Path, seed: int, records: int = 150, use: Sequence[Encryption | None] = (None,)
 ) -> Captured:
-    """All kinds of records, in segments of 4 KiB; of each `use` as many."""
+    """A log with all kinds of records, in segments of 4 KiB, a part of them with each `use`."""
     random, captured = Random(seed), Captured(data, encryption=use[0])
     captured.declare("jobs", 1, 2)
     captured.declare("audit", 3, stream=True)
@@ -254,7 +257,7 @@ def varied(
 
 
 def compacted(data: Path, use: Encryption | None = None) -> Captured:
-    """Segments 1 and 2 freed: what was left of them carried, some of it twice, some not at all."""
+    """A log whose segments 1 and 2 can be freed: their messages are carried, some of them twice, some not at all."""
     captured = jobs_and_audit(data, use)
     positions = publish(captured, 60)
     for lane, every in ((1, 3), (2, 5)):
@@ -268,7 +271,7 @@ def compacted(data: Path, use: Encryption | None = None) -> Captured:
 
 
 def expected_of(captured: Captured, numbers: set[int]) -> list[Message]:
-    """Messages whose originals stand, or that were carried, of those in these freed segments."""
+    """Return the messages to be found in a `compacted` log without these segments: others, and those carried."""
     found = []
     for one in captured.messages:
         number = one.sequence // 2

@@ -1,8 +1,8 @@
-"""Commands of ours as forks of one process that has loaded what they load: half a second less for each.
+"""Our commands as forks of one process that has loaded their code, which saves half a second for each.
 
-Reads a line of JSON for a command, `{"module": ..., "argv": ..., "environment": ..., "directory": ..., "files": ...}`,
-runs it as `python -m MODULE` would, and prints `{"status": ...}` when it has ended. Its standard streams are
-those three files.
+Reads a line of JSON for each command, `{"module": ..., "argv": ..., "environment": ..., "directory": ...,
+"files": ...}`, runs it as `python -m MODULE` would, and prints `{"status": ...}` when it has ended. The three
+files are its standard streams.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import mesh.commands.console
 from tests.processes import ANSWER_S_MAX, Process
 
 COMMAND_S_MAX = ANSWER_S_MAX - 5
-"""Then it is ended, and whoever waits for the answer still gets it."""
+"""Time limit of a command; shorter than that of an answer, so that the answer still comes."""
 LOADED = (
     *mesh.commands.console.FAMILIES, *durable.commands.console.FAMILIES,
     "durable.broker.broker", "durable.client", "mesh.node",
@@ -35,7 +35,7 @@ LOADED = (
 
 @cache
 def commands() -> Process:
-    """Of this process: begun with its first command, it ends with it."""
+    """Return the process that forks commands; started with the first one, it ends with this process."""
     process = Process("tests.commands", {})
     atexit.register(process.close)
     return process
@@ -44,7 +44,7 @@ def commands() -> Process:
 def run(
     module: str, argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], directory: Path
 ) -> CompletedProcess[bytes]:
-    """What `subprocess.run` of `python -m MODULE` returns."""
+    """Run a command; return what `subprocess.run` of `python -m MODULE` returns."""
     with TemporaryDirectory() as place:
         files = [Path(place, name) for name in ("stdin", "stdout", "stderr")]
         for path in files:
@@ -59,7 +59,7 @@ def run(
 def become(
     module: str, argv: list[str], environment: dict[str, str], directory: str, files: Iterable[str]
 ) -> None:
-    """This process is that command from here on. It goes on for COMMAND_S_MAX, then SIGALRM ends it."""
+    """Become that command. SIGALRM ends it after COMMAND_S_MAX."""
     signal.alarm(COMMAND_S_MAX)
     os.chdir(directory)
     os.environ.clear()
@@ -73,7 +73,7 @@ def become(
 
 
 def fork_each() -> None:
-    """One after the other."""
+    """Fork commands one after the other."""
     for name in LOADED:
         import_module(name)
     gc.collect()

@@ -1,4 +1,4 @@
-"""A vhost to be compacted, and who publishes to it and settles by hand; on a memory disk in virtual time."""
+"""A vhost to be compacted, and a client that publishes and settles step by step; on a memory disk in virtual time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CONF = replace(
     ),
 )
 LONG_S = 60.0
-"""Enough for any compaction here."""
+"""Long enough for any compaction here."""
 
 
 class Client:
-    """A publisher whose sequences go on, and settling by hand."""
+    """A publisher with continuous sequences, which also settles."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.hosted, self.next = hosted, 0
@@ -47,7 +47,7 @@ class Client:
         self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None, *,
         apart: bool = False, exchange: str = "",
     ) -> None:  # fmt: skip
-        """Durable when it returns. `apart`: a batch each, in one record."""
+        """Publish; durable on return. With `apart` each payload is a batch of its own, in one record."""
         hosted = self.hosted
         batches: list[Batch] = []
         for some in [[one] for one in payloads] if apart else [payloads]:
@@ -61,7 +61,7 @@ class Client:
         await hosted.log.durable(hosted.log.end - 1)
 
     async def settle_all(self, name: str, most: int = 0, but: int = 0) -> None:
-        """Or of so many of them all but the first ones. On disk when it returns."""
+        """Settle all ready messages, or of the first `most` all but the first `but`; on disk on return."""
         hosted, consumer = self.hosted, Consumer("c", prefetch=most, prefetch_bytes=0)
         queue = hosted.vhost.registry.queue(name)
         queue.subscribe(consumer)
@@ -72,7 +72,7 @@ class Client:
         await flushed(hosted)
 
     async def traffic(self) -> None:
-        """A segment of what is consumed at once."""
+        """Fill about a segment with messages that are consumed at once."""
         for _ in range(12):
             await self.publish("fast", [bytes(4000)])
         await self.settle_all("fast")
@@ -80,7 +80,7 @@ class Client:
 
 @contextmanager
 def cut_at_any_price() -> Iterator[None]:
-    """What is settled of a record is cut out of it, worth it or not."""
+    """Let compaction cut settled messages out of records even if that is not worth it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cutting, "WORTH", 10)
         patch.setattr(cutting, "LOST_BYTES", -1000)
@@ -88,7 +88,7 @@ def cut_at_any_price() -> Iterator[None]:
 
 
 def numbers(hosted: Hosted) -> list[int]:
-    """Of the segments there are."""
+    """Return the numbers of all segments."""
     return [one.number for one in hosted.log._store.segments]
 
 
@@ -97,7 +97,7 @@ def live_bytes(hosted: Hosted) -> list[int]:
 
 
 class Turns(trio.abc.Instrument):
-    """Counts what is called in one turn of a task."""
+    """Counts calls of `call` within one step of a task; `most` is the highest count."""
 
     def __init__(self) -> None:
         self.calls = self.most = 0

@@ -1,5 +1,4 @@
-"""Hypothesis profiles: `ci` is what CI runs (the same examples every time), `nightly` digs deeper.
-And which tests share a process where there are several."""
+"""Hypothesis profiles: `mesh` has the same examples every time, `nightly` has more. And which tests share a process."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Begun by a script with `&`: the programs under test would inherit that, and hear no Ctrl-C.
+    # Started by a script with `&`: the programs under test would inherit SIG_IGN, and ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
@@ -21,7 +20,7 @@ settings.register_profile("nightly", deadline=None, max_examples=20_000, statefu
 settings.load_profile(os.environ.get("MESH_HYPOTHESIS", "mesh"))
 
 SPARK = "tests/spark/"
-"""One process for all tests there, as they share a session, but for those that need none of ours."""
+"""All tests here run in one process, as they share a Spark session, except those that do not need it."""
 WITHOUT_SESSION = tuple(
     f"{SPARK}test_{name}.py" for name in ("cli_capture", "cluster", "replay_command", "task")
 )
@@ -29,7 +28,7 @@ WITHOUT_SESSION = tuple(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """By path: pytest 9.2 does not let xdist 3.8 see marks (pytest-xdist#1386)."""
+    """Group tests by path, as pytest 9.2 does not let xdist 3.8 see marks (pytest-xdist#1386)."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadGroupScheduling

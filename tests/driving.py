@@ -1,4 +1,4 @@
-"""A driver without a network, for what waits by its timers; in virtual time."""
+"""A driver without a network, for tests of its timers; in virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mesh.protocol.timers import Timers
 
 
 class Ticking:
-    """A core that has timers and nothing else."""
+    """A core that has only timers."""
 
     def __init__(self) -> None:
         self.timers = Timers()
@@ -19,7 +19,7 @@ class Ticking:
 
 
 def driving(core: Ticking) -> Driver:
-    """It keeps time in its `_keep_time`."""
+    """Return a driver of `core`; its `_keep_time` has to be run as a task."""
     driver = Driver(cast("Any", None))
     driver.core = cast("Any", core)
     core.timers.sooner = driver._sooner

@@ -1,4 +1,4 @@
-"""How what is entered with `async with` says so to who enters it otherwise."""
+"""Checks the errors for blocks that are entered other than by `async with`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 async def only_async_with(call: str, block: Any) -> None:
-    """`call` is what the user wrote, such as `node.subscribe`; the errors have it in their text."""
+    """Check that `await` and `with` raise a helpful TypeError. `call`: the user's words, such as `node.subscribe`."""
     meant = rf"^want `async with {call}\(\.\.\.\) as \w+`, got "
     with pytest.raises(TypeError, match=meant + "`await`"):
         await block

@@ -1,4 +1,4 @@
-"""Eventfds that a test makes, whatever threads that earlier ones have left do with theirs."""
+"""Eventfds that a test makes, without those of threads left over from earlier tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 class Eventfds:
-    """Those made and not closed by this thread, from now on."""
+    """Counts the eventfds that this thread makes from now on, and knows which of them are open."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.made, self.open = 0, set[int]()

@@ -1,6 +1,6 @@
-"""A system whose delays are known: what the open load of the bench is measured with.
+"""A system with known delays, with which the open load of the bench is tested.
 
-No processes and no time that passes: `VirtualLoop` is its loop and its clock.
+There are no processes, and no real time passes: `VirtualLoop` is the loop and the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.systems.system import Received
 
 
 class VirtualLoop(Loop):
-    """Time goes on when somebody waits; whatever is due meanwhile happens, in order."""
+    """A loop in which time passes only while somebody waits; events due meanwhile are called in order."""
 
     def __init__(self, start_ns: int = 1_000_000_000) -> None:
         self.now_ns = start_ns
@@ -45,11 +45,11 @@ class VirtualLoop(Loop):
 
 
 class FakeRequester:
-    """Answers request k after `delay_ns(k)`, but nothing during the stall (its start and end).
+    """Answers request k after `delay_ns(k)`, but not during the stall, given by its start and end.
 
     Args:
-        cost_ns: what sending one request costs: a load that cannot keep its schedule.
-        answers: how often request k is answered; damaged, if that is negative.
+        cost_ns: time that sending one request takes, for a load that cannot keep its schedule.
+        answers: how often request k is answered; if negative, the answers are damaged.
     """
 
     def __init__(

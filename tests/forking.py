@@ -1,7 +1,7 @@
-"""A program with a node, a broker and a consumer that forks, for tests of what its child does, and it after that.
+"""A program with a node, a broker and a consumer that forks, for tests of the child, and of the parent afterwards.
 
-Called with what the child does and in which block; prints a line of JSON: what its verbs raised, its status, what the
-parent got then.
+Called with what the child does and in which block it is forked. Prints a line of JSON: what the child's verbs raised,
+its exit status, and what the parent received.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ALONE: dict[str, Any] = {
 }  # fmt: skip
 STATUS, WAITING = 3, 100
 GOT = [*(f"{number} waits as it forks" for number in range(WAITING)), "after", "after"]
-"""By the parent."""
+"""What the parent receives."""
 
 
 async def raised_by(node: mesh.Node, shop: Connection, deliveries: Deliveries) -> dict[str, str]:
-    """By each verb."""
+    """Return the name of the error that each verb raised."""
 
     async def at_once(verb: Callable[[], object]) -> None:
         verb()
@@ -76,7 +76,7 @@ async def raised_by(node: mesh.Node, shop: Connection, deliveries: Deliveries) -
 
 
 def inner(node: mesh.Node, shop: Connection, block: str) -> AbstractAsyncContextManager[object]:
-    """The block in which it forks."""
+    """Return the block in which to fork."""
     blocks: dict[str, Callable[[], AbstractAsyncContextManager[object]]] = {
         "node": nullcontext,
         "subscription": lambda: node.subscribe("u"),
@@ -104,7 +104,7 @@ async def main(how: str, block: str) -> dict[str, Any]:
             await shop.publish("", "jobs", b"before")
             async with shop.consume("jobs") as deliveries:
                 await (await anext(deliveries)).ack()
-                await deliveries.synced()  # Else the child would not know what became of it.
+                await deliveries.synced()  # Else the child would not know what became of the ack.
                 async with inner(node, shop, block):
                     for number in range(WAITING):
                         node.publish_nowait("t", b"%d waits as it forks" % number)
@@ -131,7 +131,7 @@ async def main(how: str, block: str) -> dict[str, Any]:
 
 
 async def ended(child: int) -> int:
-    """Its status, or that of SIGKILL when it does not end."""
+    """Return the child's exit status; a child that does not end is killed."""
     found = (0, 0)
 
     def has_ended() -> bool:

@@ -1,4 +1,4 @@
-"""Logs on disks that are full, or become it: a few small segments."""
+"""Logs of a few small segments on disks that are full, or become full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SNAPSHOT_BYTES = 304
 
 
 class Tight(MemoryDisk):
-    """One that copies what is written over, and has no room for that in some bytes of one file."""
+    """A disk that copies on overwriting, and has no space for the copies at some positions of one file."""
 
     def __init__(self, volume: Volume, name: str, refused: range) -> None:
         super().__init__(volume)
@@ -54,7 +54,7 @@ def spacious() -> Volume:
 
 
 def opened(volume: Volume, **settings: Any) -> PlainLog:
-    """With as many spares as there is space for."""
+    """Return a log with as many spares as there is space for."""
     log = PlainLog(MemoryDisk(volume), replace(SMALL, **settings))
     log.committer.placer.keep_for_snapshot(SNAPSHOT_BYTES)
     make_spares(log)
@@ -68,20 +68,20 @@ def make_spares(log: PlainLog) -> None:
 
 
 def have_small(placer: Placer, *spares: Spare) -> None:
-    """Those and no others."""
+    """Give the placer these small spares and no others."""
     for one in list(placer.spares.small):
         placer.spares.set_aside(one)
     placer.spares.add(*spares)
 
 
 def remove(store: Store, *numbers: int, spares_max: int = 0) -> list[Spare]:
-    """These segments, which nothing needs."""
+    """Remove these segments, which are no longer needed."""
     store.unremoved += numbers
     return store.remove(spares_max)
 
 
 def fill(log: PlainLog, segment_bytes: int = SMALL.segment_bytes) -> int:
-    """Publish until there is no room; how many went in."""
+    """Publish until there is no room; return how many messages were published."""
     with pytest.raises(StoreFull) as caught:
         for number in range(1000):
             log.write(publish(number, 200))
@@ -91,7 +91,7 @@ def fill(log: PlainLog, segment_bytes: int = SMALL.segment_bytes) -> int:
 
 
 def in_spare(volume: Volume) -> PlainLog:
-    """The reserve is used up, and the first spare has been taken."""
+    """Return a log whose reserve is used up and that writes to its first spare."""
     log = opened(volume)
     with pytest.raises(StoreFull):
         for number in range(1000):
@@ -102,7 +102,7 @@ def in_spare(volume: Volume) -> PlainLog:
 
 
 def behind_spare(volume: Volume) -> tuple[PlainLog, int]:
-    """What comes next is being written; the number of the segment that was a spare."""
+    """Return a log that writes to the segment after a spare, and the number of that spare's segment."""
     log = in_spare(volume)
     small = log.committer.placer.cursor.number
     while log.committer.placer.cursor.number == small:
@@ -111,7 +111,7 @@ def behind_spare(volume: Volume) -> tuple[PlainLog, int]:
 
 
 def carrying(volume: Volume) -> PlainLog:
-    """With a carrier, on a disk that is full now."""
+    """Return a log with a carrier, on a disk that is now full."""
     log = opened(volume)
     while not log.committer.placer.carries:
         log.write(publish(1, 200))
@@ -122,5 +122,5 @@ def carrying(volume: Volume) -> PlainLog:
 
 
 def carried(number: int, size_bytes: int = 200) -> Draft:
-    """As compaction appends it."""
+    """Return a record as compaction appends it."""
     return publish(number, size_bytes)._replace(kind=Kind.MOVED)

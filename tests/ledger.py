@@ -1,4 +1,4 @@
-"""What a client of a broker knows for certain, and what follows from it, whatever was killed when."""
+"""What a client of a broker knows for certain, and the checks that follow from it, whatever was killed and when."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from hashlib import blake2b
 
 
 def payload(number: int) -> bytes:
-    """Bytes that only this number has, of a length that differs from number to number."""
+    """Return a payload that is unique to `number`; its length also depends on `number`."""
     digest = blake2b(number.to_bytes(8, "big"), digest_size=16).digest()
     return number.to_bytes(8, "big") + digest * (1 + number % 29)
 
 
 def number_of(data: bytes) -> int:
-    """Raises AssertionError: nobody has published that."""
+    """Return the number of a payload. Raises AssertionError if nobody has published it."""
     number = int.from_bytes(data[:8], "big")
     assert data == payload(number), "a message that nobody has published"
     return number
@@ -21,13 +21,13 @@ def number_of(data: bytes) -> int:
 
 @dataclass
 class Ledger:
-    """Of one queue."""
+    """What is known of one queue."""
 
     confirmed: set[int] = field(default_factory=set)
     settled: set[int] = field(default_factory=set)
-    """Acked, and the broker said that this is on disk."""
+    """Numbers that were acked, with the acks on disk according to the broker."""
     seen: list[int] = field(default_factory=list)
-    """For the first time, in that order."""
+    """Numbers in the order of their first delivery."""
     _known: set[int] = field(default_factory=set)
     redelivered: int = 0
 
@@ -50,18 +50,18 @@ class Ledger:
 
 @dataclass
 class StreamLedger:
-    """Of one stream that keeps everything, and of one cursor of it, whoever reads."""
+    """What is known of one stream that keeps everything and of one of its cursors, by any reader."""
 
     confirmed: set[int] = field(default_factory=set)
     found: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By offset: the number, and how many are missing right before it."""
+    """By offset: the number, and how many are missing directly before it."""
     numbers: dict[int, int] = field(default_factory=dict)
     """Offsets, by number."""
     _cursors: list[int] = field(default_factory=lambda: [0])
-    """Where it may be: where it is for certain, then what was stored since."""
+    """Offsets where the cursor may be: the one that is certainly on disk, then those stored since."""
 
     def began(self, offset: int) -> None:
-        """A reader with the cursor was given this first."""
+        """A reader that resumes from the cursor was given this offset first."""
         assert offset in self._cursors, f"began at {offset}, the cursor is at {self._cursors}"
 
     def read(self, offset: int, number: int, lost: int) -> None:
@@ -74,7 +74,7 @@ class StreamLedger:
         self._cursors.append(offset)
 
     def kept(self) -> None:
-        """The block was left: it is on disk."""
+        """The reader's block was left, so the last stored offset is on disk."""
         del self._cursors[:-1]
 
     @property

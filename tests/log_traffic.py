@@ -1,4 +1,4 @@
-"""Random logs in which much is alike: what a start reads together, and what it must not."""
+"""Random logs with long runs of similar records: some that a start may read together, and some that it must not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LIVES_US = (None, None, 60_000_000, 90_000_000, 1000)
 
 
 class Traffic:
-    """A log of one vhost, draft by draft. Lanes and publishers go on as they would; now and then they do not."""
+    """The log of one vhost, draft by draft.
+
+    Sequences of lanes and publishers are mostly continuous; now and then they are not.
+    """
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -24,7 +27,7 @@ class Traffic:
         self._epoch = 1
 
     def _taken(self, what: object, count: int) -> int:
-        """The first of so many numbers of a lane or a publisher."""
+        """Return the first of the next `count` sequences of a lane or a publisher."""
         if self.random.random() < 0.01:
             self._next[what] = self._next.get(what, 0) + self.random.randrange(1, 4)
         first = self._next.get(what, 0)
@@ -32,21 +35,21 @@ class Traffic:
         return first
 
     def drafts(self, count: int) -> list[Draft]:
-        """So many and more: each way it goes on for a while."""
+        """Return at least `count` drafts: each kind of traffic lasts for a while."""
         found: list[Draft] = []
         ways = [self.steady, self.steady, self.mixed, self.acked, self.odd]
         while len(found) < count:
-            self._epoch += self.random.random() < 0.1  # Publishers are begun anew.
+            self._epoch += self.random.random() < 0.1  # Publishers are restarted.
             found += self.random.choice(ways)(self.random.choice((1, 5, 30, 100)))
         return found
 
     def steady(self, times: int) -> list[Draft]:
-        """One publisher, one size: as a program that confirms each message."""
+        """One publisher and one size, as of a program that waits for each confirm."""
         lanes, size, life, to = self._lanes(), self.random.randrange(60), self._life(), self._to()
         return [self._publish(b"p", lanes, 1, size, life, to=to) for _ in range(times)]
 
     def mixed(self, times: int) -> list[Draft]:
-        """Several of both, in batches."""
+        """Several publishers and sizes, in batches."""
         lanes = [self._lanes() for _ in range(self.random.choice((1, 2)))]
         publishers, lives = self.random.choice((b"p", b"pq")), self.random.choices(LIVES_US, k=2)
         return [
@@ -58,7 +61,7 @@ class Traffic:
         ]  # fmt: skip
 
     def acked(self, times: int) -> list[Draft]:
-        """A message, and the settlement of one or of some before it."""
+        """A message, then the settlement of one or several before it, over and over."""
         found: list[Draft] = []
         lane = self.random.choice(LANES)
         for _ in range(times):
@@ -76,7 +79,7 @@ class Traffic:
         return found
 
     def odd(self, _times: int) -> list[Draft]:
-        """What is read for itself, or makes no sense."""
+        """Records that are read by themselves, or that make no sense."""
         lane, random = self.random.choice(LANES), self.random
         time_us = self._now()
         return random.choice([
@@ -93,7 +96,7 @@ class Traffic:
         ])  # fmt: skip
 
     def _now(self) -> int:
-        if self.random.random() < 0.01:  # Clocks are set.
+        if self.random.random() < 0.01:  # The clock is set.
             self.time_us += self.random.randrange(-100_000, 3_000_000)
         self.time_us += self.random.randrange(400)
         return self.time_us
@@ -135,7 +138,7 @@ class Traffic:
         )
 
     def _senseless(self, lane: int) -> Draft:
-        """A whole batch but for what its properties say."""
+        """A batch that is valid except for its properties."""
         pieces, _ = batch_pieces(
             b"s" * 16, 1, self._taken(b"s", 1), 0, b"", [b"x"], shared_headers=b"\xc1"
         )
@@ -144,7 +147,7 @@ class Traffic:
         )
 
     def _absurd(self, lane: int) -> list[Draft]:
-        """As no broker writes it: sequences, times or expiries that are too large."""
+        """Records as no broker writes them: sequences, times or expiries that are too large."""
         sequence, time_us, life = self.random.choice(
             [(1 << 63, 5, None), (5, (1 << 64) - 1, None), (5, (1 << 63) - 1, 60_000_000)]
         )
@@ -157,7 +160,7 @@ class Traffic:
         ]  # fmt: skip
 
     def _torn_stretch(self, lane: int) -> list[Draft]:
-        """The first record of two, and what comes behind it."""
+        """The first of two records of a stretch, followed by other records instead of the second."""
         batches = [self._batch(b"p", 1, 8, None) for _ in range(3)]
         stretch = GroupStretch(batches[0].base_sequence, 4, 2)
         body = encode_group(batches, None, stretch)

@@ -1,8 +1,8 @@
-"""A process that writes to a log as fast as it can and says what is durable, until it is killed.
+"""A process that writes to a log as fast as it can and reports what is durable, until it is killed.
 
     python -m tests.log_writer DIRECTORY SEED
 
-One line on stdout per confirmed append: log position and number. Bodies follow from the number.
+It prints a line for each confirmed append: log position and number. Bodies are derived from the number.
 """
 
 from __future__ import annotations

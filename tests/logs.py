@@ -24,7 +24,7 @@ from security.keyring import Keyring, NetworkKeyring
 PUBLISHER, STORE_ID = b"p" * 16, b"s" * 16
 SMALL = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0, commit_bytes_max=2048)
 LARGE = LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
-"""All that most tests write is one segment."""
+"""One segment holds all that most tests write."""
 
 NEW_SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
 
@@ -32,13 +32,13 @@ NEW_SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
 def encryption(
     *secrets: bytes, keyring: Keyring | None = None, encrypt: bool = True, cluster: str = "broker"
 ) -> Encryption:
-    """For an encrypted store, from these generations of a network secret; chance is the same each time."""
+    """Return a store's encryption, with these generations of a network secret; its random bytes never change."""
     keyring = keyring or NetworkKeyring(secrets or [NEW_SECRET])
     return Encryption(keyring, cluster, encrypt, random_bytes=Random(1).randbytes)
 
 
 def batch(number: int, size_bytes: int = 40) -> bytes:
-    """A batch of one message that says its number."""
+    """Return a batch of one message, which begins with its number."""
     body = number.to_bytes(8, "little") + bytes(size_bytes - 8)
     return b"".join(batch_pieces(PUBLISHER, 1, number, 0, b"t", [body])[0])
 
@@ -47,7 +47,7 @@ def following(
     parts: Iterable[tuple[bytes, Sequence[bytes], Sequence[bytes] | None]], sequence: int, *,
     epoch: int = 1, time_us: int = 0, holes: Iterable[int] = repeat(0),
 ) -> list[Batch]:  # fmt: skip
-    """A batch for each key, payloads and headers; `holes` says how many sequences are left out before each."""
+    """Return a batch for each (key, payloads, headers); `holes` has how many sequences are left out before each."""
     batches: list[Batch] = []
     for (key, payloads, headers), hole in zip(parts, holes, strict=False):
         sequence += hole
@@ -72,7 +72,7 @@ def definitions(value: object) -> Draft:
 
 
 class PlainLog:
-    """A store driven step by step: what the trio shell does, without trio."""
+    """A store driven step by step: does without trio what the trio shell does."""
 
     def __init__(
         self, disk: Disk, config: LogConfig = SMALL, *, start: int | Begin = 0,
@@ -108,7 +108,7 @@ class PlainLog:
             self.make_segment()
 
     def commit(self) -> None:
-        """Everything that has gathered."""
+        """Commit everything that has been appended."""
         while (commit := self.committer.begin(0.0)) is not None:
             try:
                 self.store.carry_out(commit)
@@ -120,7 +120,7 @@ class PlainLog:
             self.committer.done()
 
     def write(self, *drafts: Draft) -> range:
-        """Durable when it returns."""
+        """Append and commit."""
         positions = self.append(*drafts)
         self.commit()
         return positions
@@ -129,7 +129,7 @@ class PlainLog:
         return list(self.store.reader.records(position, self.committer.durable_end))
 
     def contents(self) -> dict[int, tuple[int, bytes]]:
-        """(kind, body) by log position."""
+        """Return (kind, body) by log position."""
         return {one.position: (one.kind, bytes(one.body)) for one in self.records()}
 
     def close(self) -> None:
@@ -137,13 +137,13 @@ class PlainLog:
 
 
 async def inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
-    """Worker threads without threads."""
+    """Stand in for `trio.to_thread.run_sync`, without a thread."""
     await trio.lowlevel.checkpoint()
     return call(*args)
 
 
 class Gate:
-    """Worker threads that come back when they are told to."""
+    """Stands in for `trio.to_thread.run_sync`: calls run at once, but return only while `open` is set."""
 
     def __init__(self) -> None:
         self.open = trio.Event()

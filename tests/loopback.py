@@ -1,7 +1,7 @@
-"""An address of loopback that is this process' own.
+"""A loopback address that only this process uses.
 
-The nodes of a test go on dialling those that died; where another of pytest's processes got such a port, its
-program would rightly say that it refused a stranger.
+The nodes of a test keep dialling those that have died. If another pytest process got such a port, its program would
+rightly report that it refused a stranger.
 """
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ import os
 from ipaddress import IPv4Address
 
 HOST = str(IPv4Address("127.64.0.0") + os.getpid())
-"""Linux counts processes up to 2^22: never beyond 127.127.255.255."""
+"""Process ids on Linux are below 2^22, so it is at most 127.127.255.255."""
 ANY_PORT = f"tcp://{HOST}:0"

@@ -1,4 +1,4 @@
-"""Machines of mesh/protocol on a bench: links that are up, what left them, a cable between two."""
+"""State machines of mesh/protocol under test: links that are up, what they have sent, and a cable between two links."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LANES = (CONTROL, DATA)
 ME, OTHER = b"m" * 16, b"o" * 16
 
 Record = tuple[int, int, bytes]
-"""(kind, id, body), whole."""
+"""(kind, id, body), with the body complete."""
 
 
 def make_link(
     peer: bytes = OTHER, *, cluster: str = "shop", up: bool = True, dialled: bool = True,
     **limits: Any,
 ) -> Link:  # fmt: skip
-    """A link; `up` with a connection for each lane, named (lane, 0)."""
+    """Make a link; if `up`, with a connection for each lane, named (lane, 0)."""
     link = Link(peer, cluster, b"k" * 16, dialled=dialled, limits=replace(LIMITS, **limits))
     for lane in LANES if up else ():
         link.attach(lane, (lane, 0), 1)
@@ -53,14 +53,14 @@ def frames(out: Sequence[Instruction]) -> list[Frame]:
 
 
 def take_frames(link: Link) -> list[Frame]:
-    """The frames that may leave now; none of them is acknowledged."""
+    """Return the frames that may be sent now, without acknowledging them."""
     out: list[Instruction] = []
     link.flush(out)
     return frames(out)
 
 
 def take_records(link: Link) -> list[Record]:
-    """Every record that waits, whole and in order; acknowledged at once, so there is credit."""
+    """Return every waiting record, complete and in order. Frames are acknowledged at once, so that there is credit."""
     whole: list[Record] = []
     pieces: dict[tuple[int, int], bytes] = {}
     while left := take_frames(link):
@@ -77,9 +77,9 @@ def take_records(link: Link) -> list[Record]:
 
 
 class Cable:
-    """Joins two links. Each lane can be pulled, losing what is on it, and plugged in again.
+    """Connects two links. Each lane can be pulled, which loses what it carries, and plugged in again.
 
-    Acknowledges as a core does: with whatever leaves, when much has come, or when it is due.
+    It acknowledges as a core does: with frames that are sent anyway, after much was received, or when it is due.
     """
 
     def __init__(self, *links: Link) -> None:
@@ -92,7 +92,7 @@ class Cable:
             self.plug(lane)
 
     def plug(self, lane: int) -> None:
-        """A new connection; an old one is gone with what it carried."""
+        """Make a new connection; the old one is gone with what it carried."""
         self.pull(lane)
         self._plugs += 1
         conn = self._plugged[lane] = (lane, self._plugs)
@@ -110,7 +110,7 @@ class Cable:
                 self.wires[side, lane].clear()
 
     def flush(self, side: int) -> None:
-        """Put on the wire what may leave."""
+        """Send what may be sent."""
         out: list[Instruction] = []
         link = self.links[side]
         link.flush(out)

@@ -1,4 +1,4 @@
-"""The node that runs in a test's process: serves every pattern, obeys commands from its stdin."""
+"""A node that runs in a process of its own for tests: serves every pattern, obeys commands from its stdin."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_service(cluster: str) -> mesh.Service:
 
     @service.tunnel("slow")
     async def slow(tunnel: mesh.Tunnel) -> None:
-        """Reads a part whenever everybody else waits."""
+        """Read a part whenever all other tasks wait."""
         async for part in tunnel:
             received["slow bytes"] += len(part)
             await trio.testing.wait_all_tasks_blocked()
@@ -81,7 +81,7 @@ async def pour(node: mesh.Node, cluster: str) -> None:
 
 
 def memory_kb() -> dict[str, int]:
-    """Of this process: VmRSS now, VmHWM at most."""
+    """Return the memory of this process: VmRSS now, VmHWM at its peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return {words[0][:-1]: int(words[1]) for line in lines if (words := line.split())[-1] == "kB"}
 

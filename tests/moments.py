@@ -1,4 +1,4 @@
-"""A scale on which benches run without measuring anything."""
+"""A scale at which the bench runs without measuring anything useful."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bench.plan import Scale
 
 
 class Moments(Scale):
-    """A fraction of a second where seconds are measured."""
+    """Seconds of measuring become fractions of a second."""
 
     def seconds(self, full: float) -> float:
         return full / 40

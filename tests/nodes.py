@@ -1,4 +1,4 @@
-"""Nodes of one process over real sockets on loopback, for tests of what they promise together."""
+"""Nodes in one process, over real sockets on loopback, for tests of what they do together."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.processes import SECRET
 from tests.waiting import PATIENCE_S, until
 
 PORTS = range(10_000, 20_000, 10)
-"""Below Linux' range for ports that nobody chose (32768 and up), and the bench's."""
+"""Below Linux's range of ephemeral ports (32768 and up), and below the bench's."""
 TRIES = 100
 
 
 @asynccontextmanager
 async def node(clusters: Any, *seeds: mesh.Node, **settings: Any) -> AsyncIterator[mesh.Node]:
-    """A node on loopback that knows `seeds` and no others."""
+    """Join a node on loopback that knows `seeds` and no other nodes."""
     defaults: dict[str, Any] = {
         "zeroconf": False, "listen": ANY_PORT,
         "seeds": [one.endpoints[0] for one in seeds],
@@ -34,7 +34,7 @@ async def node(clusters: Any, *seeds: mesh.Node, **settings: Any) -> AsyncIterat
 async def linked(one: mesh.Node, *others: mesh.Node, patience_s: float = PATIENCE_S) -> None:
     """Wait until `one` and each of the others know each other as members.
 
-    Both views: one end of a link is up a crossing before the other.
+    Both views are checked, as one end of a link is up a network delay before the other.
     """
 
     def knows(one: mesh.Node, other: mesh.Node) -> bool:
@@ -52,7 +52,7 @@ async def subscribed(publisher: mesh.Node, topic: str, count: int = 1) -> None:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` consecutive free ports on loopback, that nobody gets who asks for any."""
+    """Return the first of `count` adjacent free ports on loopback, none of which is an ephemeral port."""
     for first in random.SystemRandom().sample(PORTS, TRIES):
         try:
             with ExitStack() as stack:
@@ -65,7 +65,7 @@ def free_ports(count: int) -> int:
 
 
 def through_proxy(first: int) -> dict[str, str]:
-    """Settings of a node at this port and the next, whose proxies are four behind them."""
+    """Return the settings of a node at this port and the next, with its proxies four ports above."""
     return {
         "listen": f"tcp://{HOST}:{first}-{first + 1}",
         "advertise": f"tcp://{HOST}:{first + 4}-{first + 5}",

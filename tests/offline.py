@@ -23,7 +23,7 @@ MESSAGES = 40
 
 
 class Offline:
-    """`data`: with 40 messages in several segments, 0 to 4 settled."""
+    """A broker's directory `data`, with 40 messages in several segments, of which 0 to 4 are settled."""
 
     def __init__(
         self, path: Path, capsys: pytest.CaptureFixture[str], encryption: Encryption | None = None
@@ -34,7 +34,7 @@ class Offline:
         self.first, self.second = (self.log / segment_name(number) for number in (1, 2))
 
     def run(self, *words: str) -> tuple[int, str, str]:
-        """Status, stdout, stderr; `data` is not changed."""
+        """Run a command, check that it leaves `data` unchanged, and return its status, stdout and stderr."""
         before = fingerprint(self.path / "data")
         status = main(list(words))
         assert fingerprint(self.path / "data") == before, words

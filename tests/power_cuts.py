@@ -1,10 +1,10 @@
-"""A whole vhost on a disk that remembers what each power cut would have left, and a client's ledger.
+"""A vhost on a disk that records what each power cut would have left, and a client's ledger.
 
-    story = Story()
-    run(story.volume, story.first_life, watching=story.cuts)     # every change to the disk is a possible cut
-    for left, ledger in story.cuts: ...                           # open `left`, compare with `ledger`
+    cuts = Cuts(volume, ledger, seeds)
+    run(volume, life, cuts)                       # every change to the disk is a possible cut
+    for left, known in cuts.left: ...             # open the volume `left`, compare with the ledger `known`
 
-Everything runs in one thread, in virtual time, in an order that is the same each time.
+Everything runs in one thread, in virtual time, and in the same order each time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.logs import inline
 from tests.vhosts import batch_at
 
 L = TypeVar("L")
-"""What somebody knows for certain."""
+"""A ledger: what a client knows for certain."""
 
 CONFIG = durable.BrokerConfig(
     log=durable.LogConfig(
@@ -46,27 +46,27 @@ CONFIG = durable.BrokerConfig(
     recent_bytes=1024,
 )
 LOOKING = replace(CONFIG, recent_bytes=1 << 20)
-"""What was read once need not be read again, by who looks at all there is."""
+"""For reading everything in a vhost: bodies that were read stay in memory."""
 
 
 @dataclass
 class Ledger:
-    """What a client knows for certain. Numbers are sequences of its one publisher, too."""
+    """What a client knows for certain. Numbers are also the sequences of its one publisher."""
 
     confirmed: int = 0
-    """All numbers before this one are."""
+    """All numbers before this one are confirmed."""
     declared: dict[str, bool | None] = field(default_factory=dict)
-    """Whether a queue is there; None: it was asked for and not answered."""
+    """Whether a queue exists; None if a change was requested and not answered yet."""
     sent: dict[str, list[int]] = field(default_factory=dict)
-    """By queue, in order."""
+    """Numbers by queue, in order."""
     asked: dict[str, set[int]] = field(default_factory=dict)
-    """To be settled, or dead-lettered."""
+    """Numbers by queue whose settlement or dead-lettering was requested."""
     settled: dict[str, set[int]] = field(default_factory=dict)
-    """And that is on disk."""
+    """Those of them whose settlement is on disk."""
     rejected: set[int] = field(default_factory=set)
-    """From `jobs`, so that they go to `dead`."""
+    """Numbers rejected in `jobs`, which therefore go to `dead`."""
     returned: dict[int, int] = field(default_factory=dict)
-    """How often each of `jobs` was given back, asked for."""
+    """By number in `jobs`: how often its return to the queue was requested."""
     returned_for_certain: dict[int, int] = field(default_factory=dict)
 
     def check(self, found: Found) -> None:
@@ -93,7 +93,7 @@ class Ledger:
 
 @dataclass
 class Found:
-    """What is in a vhost, read from its log."""
+    """The contents of a vhost, read from its log."""
 
     contents: dict[str, list[int]]
     returned: dict[int, int]
@@ -122,7 +122,7 @@ class Found:
 
 
 async def ready_numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[tuple[int, int]]:
-    """Of all ready messages, each behind its sequence in the lane."""
+    """Yield the sequence in the lane and the number of all ready messages."""
     for low, high in lane.ready_ranges():
         at = low
         while at < high:
@@ -135,7 +135,7 @@ async def ready_numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[tuple[int, 
 
 
 class Cuts(Faults, Generic[L]):
-    """Before each change to the disk, what a power cut would leave: of some seeds each."""
+    """Records before each change to the disk what a power cut would leave, for `seeds` different cuts."""
 
     def __init__(self, volume: Volume, ledger: L, seeds: int) -> None:
         super().__init__()
@@ -157,12 +157,12 @@ class _VirtualClock(SteadyClock):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Everything a vhost does happens in trio's thread, and in the same order each time."""
+    """Make everything that a vhost does happen in trio's thread, and in the same order each time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trio.to_thread, "run_sync", inline)
         patch.setattr("durable.broker.opening.vhost_path", lambda data, name: Path("memory"))
         patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=inline))
-        patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others come in between.
+        patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others run in between.
         patch.setattr("durable.turns.ENTRIES_AT_ONCE", 2)
         patch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
         yield
@@ -172,7 +172,7 @@ def run(
     volume: Volume, life: Callable[[Hosted], Awaitable[None]], faults: Faults | None = None,
     config: durable.BrokerConfig = CONFIG,
 ) -> None:  # fmt: skip
-    """Open the vhost on this volume, do this, and close it."""
+    """Open the vhost on this volume, run `life` in it, and close it."""
 
     async def main() -> None:
         async with open_vhost(
@@ -189,6 +189,6 @@ def run(
 def two_lives(
     volume: Volume, live: Callable[..., Awaitable[None]], rounds: int, faults: Faults | None = None
 ) -> None:
-    """Two starts of a broker, each with a regular end; `live` is told half of the `rounds` each time."""
+    """Run two lives of a broker, each with an orderly end; `live` gets half of the `rounds` each time."""
     for some in (range(rounds // 2), range(rounds // 2, rounds)):
         run(volume, partial(live, rounds=some), faults)

@@ -1,7 +1,7 @@
-"""Real processes for tests: one node each, told what to do by lines of JSON, ended by their id.
+"""Real processes for tests, given commands as lines of JSON and ended by their process ids.
 
-with Member(secret, "databases", seeds=[...]) as member:
-    member.call("pid"); member.kill(); member.freeze(); member.thaw()
+with member("databases", seeds=[...]) as process:
+    process.call("pid"); process.kill(); process.freeze(); process.thaw()
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Process:
 
     @property
     def ended(self) -> int | None:
-        """With which status; None: it runs."""
+        """The exit status, or None while it runs."""
         return self._process.poll()
 
     def read(self) -> Any:
-        """The next line it prints, decoded."""
+        """Return the next line that it prints, decoded."""
         assert self._process.stdout is not None
         while b"\n" not in self._buffer:
             readable, _, _ = select.select([self._process.stdout], [], [], ANSWER_S_MAX)
@@ -91,7 +91,7 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """Kill it, unless it has ended, and let go of its pipes."""
+        """Kill it, unless it has ended, and close its pipes."""
         if self._process.poll() is None:
             os.kill(self.pid, signal.SIGCONT)
         self.kill()
@@ -101,7 +101,7 @@ class Process:
 
 
 def member(cluster: str, **settings: Any) -> Process:
-    """A member of `cluster` in a process of its own; `.ready["endpoint"]` is its address."""
+    """Start a member of `cluster` in a process of its own; `.ready["endpoint"]` is its address."""
     settings = {
         "zeroconf": False, "network_secret": SECRET, "listen": ANY_PORT, **settings
     }  # fmt: skip

@@ -1,11 +1,12 @@
 """Queues under load, and what their client knows for certain.
 
     load.publish ──> read ──> load.consume: acks, rejects, gives back
-          │           └─ rejected, or back too often ──> dead
-          `───────> kept: what a fanout gave to both, or a topic to it alone; nobody reads it until the end
+          │           └─ rejected, or given back too often ──> dead
+          `───────> kept: what a fanout exchange gives to both, or a topic exchange to it alone;
+                    nobody reads it until the end
 
-Two publishers, one of which has a name, and one consumer. Of one part in so many each message has a key of
-its own, and goes to one queue or the other.
+There are two publishers, one of which has a name, and one consumer. In some parts each message has a routing key of its
+own, and goes to one of the two queues.
 """
 
 from __future__ import annotations
@@ -23,21 +24,26 @@ from tests.ledger import Ledger, number_of, payload
 from tests.waiting import until
 
 IN_BOTH, APART, ELSEWHERE = 10, 3, 3
-"""One part in so many is also routed to the queue that nobody reads until the end; goes through an exchange,
-message by message, of which one message in so many goes to that queue alone."""
+"""One part in IN_BOTH goes to `kept` as well. Of the others, one in APART goes through an exchange message by
+message, and then one message in ELSEWHERE goes to `kept` alone.
+"""
 REQUEUED, REJECTED, RETURNED = 7, 11, 13
-"""One message in so many is given back when it comes first; is rejected whenever it comes, or given back,
-and is to be found among the dead."""
+"""One message in REQUEUED is given back the first time. One in REJECTED is rejected each time, one in
+RETURNED is given back each time; both are to be found in `dead`.
+"""
 RETURNS = 3
-"""After more than so many. Messages whose link breaks while the broker lives come back as well."""
+"""The delivery limit: messages given back more often go to `dead`. A link that breaks while the broker lives
+also counts as a return.
+"""
 ACKED, ROUNDS = 20, 300
-"""Messages that a consumer acks before it waits until they are synced: so few that it falls behind, and a
-kill meets it as it waits, with more at hand; more, when it has only to catch up. How often, in one block: for
-longer than between two kills."""
+"""ACKED: after so many acks the consumer waits until they are synced. They are so few that it falls behind,
+so that a kill comes while it waits, with more deliveries at hand; ten times as many once it only has to catch
+up. ROUNDS: how often it does so in one block, which lasts longer than the time between two kills.
+"""
 
 
 class QueueLoad:
-    """`parts` counts what has been confirmed, `unsettled` what was settled in vain."""
+    """The load. `parts` counts confirmed parts; `unsettled` counts settlements that were lost with a connection."""
 
     def __init__(self, connection: Connection, seed: int, returns: int = RETURNS) -> None:
         self.connection, self.random, self._returns = connection, Random(seed), returns
@@ -45,7 +51,7 @@ class QueueLoad:
         self.requeued: set[int] = set()
         self.parts = self.next = self.unsettled = 0
         self.done = self.published = False
-        """No more is to be published; nothing is on its way any more."""
+        """`done`: nothing more is to be published. `published`: everything published is confirmed."""
 
     async def declare(self) -> None:
         await self.connection.declare_queue(
@@ -92,8 +98,10 @@ class QueueLoad:
         self.published = True
 
     async def consume(self) -> None:
-        """Until cancelled: for a while in one block, however often its connection is lost, message by
-        message or batch by batch, then in another."""
+        """Consume until cancelled, block after block, message by message or batch by batch.
+
+        A block goes on when its connection is lost.
+        """
         for block in count():
             with suppress(BrokerLost):
                 async with self.connection.consume("read", prefetch=500) as deliveries:
@@ -101,7 +109,7 @@ class QueueLoad:
                         try:
                             await self.take_some(deliveries, by_message=block % 2 == 0)
                         except BrokerLost as lost:
-                            # Killed before all was settled: what was not comes again.
+                            # The broker was killed first: what it did not settle comes again.
                             self.unsettled += lost.unsettled
 
     async def take_some(self, deliveries: durable.Deliveries, *, by_message: bool) -> None:
@@ -124,7 +132,7 @@ class QueueLoad:
         self.read.settled.update(acked)
 
     async def finish(self) -> None:
-        """No more is to be published: wait until all that was has come, or for a minute. Cancel `consume` then."""
+        """Stop publishing, and wait until all was delivered, for at most a minute; then cancel `consume`."""
         self.done = True
         with suppress(trio.TooSlowError):
             await until(lambda: self.published and not self.read.missing, 60)
@@ -132,7 +140,7 @@ class QueueLoad:
             await drain(self.connection, "dead", self.dead)
 
     async def check(self) -> None:
-        """Once nobody consumes any more."""
+        """Check everything, once nobody consumes any more."""
         with trio.move_on_after(60):
             await drain(self.connection, "kept", self.kept)
         assert self.published

@@ -1,4 +1,4 @@
-"""What a queue ought to do, as one list of messages: slow, and plain to see."""
+"""A model of a queue as one list of messages: slow, and obviously right."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from durable.queues.runs import Records, Run
 
 
 def positions_of(released: Iterable[Records | Block]) -> list[int]:
-    """Log positions of all these records, one by one."""
+    """Return the log positions of all these records."""
     each = [(one,) if isinstance(one, Records) else one.each() for one in released]
     return [at for some in each for records in some for at in records.positions]
 
 
 def arrivals_of(runs: list[Run]) -> Arrivals:
-    """At no time, and never to expire."""
+    """Return arrivals at time 0 that never expire."""
     firsts, counts, positions, sizes = map(list, zip(*runs, strict=True))
     nothing = [0] * len(runs)
     alike = len({*counts}) == len({*sizes}) == 1
@@ -32,7 +32,7 @@ def arrivals_of(runs: list[Run]) -> Arrivals:
 
 
 def memory_bytes(index: Index) -> int:
-    """Of what is its own: columns of the same number again and again are shared."""
+    """Return the memory of an index, without columns that repeat one number, as these are shared."""
     parts = [*index._blocks, index._tail]
     columns = [
         one
@@ -44,7 +44,7 @@ def memory_bytes(index: Index) -> int:
 
 
 def encoded(lane: Lane) -> tuple[bytes, bytes]:
-    """As a checkpoint has it."""
+    """Return a lane as a checkpoint stores it."""
     pieces, settled = lane.encode()
     return b"".join(pieces), settled
 
@@ -54,7 +54,7 @@ READY, UNACKED, DYING, SETTLED = "ready", "unacked", "dying", "settled"
 
 @dataclass(eq=False)
 class Message:
-    """One, durable; `lane` is its priority."""
+    """One durable message; `lane` is its priority."""
 
     lane: int
     sequence: int
@@ -76,12 +76,12 @@ class Message:
 
 @dataclass
 class Model:
-    """All messages there ever were, in the order they would be delivered in."""
+    """All messages that ever were in the queue, in the order of delivery."""
 
     definition: QueueDefinition
     messages: list[Message] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    """Since the queue is there, by reason: without a dead letter."""
+    """Since the queue was declared, by reason: messages dropped without a dead letter."""
 
     def add(self, lane: int, run: Run, time_us: int, expires_us: int) -> None:
         for sequence in range(run.first, run.first + run.count):
@@ -105,7 +105,7 @@ class Model:
         )
 
     def goes(self, message: Message, reason: str) -> None:
-        """It leaves the queue other than by being acked."""
+        """A message leaves the queue other than by an ack."""
         message.reason, message.consumer = reason, None
         dead_letters = self.definition.dead_letter_exchange is not None
         message.state = DYING if dead_letters else SETTLED
@@ -113,7 +113,7 @@ class Model:
             self.dropped[reason] += 1
 
     def expire(self, now_us: int) -> int:
-        """Only the oldest of a lane expires, then the next is the oldest."""
+        """Expire messages; only the oldest of a lane may expire, then the next one is the oldest."""
         count = 0
         for lane in range(self.definition.max_priority + 1):
             while (head := self._head(lane)) and self.expiry_us(head) <= now_us:
@@ -130,7 +130,7 @@ class Model:
         return own if ttl_s is None else min(own, message.time_us + ttl_s * 1e6)
 
     def drop_head(self) -> None:
-        """Where the oldest make room."""
+        """Drop the oldest messages until the limits hold, if that is the overflow policy."""
         if self.definition.overflow != DROP_HEAD:
             return
         most = self.definition.max_length
@@ -144,7 +144,7 @@ class Model:
             self.goes(head, "maxlen")
 
     def come_back(self, message: Message) -> None:
-        """Requeued, or its consumer is gone."""
+        """A message is requeued, or its consumer has gone."""
         limit = self.definition.delivery_limit
         if limit is not None and message.returned + 1 > limit:
             self.goes(message, "delivery_limit")
@@ -153,11 +153,11 @@ class Model:
             message.returned += 1
 
     def release(self, message: Message) -> None:
-        """It comes again, and nothing counts it."""
+        """A message becomes ready again without being counted as returned."""
         message.state, message.consumer = READY, None
 
     def crash(self) -> None:
-        """Whatever is not in the log has not been."""
+        """Forget everything that is not in the log."""
         for one in self.messages:
             one.state = SETTLED if one.settled_in_log else READY
             one.consumer, one.returned = None, one.returned_in_log

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: real processes, a network of one seed."""
+"""The command line as people use it: real processes, in a network with one seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shell:
     def run(
         self, *words: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """To its end, in a fork; anew where what Python reads at its start is not as it is here."""
+        """Run a command to its end: in a fork, or in a new process if variables differ that Python reads at start."""
         whole = {**self.environment, **(environment or {})}
         if of_python(whole) == of_python(os.environ):
             done = commands.run(self._module, words, stdin, whole, self.directory)
@@ -56,7 +56,7 @@ class Shell:
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A command that goes on; entered once it has said its first word."""
+        """Run a command during the block, which is entered after its first line on stderr."""
         process = self.start(*words)
         try:
             assert process.stderr is not None

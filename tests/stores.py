@@ -1,4 +1,4 @@
-"""A broker's directory with known contents, made without a broker; its key, and the damage done to it."""
+"""A broker's directory with known contents, made without a broker; its key, and damage to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def declared(name: str = QUEUE, lane: int = LANE) -> Draft:
 
 
 def message(number: int, lane: int = LANE) -> Draft:
-    """A record of one message, `message N`, padded to 200 bytes."""
+    """Return a record of one message, `message N`, padded to 200 bytes."""
     pieces, _ = batch_pieces(PUBLISHER, 1, number, 0, QUEUE.encode(), [payload(number)])
     return Draft(Kind.PUBLISH, b"".join(pieces), (Target(lane, number),), 1)
 
@@ -43,7 +43,7 @@ def settled(*ranges: tuple[int, int], lane: int = LANE) -> Draft:
 def make_store(
     data: Path, drafts: Iterable[Draft], *, encryption: Encryption | None = None
 ) -> Path:
-    """Write records to the vhost `/` in segments of 4 KiB; the directory of its log."""
+    """Write records to the vhost `/` in segments of 4 KiB; return the directory of its log."""
     data.mkdir(exist_ok=True)
     directory = make_vhost(data, "/")
     log = PlainLog(RealDisk(directory), encryption=encryption)
@@ -54,14 +54,14 @@ def make_store(
 
 
 def secret_file(path: Path, secret: str) -> str:
-    """Its name; nobody else may read it, else it is refused."""
+    """Write a secret file that only its owner may read, as is required, and return its path."""
     path.write_text(secret + "\n")
     path.chmod(0o600)
     return str(path)
 
 
 def fingerprint(data: Path) -> dict[str, tuple[int, int, str]]:
-    """Everything about every file in it that a change would change."""
+    """Return size, time and hash of every file: whatever a change would change."""
     return {
         str(path.relative_to(data)): (
             path.stat().st_size, path.stat().st_mtime_ns,
@@ -72,7 +72,7 @@ def fingerprint(data: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def flip(file: Path, at: int) -> None:
-    """One bit."""
+    """Flip one bit of the byte at `at`."""
     content = bytearray(file.read_bytes())
     content[at] ^= 1
     file.write_bytes(content)

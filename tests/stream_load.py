@@ -1,10 +1,10 @@
-"""Two streams under load, one confirmed and one that captures, and what their readers know for certain.
+"""Two streams under load, one with confirms and one that captures, and what their readers know for certain.
 
     load.publish   ──confirmed──> audit ──┐
           `──────> ticks.* ─captured─> ticks ──> load.read, with a cursor: block after block
 
-What a capturing stream does not have must be in a gap that it tells, or have been on its way when a broker
-was killed, or come while none was there.
+A message that the capturing stream does not have must be in a gap that is reported, or was on its way when a broker was
+killed, or was published while no broker ran.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from tests.waiting import PATIENCE_S, until
 
 TOPICS = ("ticks.eu", "ticks.us")
 BURST, FLOOD, FLOOD_EVERY = 15, 300, 20
-"""Messages of a topic at a time; now and then more than may wait to be stored (`capture_bytes` of the broker)."""
+"""Messages of a topic at a time; every FLOOD_EVERY times more than may wait to be stored (`capture_bytes` of
+the broker).
+"""
 KEPT = 500
-"""Messages that `recent` keeps, and what is left of the record with the oldest of them."""
+"""Messages that `recent` keeps; the rest of the record with the oldest of them is kept, too."""
 NUMBERS = 1 << 40
-"""Topics and streams have numbers of their own, so far apart."""
+"""Distance between the number ranges of the streams and topics."""
 
 
 class Captured:
-    """One topic of a stream that captures: numbers from `first` on were published."""
+    """One topic of a capturing stream: the numbers from `first` up to `next` were published."""
 
     def __init__(self, topic: str, first: int) -> None:
         self.topic, self.first, self.next = topic, first, first
         self.outages: list[tuple[int, int]] = []
-        """What was published first without a broker; and first when another one had subscribed."""
+        """Per outage: the first number published without a broker, and the first one after a new broker had subscribed.
+        """
         self._began: int | None = None
 
     def outage_begins(self) -> None:
@@ -50,7 +53,7 @@ class Captured:
         self._began = None
 
     def check(self, ledger: StreamLedger) -> int:
-        """What is missing is accounted for; how much of it gaps tell."""
+        """Check that every missing number is in a gap or an outage; return how many are in gaps."""
         numbers = range(self.first, self.next)
         expected, told, outages = self.first, 0, iter(self.outages)
         for _, (number, lost) in sorted(ledger.found.items()):
@@ -59,9 +62,7 @@ class Captured:
             assert number >= expected, "the order of a topic"
             untold_end = number - lost
             assert untold_end >= expected, "a gap tells of more than is missing"
-            if (
-                untold_end > expected
-            ):  # Each goes for one outage: by chance there are not that many.
+            if untold_end > expected:  # Each such hole needs an outage of its own.
                 spans = (
                     begin for begin in outages if expected <= begin[0] and untold_end <= begin[1]
                 )
@@ -72,7 +73,11 @@ class Captured:
 
 
 async def _take(records: durable.Records, ledger: StreamLedger, at: int | None) -> int:
-    """The next batch, which is at this offset; None: at that of the cursor. Where the one after it is."""
+    """Take the next batch and return the offset after it.
+
+    Args:
+        at: the offset that the batch must have; None: one at which the cursor may be.
+    """
     batch = await records.take()
     if at is None:
         ledger.began(batch.tag)
@@ -84,7 +89,7 @@ async def _take(records: durable.Records, ledger: StreamLedger, at: int | None) 
 
 
 class StreamLoad:
-    """`confirmed` rings for each part of `audit` that is, `kept` for each cursor."""
+    """The load. `confirmed` is woken for each confirmed part of `audit`, `kept` when a cursor is certainly on disk."""
 
     def __init__(self, node: mesh.Node, connection: Connection, seed: int) -> None:
         self._node, self._connection, self._random = node, connection, Random(seed)
@@ -108,7 +113,7 @@ class StreamLoad:
             one.outage_begins()
 
     async def outage_ends(self, broker: bytes) -> None:
-        """Once this node knows that the broker, a node with this id, wants the topics."""
+        """End the outage once this node knows that the broker, a node with this id, wants the topics."""
 
         async def captures() -> bool:
             found = [await self._node.wait_subscribers(one.topic, count=0) for one in self.topics]
@@ -119,7 +124,7 @@ class StreamLoad:
             one.outage_ends()
 
     def tick(self) -> None:
-        """Publish some on each topic, whoever is there."""
+        """Publish some messages on each topic, whether or not a broker runs."""
         flood = next(self._steps) % FLOOD_EVERY == 0
         for one in self.topics:
             self._publish(one, FLOOD if flood else self._random.randrange(1, BURST))
@@ -146,7 +151,7 @@ class StreamLoad:
         self.published = True
 
     async def read(self, stream: str) -> None:
-        """Until cancelled: some batches in one block, however often its connection is lost, then in another."""
+        """Read until cancelled, some batches in each block; a block goes on when its connection is lost."""
         ledger = self.audit if stream == "audit" else self.ticks
         while True:
             with suppress(BrokerLost):
@@ -162,12 +167,12 @@ class StreamLoad:
                 self.kept.wake()
 
     async def finish(self) -> None:
-        """No more is to be published: wait until all that was has been read, or for a minute."""
+        """Stop publishing, and wait until everything published was read, for at most a minute."""
         self.done = True
         await until(lambda: self.published, 60)
         with trio.move_on_after(60):
             while not self._all_read():
-                # What is missing is told with the message after it, which may be missing, too.
+                # A gap is reported with the message after it, which may be missing, too.
                 for one in self.topics:
                     self._publish(one, 1)
                 with trio.move_on_after(PATIENCE_S):
@@ -178,7 +183,7 @@ class StreamLoad:
         return all(one.next - 1 in self.ticks.numbers for one in self.topics)
 
     async def check(self) -> None:
-        """Once all has been published: streams are what readers were given, from the first offset on."""
+        """Check, once all is published, that the streams from the first offset on are what their readers were given."""
         for stream, ledger in (("audit", self.audit), ("ticks", self.ticks)):
             assert await self._read_all(stream, ledger) == 0, "nothing goes by itself"
             ledger.check()
@@ -192,7 +197,7 @@ class StreamLoad:
         await self._check_recent()
 
     async def _check_recent(self) -> None:
-        """It is the end of `ticks`, neither more nor less than its limit says."""
+        """Check that `recent` is the end of `ticks`, neither longer nor shorter than its limit allows."""
         recent = StreamLedger()
         start = await self._read_all("recent", recent)
         end = len(self.ticks.found)
@@ -201,7 +206,7 @@ class StreamLoad:
         assert recent.found.items() <= self.ticks.found.items(), "both captured the same"
 
     async def _read_all(self, stream: str, ledger: StreamLedger) -> int:
-        """Without a cursor. Where it starts."""
+        """Read the whole stream without a cursor; return its start."""
         there = (await self._connection.statistics())["streams"][stream]
         start, end = there["start"], there["end"]
         async with self._connection.read(stream, start=start) as records:

@@ -1,4 +1,4 @@
-"""A transport whose sockets are in memory, where nothing takes time: what is sent has come."""
+"""A transport whose sockets are in memory, where nothing takes time: a message has arrived when it is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from security.keyring import Keyring
 
 
 class InMemory:
-    """Base of its Receiver; for as long as the block lasts."""
+    """Base class of the transport's receiver; the end of the block closes all sockets."""
 
     def __init__(self, keyring: Keyring) -> None:
         config = MeshConfig(clusters=("databases",), zeroconf=False)
@@ -23,13 +23,13 @@ class InMemory:
         self._sockets = self.transport._sockets
 
     def router(self, address: str) -> ZmqSocket:
-        """One of its sockets, there."""
+        """Return one of its sockets, bound to `address`."""
         socket = self.transport._router()
         socket.raw.bind(address)
         return socket
 
     def send(self, address: str, name: bytes, frames: int, frame: bytes) -> None:
-        """Somebody of this name connects, and sends so many."""
+        """Connect a peer of this name, which sends `frame` as often as `frames` says."""
         raw = self.transport._context.socket(zmq.DEALER)
         self._sockets.append(ZmqSocket(raw))
         raw.setsockopt(zmq.SNDHWM, 0)

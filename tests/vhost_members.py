@@ -1,6 +1,6 @@
-"""What queues, streams and publishers ought to be, as plain lists: slow, and plain to see.
+"""A model of queues, streams and publishers as plain lists: slow, and obviously right.
 
-What the log says of each is kept with its log position, so it is known what a crash leaves of it.
+Everything that the log says of each is kept with its log position, so that it is known what a crash leaves.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ class Published(NamedTuple):
     ttl_us: int | None = None
     deaths: tuple[Death, ...] = ()
     origin: tuple[bytes, int, int] | None = None
-    """Its publisher, of which epoch, and the sequence there."""
+    """Its publisher's name, epoch and sequence."""
 
     def died(self, definition: QueueDefinition, reason: str, now_us: int) -> Published:
-        """Its dead letter. The same way out is told once, with how often; the latest comes first."""
+        """Return its dead letter.
+
+        Deaths in the same queue for the same reason are one entry with a count; the latest entry is first.
+        """
         key = definition.dead_letter_routing_key
         same = [one for one in self.deaths if one[:2] == (definition.name, reason)]
         others = [one for one in self.deaths if one not in same]
@@ -41,7 +44,9 @@ class Published(NamedTuple):
         )  # fmt: skip
 
     def comes_back_to(self, queue: str) -> bool:
-        """By time and limits alone: since it was there last, nobody has rejected it."""
+        """Return whether it comes back to this queue by expiry and limits alone, with no rejection since it was there
+        last.
+        """
         for one in self.deaths:
             if one.reason == REJECTED:
                 return False
@@ -56,20 +61,20 @@ class Message:
     priority: int
     came_us: int
     record: object
-    """Those that were stored together have the same one."""
+    """The same object for messages that were stored together."""
     at: int
-    """Which of these it is."""
+    """Its place among them."""
     state: str = READY
     returned: int = 0
     reason: str = ""
     consumer: Any = None
     tag: int = -1
     buried: bool = False
-    """Its copy, and that it has moved on, are on their way to the disk."""
+    """Whether its dead letter and the settlement of the original are on their way to the disk."""
     found_us: float = inf
-    """When the last start found it: for whom it came then, or earlier."""
+    """When the last start found it; its time to live counts from then, or from when it came, if that was earlier."""
     said: list[tuple[int, bool, int]] = field(default_factory=list)
-    """In the log: at which log position, whether it is settled, and how often it has come back."""
+    """What the log says: log position, whether it is settled, and how often it was returned."""
 
     @property
     def size_bytes(self) -> int:
@@ -77,9 +82,7 @@ class Message:
 
     def expires_us(self, ttl_us: float) -> float:
         own: float = inf
-        if (
-            self.what.ttl_us is not None
-        ):  # A thousandth longer at most, so that more expire together.
+        if self.what.ttl_us is not None:  # Up to a thousandth longer, so that more expire together.
             step = max(1, self.what.ttl_us // 1024)
             own = self.what.ttl_us + -(self.came_us + self.what.ttl_us) % step
         return min(self.came_us, self.found_us) + min(ttl_us, own)
@@ -89,7 +92,7 @@ class Message:
         return self.said[-1][1:] if self.said else (False, 0)
 
     def say(self, position: int) -> bool:
-        """The log says how it is, if it has not yet; whether it had not."""
+        """Let the log record its state if that has changed; return whether it had."""
         said = (self.state == GONE or self.buried, self.returned)
         if said == self.last_said:
             return False
@@ -97,11 +100,11 @@ class Message:
         return True
 
     def say_settled(self, position: int) -> None:
-        """The log says nothing else."""
+        """Let the log record only that it is settled."""
         self.said.append((position, True, self.last_said[1]))
 
     def crash(self, kept: int, now_us: int) -> None:
-        """The last that is said of it before log position `kept`."""
+        """Take over the last state that the log records before log position `kept`."""
         self.said = [one for one in self.said if one[0] < kept]
         _, settled, self.returned = self.said[-1] if self.said else (0, False, 0)
         self.state, self.consumer, self.buried = GONE if settled else READY, None, False
@@ -112,27 +115,29 @@ class Message:
 class Queue:
     definition: QueueDefinition
     owner: Any
-    """The connection that it ends with, if it is exclusive."""
+    """The connection with which it is deleted, if it is exclusive."""
     graves: list[tuple[Queue, Message]]
-    """Of all queues: those that are still to be buried, in order."""
+    """Dead messages of all queues that are still to be buried, in order."""
     used_us: int
     messages: list[Message] = field(default_factory=list)
-    """In the order in which they are delivered."""
+    """In the order of delivery."""
     consumers: list[Any] = field(default_factory=list)
-    """In turn."""
+    """Consumers in the order of their turns."""
     active: Any = None
-    """Of these, if only one may be."""
+    """The active one of them, if there is a single active consumer."""
     died: int = 0
     moved_on: int = 0
     ending: tuple[int, Callable[[], bool]] | None = None
-    """It is to go once so many of the dead have moved on; whether it stays all the same."""
+    """Set if it is to be deleted: after how many dead messages have moved on, and a function that tells whether
+    it stays after all.
+    """
     counts: Counter[str] = field(default_factory=Counter)
-    """Since the start: published, delivered, acked, and by reason what went without a dead letter."""
+    """Since the start: published, delivered, acked, and by reason those that went without a dead letter."""
 
     def those(self, *states: str) -> list[Message]:
         return [one for one in self.messages if one.state in states]
 
-    # Messages come, and go.
+    # Messages arrive and leave.
 
     def arrive(self, messages: list[Message], now_us: int) -> None:
         self.enqueue(messages)
@@ -140,7 +145,7 @@ class Queue:
         self.shorten(now_us)
 
     def shorten(self, now_us: int) -> None:
-        """The oldest make room, once more came, or came back at a start."""
+        """Make room after messages came, or came back at a start."""
         if self.drops:
             self.expire(now_us)
             self.drop_head()
@@ -156,7 +161,7 @@ class Queue:
         return limited and limits.overflow != REJECT_PUBLISH
 
     def is_over(self, messages: list[Message]) -> bool:
-        """Whether these are more than may be ready."""
+        """Return whether these are more than may be ready."""
         most, most_bytes = self.definition.max_length, self.definition.max_length_bytes
         size_bytes = sum(one.size_bytes for one in messages)
         return (most is not None and len(messages) > most) or (
@@ -164,7 +169,7 @@ class Queue:
         )
 
     def drop_head(self) -> None:
-        """The oldest of the lowest priority makes room."""
+        """Drop the oldest message of the lowest priority until the limits hold."""
         while self.drops and self.is_over(self.those(READY)):
             lowest = min(one.priority for one in self.those(READY))
             self.die(self.head(lowest), MAXLEN)
@@ -173,7 +178,7 @@ class Queue:
         return next((one for one in self.those(READY) if one.priority == priority), None)
 
     def expire(self, now_us: int) -> None:
-        """Of each priority the oldest, then the next one is the oldest."""
+        """Expire the oldest message of each priority, then the next one, which is now the oldest."""
         ttl_us = inf if self.definition.ttl_s is None else self.definition.ttl_s * 1e6
         for priority in range(self.definition.max_priority + 1):
             while (head := self.head(priority)) and head.expires_us(ttl_us) <= now_us:
@@ -208,7 +213,7 @@ class Queue:
     # Consumers: each has a priority, and limits of what it holds.
 
     def takes(self, consumer: Any) -> bool:
-        """Whether it may consume here: who is exclusive is alone."""
+        """Return whether it may consume here: an exclusive consumer must be the only one."""
         return not self.consumers or not any(one.exclusive for one in (consumer, *self.consumers))
 
     def subscribe(self, consumer: Any) -> None:
@@ -240,7 +245,7 @@ class Queue:
         )
 
     def whose_turn(self) -> Any:
-        """Of the highest priority, the first one that takes more; whoever was asked is the last one now."""
+        """Return the next consumer that takes more, the highest priority first; each one asked moves to the end."""
         for one in sorted(self.consumers, key=lambda one: -one.priority):
             if not self.definition.single_active_consumer:
                 self.consumers.remove(one)
@@ -267,12 +272,12 @@ class Stream:
     definition: StreamDefinition
     messages: list[Message] = field(default_factory=list)
     gaps: list[tuple[int, tuple[int, int, int]]] = field(default_factory=list)
-    """(log position, (offset, first sequence that is missing there, how many))"""
+    """(log position, (offset, first missing sequence there, count of missing messages))"""
     stored: list[tuple[int, str, int | None]] = field(default_factory=list)
-    """(log position, name of a cursor, offset; None: it is deleted)"""
+    """(log position, name of a cursor, its offset or None if it is deleted)"""
     start: int = 0
     starts: list[tuple[int, int]] = field(default_factory=list)
-    """(log position, start that it says)"""
+    """(log position, start recorded there)"""
 
     @property
     def cursors(self) -> dict[str, int]:
@@ -294,23 +299,23 @@ class Stream:
 
 @dataclass(eq=False, repr=False)
 class Publisher:
-    """Of one epoch, by sequence."""
+    """One epoch of a publisher, by sequence."""
 
     epoch: int
     stops: bool
-    """At a refusal: all that follows is refused, too, until it connects again."""
+    """Whether it stops at a refusal: everything after it is refused, too, until the publisher connects again."""
     stopped: bool = False
     stored: set[int] = field(default_factory=set)
     next: int = 0
-    """It has not sent anything from this sequence on."""
+    """The first sequence that it has not sent."""
     records: dict[int, int] = field(default_factory=dict)
-    """Of those stored in the log, at which log position."""
+    """Log position by sequence of messages stored in the log."""
     letters: dict[int, int] = field(default_factory=dict)
-    """Of those that died, at which log position the first dead letter stands: they need no other record."""
+    """Log position by sequence of a dead message's first dead letter, which makes its own record unnecessary."""
     snapshots: list[tuple[int, int, set[int]]] = field(default_factory=list)
-    """Log position of each, and what it says: next, stored."""
+    """(log position, next, stored) of each snapshot."""
     sent_end: int = 0
-    """What it sent last, since it connected, ends before this sequence."""
+    """End of the sequences that it has sent since it connected."""
 
     def crash(self, kept: int) -> None:
         self.records = {one: at for one, at in self.records.items() if at < kept}

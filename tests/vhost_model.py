@@ -1,7 +1,7 @@
-"""What a vhost ought to do, as plain lists. Routes are those of the router's model.
+"""A model of a vhost, as plain lists. Routes are those of the router's model.
 
-What is in the log takes the next log position. A crash leaves what stands before one of them, and
-nothing else: all that is durable, and whatever of the rest had been written by then.
+Everything recorded in the log takes the next log position. A crash leaves what is before some log position and nothing
+else: all that is durable, and some of the rest, which had been written by then.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.vhost_members import (
 
 NOW_US = 1_000_000
 Numbered = tuple[int, Published]
-"""With the sequence of its publisher."""
+"""(the publisher's sequence, the message)"""
 
 
 class Arriving(NamedTuple):
-    """In the log, perhaps not on the disk yet."""
+    """Messages in the log that may not be on the disk yet."""
 
     position: int
     member: Queue | Stream
@@ -40,11 +40,11 @@ class Arriving(NamedTuple):
 
 @dataclass(eq=False)
 class OpenRecord:
-    """One that is shared by what comes to the same destinations, unless one of them got something since."""
+    """A record shared by messages to the same destinations, as long as none of these gets another record in between."""
 
     names: list[str]
     count: int = 0
-    """Messages in it so far."""
+    """Count of messages in it so far."""
     arriving: list[Arriving] = field(default_factory=list)
     """By destination."""
 
@@ -53,7 +53,7 @@ class Model:
     def __init__(self) -> None:
         self.now_us = NOW_US
         self.end = 0
-        """The log position of what comes next."""
+        """The next log position."""
         self.routes = Routes()
         self.queues: dict[str, Queue] = {}
         self.streams: dict[str, Stream] = {}
@@ -61,11 +61,11 @@ class Model:
         self.graves: list[tuple[Queue, Message]] = []
         self.publishers: dict[bytes, Publisher] = {}
         self.open_records: dict[str, OpenRecord] = {}
-        """What each destination got last of one publish."""
+        """By destination: the last record of the current publish."""
         self.counts: Counter[str] = Counter()
-        """Since the start: received, of these duplicates, dropped (routed nowhere), refused."""
+        """Since the start: received, duplicates among these, dropped (routed nowhere), refused."""
 
-    # What is declared.
+    # Declarations
 
     def add(self, name: str, member: Queue | Stream) -> None:
         if isinstance(member, Queue):
@@ -84,7 +84,7 @@ class Model:
         self.routes.settle(set())
 
     def end_queue(self, queue: Queue) -> None:
-        """If it was to, and can."""
+        """Delete a queue if it was to be deleted and its dead have moved on."""
         name = queue.definition.name
         if queue.ending is None or self.queues.get(name) is not queue:
             return
@@ -94,10 +94,10 @@ class Model:
             if not stays():
                 self.remove(name)
 
-    # Messages come.
+    # Arriving messages
 
     def publish(self, name: bytes, batches: list[list[Numbered]], *, mandatory: bool) -> int:
-        """How many of them are refused."""
+        """Publish batches; return how many messages are refused."""
         publisher = self.publishers[name]
         refused = 0
         self.open_records.clear()
@@ -111,7 +111,7 @@ class Model:
         return refused
 
     def _take(self, publisher: Publisher, new: list[Numbered], mandatory: bool) -> int:
-        """Some that are alike, but for their payload."""
+        """Publish messages that differ only in their payloads; return how many are refused."""
         messages = [one for _, one in new]
         exchange = self.routes.exchange(messages[0].exchange)
         stored, refused = 0, len(new)
@@ -133,7 +133,9 @@ class Model:
         return refused
 
     def _shared(self, names: list[str]) -> OpenRecord | None:
-        """What these have got last is one record, of nobody else, and all of it in the log."""
+        """Return the last record of these destinations if it is that of all and no others, and all of them are in the
+        log.
+        """
         found = {self.open_records.get(name) for name in names}
         into = found.pop() if len(found) == 1 else None
         shared = into is not None and into.names == names and all(map(self.is_logged, names))
@@ -149,8 +151,10 @@ class Model:
     def store(
         self, names: Sequence[str], messages: Sequence[Published], into: OpenRecord | None = None
     ) -> int:
-        """In all of these, until one of them is full; how many. One record of the log, the last one if some
-        are in it."""
+        """Store messages in all destinations until one of these is full; return how many.
+
+        They become one record of the log, or are added to the record `into` if that has messages.
+        """
         members = [self.queues.get(name) or self.streams[name] for name in names]
         arriving: list[list[Message]] = [[] for _ in members]
         into = into or OpenRecord([*names])
@@ -185,7 +189,7 @@ class Model:
         return member.is_over([*member.those(READY), *self.on_their_way(member), *more])
 
     def capture(self, message: Published, count: int, first: int, lost: int) -> None:
-        """What somebody published on the mesh, from sequence `first` on; what came before is missing."""
+        """Capture messages published on the mesh, from sequence `first` on; the `lost` ones before it are missing."""
         for _, stream in sorted(self.streams.items()) if lost else ():
             offset = len(stream.messages) + len(self.on_their_way(stream))
             stream.gaps.append((self.end, (offset, first - lost, lost)))
@@ -195,10 +199,10 @@ class Model:
     def unsettled(self, queue: Queue) -> int:
         return len(queue.those(READY, UNACKED, DYING)) + len(self.on_their_way(queue))
 
-    # Messages go.
+    # Leaving messages
 
     def bury(self) -> None:
-        """Those of queues in the log first; together what is next to each other in one record."""
+        """Bury all dead messages, those of durable queues first; neighbours in one record are buried together."""
         graves = sorted(self.graves, key=lambda grave: grave[0].definition.transient)
         self.graves.clear()
         while graves:
@@ -209,7 +213,7 @@ class Model:
             del graves[:count]
 
     def _bury(self, queue: Queue, dead: list[Message]) -> None:
-        """The copies, then what settles the originals."""
+        """Store the dead letters, then the settlement of the originals."""
         letters = [one.what.died(queue.definition, one.reason, self.now_us) for one in dead]
         names, position = self.route(letters[0]), self.end
         stored = self.store(names, letters)
@@ -231,20 +235,20 @@ class Model:
     # The log.
 
     def flush(self) -> None:
-        """What has been settled, and what came back, stands in the log."""
+        """Record in the log what was settled and what was returned."""
         queues = [one for one in self.queues.values() if not one.definition.transient]
         said = [one.say(self.end) for queue in queues for one in queue.messages]
         said += [stream.say(self.end) for stream in self.streams.values()]
         self.end += any(said)
 
     def snapshot(self) -> None:
-        """It says who has published what, also what is in memory only. Written twice."""
+        """Write a snapshot, which includes publishers' sequences of messages in memory only. It is written twice."""
         for one in self.publishers.values():
             one.snapshots.append((self.end, one.next, set(one.stored)))
         self.end += 2
 
     def commit(self) -> None:
-        """What stands in the log is on the disk."""
+        """Everything in the log is on the disk now."""
         for queue in self.queues.values():
             for one in queue.messages:
                 if one.buried:
@@ -258,7 +262,7 @@ class Model:
         self.pending.clear()
 
     def crash(self, kept: int) -> None:
-        """What stands before log position `kept` is there, and nothing else has been."""
+        """Leave only what is before log position `kept`."""
         for position, member, messages in self.pending:
             if position < kept and isinstance(member, Queue):
                 member.enqueue(messages)
@@ -282,7 +286,10 @@ class Model:
 
 
 def _new_parts(batch: list[Numbered], publisher: Publisher) -> Iterator[list[Numbered]]:
-    """What was not stored before, in pieces without anything between; what was not sent before apart."""
+    """Yield the messages that were not stored before, as parts of adjacent sequences.
+
+    Messages that were never sent before begin a new part.
+    """
     part: list[Numbered] = []
     for one in batch:
         if part and (one[0] in publisher.stored or one[0] == publisher.next):

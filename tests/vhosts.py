@@ -1,4 +1,4 @@
-"""A vhost over a log that is a list: nothing is durable before `commit`, refusals on demand."""
+"""A vhost over a log that is a list: nothing is durable before `commit`, and appends can be refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def as_record(draft: Draft, position: int, unsynced: int = 0) -> Record:
 
 
 class PlainTally(Tally):
-    """Each record is in a segment of its own."""
+    """A tally in which each record is in a segment of its own."""
 
     def __init__(self) -> None:
         super().__init__(Segments())
@@ -45,7 +45,7 @@ class PlainTally(Tally):
 
 
 class PlainStore:
-    """A `Store`; `records` by log position."""
+    """A `Store` in memory; `records` are by log position."""
 
     def __init__(self) -> None:
         self.records: dict[int, Record] = {}
@@ -54,7 +54,7 @@ class PlainStore:
         self.references: Counter[int] = Counter()
         self.refusal: Exception | None = None
         self.hurried = False
-        """Whether somebody waits for what was appended last."""
+        """Whether the last append was one that somebody waits for."""
 
     def hurry(self) -> None:
         self.hurried = True
@@ -80,7 +80,7 @@ class PlainStore:
         raise AssertionError("each is released by itself")
 
     def are_together(self, low: int, high: int) -> bool:
-        """Then each is told by itself."""
+        """Return False: each record is then released by itself."""
         return False
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
@@ -95,7 +95,7 @@ class PlainStore:
         return PlainTally()
 
     def gaps(self) -> list[LogGap]:
-        """What is missing behind the first record there is: what is before it has been freed."""
+        """Return what is missing after the first record; what is before it was freed."""
         first = min(self.records, default=self.end)
         return [LogGap(at, at + 1) for at in range(first, self.end) if at not in self.records]
 
@@ -105,14 +105,14 @@ class PlainStore:
 
 @dataclass
 class Files:
-    """Checkpoints, as they stand beside the log. `log.checkpoints.Checkpoints` writes them."""
+    """The checkpoints beside the log, which `log.checkpoints.Checkpoints` writes."""
 
     queues: dict[int, Checkpoint] = field(default_factory=dict)
     """By their first lane."""
     root: Root | None = None
 
     def load(self, replay: Replay) -> int:
-        """As `broker.checkpoints.begin_at`; the log position from which records have to be read."""
+        """Load them as `broker.checkpoints.begin_at` does; return the log position from which to read records."""
         reach = max((one.position for one in self.queues.values()), default=0)
         returns: dict[int, int] = {}
         if self.root is None:
@@ -127,7 +127,7 @@ class Files:
 
 
 class PlainVhost:
-    """What the broker does with a vhost, step by step."""
+    """A vhost with which tests do step by step what the broker does."""
 
     def __init__(
         self, records: Sequence[Record] = (), store: PlainStore | None = None, *,
@@ -147,10 +147,10 @@ class PlainVhost:
     def restarted(
         self, without: Container[int] = (), *, kept: int | None = None, now_us: int = 0
     ) -> PlainVhost:
-        """What a restart makes of the durable records, but for those at some positions.
+        """Return the vhost after a restart with the durable records, except those at positions `without`.
 
         Args:
-            kept: of the others, those before this log position had been written, too.
+            kept: records before this log position remain, even if not durable; by default only durable ones do.
         """
         store = type(self.store)()
         store.end = store.durable_end = self.store.durable_end if kept is None else kept
@@ -189,11 +189,11 @@ def make_batch(
 
 
 def anybody(_exchange: str) -> None:
-    """Everybody may publish."""
+    """Allow everybody to publish."""
 
 
 def snapshot_of(vhost: Vhost) -> list[Draft]:
-    """All of it in one turn."""
+    """Return a whole snapshot, made in one turn."""
     snapshot = vhost.snapshot()
     for _ in snapshot.steps():
         pass
@@ -201,7 +201,7 @@ def snapshot_of(vhost: Vhost) -> list[Draft]:
 
 
 async def batch_at(hosted: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
-    """The batch with this message, and the sequence of its first one; None: it cannot be read."""
+    """Return the batch with this message and the sequence of its first message, or None if it cannot be read."""
     found = await hosted.batches(lane, sequence, sequence + 1)
     return found[0] if found else None
 

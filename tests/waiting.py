@@ -1,7 +1,7 @@
 """The only ways in which tests wait: for a condition, or on the virtual clock.
 
-A fixed wait is too short on a loaded machine and too long on every other. test_tidy.py keeps all
-tests to these functions; what cannot keep to them stands there, with its reason.
+A fixed wait is too short on a busy machine and too long on any other. test_tidy.py keeps all tests to these functions
+and lists the exceptions with their reasons.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import trio.testing
 
 PATIENCE_S = 20
 LOOK_S, VIRTUAL_LOOK_S = 0.005, 0.05
-"""From look to look. On the virtual clock time costs nothing and looks do: of some lives they were half."""
+"""Interval between looks. On the virtual clock time costs nothing, but looks do: they took half of some tests."""
 
 
 async def until(
     condition: Callable[[], Any] | Callable[[], Awaitable[Any]], patience_s: float = PATIENCE_S
 ) -> None:
-    """Wait for something that comes by itself; a test that waits too long fails.
+    """Wait until `condition` holds. Raises trio.TooSlowError after `patience_s`.
 
-    `condition` may be async, and then may also do what is to be done before each look.
+    `condition` may be async; it may then also do something before each look.
     """
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     with trio.fail_after(patience_s):
@@ -36,7 +36,7 @@ async def until(
 
 
 def until_in_thread(condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
-    """The same where there is no trio."""
+    """As `until`, for code outside of trio."""
     end_s = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < end_s, f"not within {patience_s} s"
@@ -44,7 +44,7 @@ def until_in_thread(condition: Callable[[], Any], patience_s: float = PATIENCE_S
 
 
 async def virtual_sleep(seconds: float) -> None:
-    """Let time pass that costs nothing and is exact. On a real clock it is an error."""
+    """Sleep on the virtual clock, where time is exact and costs nothing. Raises AssertionError on a real clock."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, trio.testing.MockClock), "on a real clock, wait for a condition"
     await trio.sleep(seconds)

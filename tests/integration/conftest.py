@@ -11,6 +11,6 @@ from tests.offline import Offline
 def directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Offline:
-    """A broker's, which the commands that need no broker find by a relative path."""
+    """A broker's directory, which commands that need no broker find by a relative path."""
     monkeypatch.chdir(tmp_path)
     return Offline(tmp_path, capsys)

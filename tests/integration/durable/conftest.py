@@ -1,4 +1,4 @@
-"""What several of these tests look at."""
+"""Fixtures of several of these tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from durable.log.record import Record
 
 @pytest.fixture
 def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Log positions from which the log was read."""
+    """The log positions from which the log is read, as they are read."""
     found: list[int] = []
     read = Log.read
 
