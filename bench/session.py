@@ -67,7 +67,7 @@ class Session:
         try:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
-        except Exception as error:  # Any: the results from before it are kept.
+        except Exception as error:  # Any error: hours of earlier results must not be lost.
             why, more = explained(error)
             self._failed[case.name] += 1
             self.failures.append(f"{case.name}, round {number + 1}: {why}")
