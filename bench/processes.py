@@ -138,9 +138,7 @@ class Role:
             self._stdin.close()
 
     def end(self, patience_s: float) -> None:
-        """Wait `patience_s` for the role to exit, then stop it; return when all processes that it started are gone,
-        too.
-        """
+        """Wait `patience_s` for the role to exit, else stop it; return when all that it started are gone, too."""
         self.dismiss()
         for patience, stop in ((patience_s, self._process.terminate), (1.0, self._process.kill)):
             try:

@@ -26,7 +26,7 @@ SIZES = {
     "1 KB": (1024, 1_000_000, {"batches": 1.2, "messages": 1.0}),
 }
 FRAME_BYTES, FRAME_COUNT, FRAME_RING_COUNT = 1 << 18, 4000, 16
-"""Frames of the size into which a publisher packs small messages; 1 GiB of them, from 16 distinct ones (4 MiB)."""
+"""Frames of the size into which a publisher packs small messages; 1 GB of them, from 16 distinct ones (4 MiB)."""
 FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 1_000_000

@@ -44,9 +44,7 @@ class Published(NamedTuple):
         )  # fmt: skip
 
     def comes_back_to(self, queue: str) -> bool:
-        """Return whether it comes back to this queue by expiry and limits alone, with no rejection since it was there
-        last.
-        """
+        """Return whether it comes back to this queue by expiry and limits alone: not rejected since it was there last."""
         for one in self.deaths:
             if one.reason == REJECTED:
                 return False

@@ -133,9 +133,7 @@ class Model:
         return refused
 
     def _shared(self, names: list[str]) -> OpenRecord | None:
-        """Return the last record of these destinations if it is that of all and no others, and all of them are in the
-        log.
-        """
+        """Return the last record of these destinations, if it is that of all of them only and all are in the log."""
         found = {self.open_records.get(name) for name in names}
         into = found.pop() if len(found) == 1 else None
         shared = into is not None and into.names == names and all(map(self.is_logged, names))

@@ -44,7 +44,7 @@ class Samples:
                 continue
             (number,) = _number_of(payload)
             if number == KNOCK:
-                continue  # A warm-up request, sent until a member answers.
+                continue  # A knock: sent before the run until somebody answers.
             if not 0 <= number < self.sent or not payload.endswith(self._rest):
                 self.damaged += 1
             elif replied_ns[number]:

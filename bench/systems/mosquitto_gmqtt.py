@@ -72,9 +72,7 @@ class Gmqtt(Connection):
         await self._client.disconnect()
 
     async def _room(self, buffer_bytes: int) -> None:
-        """Wait until at most `buffer_bytes` wait in gmqtt, which accepts any amount and has no public way to ask for
-        it.
-        """
+        """Wait until at most `buffer_bytes` wait in gmqtt, which takes any amount and has no public way to ask for it."""
         transport = self._client._connection._transport
         while not transport.is_closing():
             if transport.get_write_buffer_size() <= buffer_bytes:
