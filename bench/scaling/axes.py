@@ -69,7 +69,7 @@ MESSAGES = {
 
 AXES = (
     Axis(
-        name="nodes", unit="nodes, all linked with all", values=MESSAGES,
+        name="nodes", unit="nodes: linked with all at rest, with one for messages", values=MESSAGES,
         cases=steps(DOUBLING, lambda count: nodes.nodes(f"{count} nodes", count)),
     ),
     Axis(
