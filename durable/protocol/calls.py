@@ -22,6 +22,7 @@ from mesh.errors import TooLarge
 from security.unpacking import NO_MSGPACK
 
 from ..errors import Malformed, shown
+from .containers import counted
 
 T = TypeVar("T")
 VERSION = 6
@@ -147,7 +148,7 @@ def decode_answer(whole: bytes) -> Answer:
 
 def _unpack(data: bytes, kind: type) -> Any:
     try:
-        value = msgpack.unpackb(data)
+        value = msgpack.unpackb(data, **counted(len(data)))
     except NO_MSGPACK as error:
         raise Malformed(f"no msgpack: {error}") from None
     if not isinstance(value, kind):

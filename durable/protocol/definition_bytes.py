@@ -11,6 +11,7 @@ from mesh.errors import TooLarge
 from security.unpacking import NO_MSGPACK
 
 from ..errors import InvalidDefinition, Malformed
+from .containers import counted
 
 BYTES_MAX = 64 << 20
 """Limit before compression: enough for 200,000 queues."""
@@ -56,14 +57,17 @@ def unpack_definitions(data: bytes) -> Any:
         packed = opened.decompress(data, BYTES_MAX)
         if not opened.eof:
             raise Malformed(f"definitions that are cut, or longer than {BYTES_MAX} bytes")
-        return _unpacked(packed) if packed[:1] in MAPS else msgpack.unpackb(packed)
+        if packed[:1] in MAPS:
+            return _unpacked(packed)
+        return msgpack.unpackb(packed, **counted(len(packed)))
     except (zlib.error, *NO_MSGPACK) as error:
         raise Malformed(f"definitions that are none: {error}") from None
 
 
 def _unpacked(packed: bytes) -> dict[Any, Any]:
     """Decode as `unpackb` does; that is one call, during which no other thread can run."""
-    unpacker = msgpack.Unpacker(max_buffer_size=len(packed))  # No value inside can be longer.
+    # No value inside is longer than all of it.
+    unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **counted(len(packed)))
     unpacker.feed(packed)
     found: dict[Any, Any] = {}
     for _ in range(unpacker.read_map_header()):

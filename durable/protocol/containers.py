@@ -1,0 +1,26 @@
+"""Limits the number of lists and maps in msgpack from others.
+
+An empty list takes one byte in msgpack and 64 as an object: 64 KiB of compressed definitions could become 4 GiB.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+BYTES_PER_CONTAINER, CONTAINERS_MIN = 8, 1 << 17
+"""So many containers are always allowed, which is 8 MiB of empty ones; beyond that one for each so many bytes. What we
+send has fewer, because its containers hold names."""
+
+
+def counted(size_bytes: int) -> dict[str, Any]:
+    """Return keyword arguments for an unpacker of `size_bytes`; it raises ValueError if there are too many in them."""
+    left = CONTAINERS_MIN + size_bytes // BYTES_PER_CONTAINER
+
+    def one(container: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError("more lists and maps than bytes for them")
+        return container
+
+    return {"list_hook": one, "object_hook": one}

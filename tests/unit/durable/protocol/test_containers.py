@@ -1,0 +1,56 @@
+"""Found: 64 KiB of compressed lists became 5 GB, of a cluster that might configure anything at all."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgpack
+import pytest
+
+from durable.definition_forms import export_definitions
+from durable.definitions import BindingDefinition, Definitions
+from durable.errors import Malformed
+from durable.protocol.calls import Call, decode_call, encode_call
+from durable.protocol.containers import BYTES_PER_CONTAINER, CONTAINERS_MIN, counted
+from durable.protocol.definition_bytes import pack_definitions, unpack_definitions
+from durable.protocol.properties import decode_properties
+
+TOO_MANY = "more lists and maps than bytes for them"
+JUNK: list[Any] = [[]] * 200_000
+
+
+@pytest.mark.parametrize("plain", [{"queues": JUNK}, {"queues": {"a": JUNK}}, JUNK], ids=len)
+def test_definitions_of_lists_in_which_nothing_is_are_none(plain: Any) -> None:
+    with pytest.raises(Malformed, match=TOO_MANY):
+        unpack_definitions(zlib.compress(msgpack.packb(plain)))
+
+
+def test_so_are_calls_and_properties() -> None:
+    with pytest.raises(Malformed, match=TOO_MANY):
+        decode_call(encode_call(Call(1, "bind", {"definition": {"arguments": JUNK}})))
+    with pytest.raises(Malformed):
+        decode_properties(msgpack.packb({"x": "exchange", "z": JUNK}))
+
+
+def test_maps_count_as_lists_do_and_few_are_always_taken() -> None:
+    empties: tuple[Any, Any] = ({}, [])
+    for empty in empties:
+        packed = msgpack.packb([empty] * (CONTAINERS_MIN - 1))
+        assert msgpack.unpackb(packed, **counted(0))
+        with pytest.raises(ValueError, match=TOO_MANY):
+            msgpack.unpackb(msgpack.packb([empty] * CONTAINERS_MIN), **counted(0))
+        assert msgpack.unpackb(packed, **counted(BYTES_PER_CONTAINER)) == [empty] * (
+            CONTAINERS_MIN - 1
+        )
+
+
+def test_bindings_with_as_many_arguments_as_there_may_be_are_taken() -> None:
+    """They are what has most lists for its length."""
+    arguments = tuple(sorted((f"{number:x}", number) for number in range(1000)))
+    bindings = tuple(
+        BindingDefinition(exchange="e", destination=f"{number}", arguments=arguments)
+        for number in range(50)
+    )
+    plain = export_definitions(Definitions(bindings=bindings), "/")
+    assert unpack_definitions(pack_definitions(plain)) == plain
