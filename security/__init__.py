@@ -1,1 +1,1 @@
-"""Keys, who may use them, and signed announcements. Imports nothing from the mesh."""
+"""Keys, the rules for using them, and signed announcements. Imports nothing from the mesh."""

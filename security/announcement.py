@@ -1,4 +1,4 @@
-"""Announcements: "node X runs, is a member of these clusters, and can be reached there", signed.
+"""Announcements: signed statements "node X runs, is a member of these clusters, and can be reached there".
 
 Version 2 (pinned by tests/golden/announcement-v2.hex), at most 4096 bytes:
 
@@ -16,11 +16,11 @@ Version 2 (pinned by tests/golden/announcement-v2.hex), at most 4096 bytes:
                 left          bool
               Ed25519 signatures, 64 bytes each, one for every signer, in their order
 
-A signature covers bytes [0, 3 + length): all but the signatures. Every generation of every cluster
-signs, so whoever knows one of the keys can verify; only clusters whose signature verified count as
-claimed, at most 16. Who signs is part of what is signed, so nobody can take a cluster away from a
-node by leaving out its signature (in version 1, before the first release, one could). A host value
-is equal for nodes on one machine and in one network namespace, so that loopback reaches them.
+A signature covers bytes [0, 3 + length): everything but the signatures. Every key generation of every
+cluster signs, so a reader that knows any one of the keys can verify. Only clusters whose signature verified
+count as claimed, at most 16. The list of signers is itself signed, so nobody can remove a cluster from an
+announcement by leaving out its signature (in version 1, before the first release, that was possible). Nodes
+have the same host value if they run on one machine and in one network namespace, so that loopback reaches them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Signer = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address, and the name of the server key that answers there."""
+    """An address, and the id of the server key that is used there."""
 
     uri: str
     key_id: bytes
@@ -62,7 +62,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What a node says of itself. `left`: a goodbye."""
+    """One node's statement about itself. `left`: the node is leaving the mesh."""
 
     node: bytes
     incarnation: int
@@ -75,7 +75,7 @@ class Announcement:
 
     @property
     def version(self) -> tuple[int, int]:
-        """The greater one is the newer one."""
+        """Orders the announcements of one node: the newer one compares greater."""
         return self.incarnation, self.issued_us
 
     @property
@@ -83,11 +83,11 @@ class Announcement:
         return self.issued_us + self.lifetime_s * 1_000_000
 
     def sign(self, keys: Sequence[ClusterKeys]) -> bytes:
-        """The announcement as bytes, signed with each of `keys`: every generation of every cluster.
+        """Return the announcement as bytes, signed with each of `keys`: every generation of every cluster.
 
         Raises:
-            CannotAnnounce: a limit is exceeded or a field impossible, so nobody would believe it;
-                or `keys` are not of just these clusters.
+            CannotAnnounce: a limit is exceeded or a field is impossible, so that every reader would refuse it;
+                or the clusters of `keys` are not exactly `clusters`.
             NoKey: one of `keys` is a public half.
         """
         signers = [key for cluster in self.clusters for key in keys if key.cluster == cluster]
@@ -100,11 +100,13 @@ class Announcement:
                 [[key.cluster, key.key_id] for key in signers], endpoints, self.left,
             ]
         )  # fmt: skip
-        if len(statement) > SIZE_BYTES_MAX:  # Of more than 64 KiB two bytes cannot tell the length.
+        # The length field has two bytes: it could not hold the length of more than 64 KiB.
+        if len(statement) > SIZE_BYTES_MAX:
             raise CannotAnnounce(f"a statement of {len(statement)} bytes, limit {SIZE_BYTES_MAX}")
         signed = bytes((VERSION,)) + len(statement).to_bytes(2, "little") + statement
         data = signed + b"".join(key.sign(signed) for key in signers)
-        try:  # What every reader checks, before it is said rather than after nobody listened.
+        # Apply the readers' own checks now: later, the only symptom would be that every reader refuses it.
+        try:
             _parse(data)
         except Malformed as error:
             raise CannotAnnounce(str(error)) from None
@@ -114,17 +116,17 @@ class Announcement:
 def read_announcement(
     data: bytes, keyring: Keyring, *, now_us: int, skew_s: int = 300
 ) -> Announcement:
-    """Decode and verify; the keyring learns the clusters that were proven.
+    """Decode and verify an announcement; the keyring learns the clusters that were proven.
 
     Args:
-        data: from anybody. What it costs is bounded: at most 32 signatures are looked at.
+        data: from an untrusted sender. The cost is bounded: at most 32 signatures are verified.
         now_us: microseconds since 1970.
-        skew_s: how far clocks may be apart.
+        skew_s: how far apart the clocks of two nodes may be.
     Returns:
-        `clusters` are only those whose claim was proven, in their original order; at least one.
+        The announcement, with only those `clusters` whose claim was proven, in their original order; at least one.
     Raises:
-        Malformed: not of this form.
-        Forged: a key the keyring trusts did not make the signature that is said to be its own.
+        Malformed: the bytes do not have the format of the module docstring.
+        Forged: a signature does not verify with the trusted key that it names.
         Untrusted: no claimed cluster is signed by a key the keyring trusts for that name.
         Expired: more than `skew_s` past its lifetime.
         Ahead: issued more than `skew_s` in the future.
@@ -147,7 +149,7 @@ def read_announcement(
 
 
 def _unproven(claimed: Announcement) -> str:
-    """Whose it says it is, for whoever has two networks, or forgot a key, on one wire."""
+    """Describe the sender for the log: two networks may share one LAN, or a key may have been forgotten."""
     at = f" at {claimed.endpoints[0].uri}" if claimed.endpoints else ""
     who = f"node {claimed.node.hex()[:8]}{at}, said to be of {claimed.clusters[0]}"
     return f"{who}, has no key that is trusted here"
@@ -169,7 +171,7 @@ def _proven(
 
 
 def _parse(data: bytes) -> tuple[Announcement, list[Signer], bytes]:
-    """The statement, who signs it, and the bytes that signatures cover; nothing is verified."""
+    """Return the statement, its signers, and the bytes that the signatures cover; verify nothing."""
     if not PREFIX_BYTES < len(data) <= SIZE_BYTES_MAX:
         raise Malformed(f"{len(data)} bytes, want at most {SIZE_BYTES_MAX}")
     if data[0] != VERSION:
@@ -189,7 +191,7 @@ def _statement(value: Any) -> tuple[Announcement, list[Signer]]:
     _check("issued", 0 <= issued_us <= U64_MAX)
     _check("lifetime", 0 < lifetime_s <= LIFETIME_S_MAX)
     _check("host", len(host) == 8)
-    # Limited before anything is looked up: for each a network keyring derives keys (50 us).
+    # Checked before any key is looked up: a network keyring derives keys for each signer (50 us).
     _check(f"signers (1 to {SIGNERS_MAX})", 0 < len(signers) <= SIGNERS_MAX)
     signers = list(map(_signer, signers))
     _check("signers: one is named twice", len(set(signers)) == len(signers))
@@ -219,7 +221,7 @@ def _endpoint(value: Any) -> Endpoint:
 
 
 def _fields(name: str, value: Any, types: tuple[type, ...]) -> list[Any]:
-    """`value`, if it is an array of exactly these types (so that True is no integer)."""
+    """Return `value` if it is an array of exactly these types; bool does not pass as int."""
     _check(name, type(value) is list and tuple(map(type, value)) == types)
     return list(value)
 

@@ -1,11 +1,11 @@
-"""Encryption at rest: what a store's data key does, and how key pairs of clusters keep that key.
+"""Encryption at rest: encryption of bodies with a store's data key, and wrapping of that key for a cluster's key pair.
 
     pair's X25519 secret ── keyed BLAKE2b ──> wrapping key ── SecretBox ──> data key ── AEGIS-256 ──> bodies
 
-A store has one data key for life; wrapped, it can stand beside the data. Who holds the pair unwraps it,
-so keys rotate without a byte of the data being written again.
+A store keeps one data key for its whole life, and the wrapped key may be stored beside the data. Any holder
+of the pair can unwrap it, so key pairs can be rotated without rewriting any data.
 
-AEGIS-256 has a nonce long enough to be drawn at random for ever, and is several times faster than
+AEGIS-256 has a nonce long enough to be drawn at random without limit, and is several times faster than
 XChaCha20-Poly1305 where the processor has AES instructions.
 """
 
@@ -29,27 +29,27 @@ from .keys import ClusterKeys
 DATA_KEY_BYTES: int = crypto_aead_aegis256_KEYBYTES
 NONCE_BYTES: int = crypto_aead_aegis256_NPUBBYTES
 OVERHEAD_BYTES: int = NONCE_BYTES + crypto_aead_aegis256_ABYTES
-"""By which ciphertext is longer than what was encrypted: the nonce in front, the tag behind."""
+"""How much longer the ciphertext is than the plaintext: the nonce in front, the tag behind."""
 WRAP_NONCE_BYTES: int = SecretBox.NONCE_SIZE
 WRAPPED_BYTES: int = WRAP_NONCE_BYTES + DATA_KEY_BYTES + SecretBox.MACBYTES
 PERSON = b"mesh-store-1"
 
 
 def wrap(data_key: bytes, pair: ClusterKeys, context: bytes, nonce: bytes) -> bytes:
-    """72 bytes from which the holder of `pair` gets the data key back.
+    """Return 72 bytes from which a holder of `pair` can get the data key back.
 
     Args:
         data_key: 32 bytes.
-        context: whose data key it is; it unwraps under the same only.
+        context: identifies the owner of the data key; `unwrap` needs the same context.
         nonce: 24 random bytes, never used again.
     Raises:
-        NoKey: this is the public half of a pair.
+        NoKey: `pair` is only a public half.
     """
     return bytes(_box(pair, context).encrypt(data_key, nonce))
 
 
 def unwrap(wrapped: bytes, pair: ClusterKeys, context: bytes) -> bytes | None:
-    """The data key; None when it was not wrapped for this pair and context. Raises NoKey."""
+    """Return the data key, or None if it was not wrapped for this pair and context. Raises NoKey."""
     try:
         return _box(pair, context).decrypt(wrapped)
     except CryptoError:
@@ -64,17 +64,17 @@ def _box(pair: ClusterKeys, context: bytes) -> SecretBox:
 
 
 def encrypt(data_key: bytes, nonce: bytes, plain: bytes, associated: bytes) -> bytes:
-    """Nonce, ciphertext, tag.
+    """Encrypt; return nonce, ciphertext and tag in one.
 
     Args:
         nonce: 32 random bytes, never used again under this key.
-        associated: not in the result; what was encrypted with it decrypts with it only.
+        associated: authenticated but not part of the result; `decrypt` needs the same bytes.
     """
     return nonce + crypto_aead_aegis256_encrypt(plain, associated, nonce, data_key)
 
 
 def decrypt(data_key: bytes, encrypted: bytes, associated: bytes) -> bytes | None:
-    """What was encrypted; None when it was not, under this key and with `associated`."""
+    """Return the plaintext, or None if this is not a ciphertext under this key with the same `associated`."""
     if len(encrypted) < OVERHEAD_BYTES:
         return None
     nonce, rest = encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:]

@@ -1,15 +1,15 @@
 """SecurityError
-├── NoKey                       no key of a cluster; the text says how to make one
-├── UnsafeKeyFile               a secret that others can reach
-├── BadKeyFile                  a file, or a secret, that does not parse
+├── NoKey                       no secret key of a cluster; the text says how to make one
+├── UnsafeKeyFile               a secret file that others than its owner can access
+├── BadKeyFile                  a file, or a secret given as text, that cannot be read or parsed
 ├── KeyChoice                   no source of keys, too many, or keys that contradict each other
-├── CannotAnnounce (ValueError) our own fault: nobody could read what is to be signed
-└── BadAnnouncement             abstract, a peer's fault: a claim that is not believed
-    ├── Malformed               not an announcement at all
-    ├── Untrusted               signed by no key this keyring knows
+├── CannotAnnounce (ValueError) our own fault: no reader would accept what is to be signed
+└── BadAnnouncement             abstract, a peer's fault: an announcement that is refused
+    ├── Malformed               not an announcement in a version that we read
+    ├── Untrusted               signed by no key that this keyring trusts
     ├── Forged                  a signature that does not verify
-    ├── Expired                 its lifetime is over
-    └── Ahead                   it is of a time yet to come
+    ├── Expired                 past its lifetime
+    └── Ahead                   issued in the future
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SecurityError(Exception):
-    """Root of what can be wrong with keys and with those who claim to hold them."""
+    """Root of the errors of this package: keys, and announcements signed with them."""
 
 
 class NoKey(SecurityError):
@@ -43,7 +43,7 @@ class UnsafeKeyFile(SecurityError):
 
 
 class BadKeyFile(SecurityError):
-    """`path` is a file, or the name of the setting that holds the text."""
+    """`path` is the file, or the name of the setting that contains the key; `why` says what is wrong with it."""
 
     def __init__(self, path: object, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -51,15 +51,15 @@ class BadKeyFile(SecurityError):
 
 
 class KeyChoice(SecurityError):
-    """Which keys to use is not said, said twice, or said in contradiction."""
+    """No keys are configured, more than one source of them, or keys that contradict each other."""
 
 
 class CannotAnnounce(SecurityError, ValueError):
-    """What a node is to say of itself exceeds a limit that every reader enforces."""
+    """An announcement exceeds a limit that every reader enforces, or cannot be signed with the keys given."""
 
 
 class BadAnnouncement(SecurityError):
-    """Abstract; it is counted, and never changes what is known."""
+    """Abstract: a peer's announcement that is refused. The node counts it and learns nothing from it."""
 
     def __init__(self, text: str) -> None:
         assert type(self) is not BadAnnouncement, "say which kind"
@@ -67,15 +67,15 @@ class BadAnnouncement(SecurityError):
 
 
 class Malformed(BadAnnouncement):
-    """The bytes are no announcement of a version this node reads."""
+    """The bytes are not an announcement in a version that this node reads."""
 
 
 class Untrusted(BadAnnouncement):
-    """None of its clusters has signed with a key that this keyring trusts for that name."""
+    """No cluster of the announcement signed it with a key that this keyring trusts for that name."""
 
 
 class Forged(BadAnnouncement):
-    """It names a key this keyring knows, and that key did not sign it."""
+    """A signature does not verify with the trusted key that it names."""
 
 
 class Expired(BadAnnouncement):

@@ -1,4 +1,4 @@
-"""Key files: made with mode 0600, refused when others can reach them, replaced atomically.
+"""Key files: created with mode 0600, refused if others can access them, replaced atomically.
 
 network secret   mesh-network-1-<base32 of 32 bytes, lower case, no padding>; a second one, after
                  white space, is the previous generation
@@ -6,8 +6,8 @@ C.secret         mesh-cluster-secret-1 C <hex secret> <hex seed>          0600, 
 C.public         mesh-cluster-public-1 C <hex public> <hex verify>        on callers
 C.old.secret, C.old.public: the previous generation, until it is dropped
 
-A file appears whole or not at all, and is on disk when the function returns. A rotation that is
-killed halfway leaves keys that still load; `drop-old` and `rotate` again complete it.
+A file appears completely or not at all, and is on disk when the function returns. If a rotation is killed
+halfway, the keys still load, and calling `drop-old` and then `rotate` again completes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_DIRECTORY = "keys_dir wants a directory, and this is none; name another"
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """One key as `mesh keys show` lists it."""
+    """One key, as a row of `mesh keys show`."""
 
     cluster: str
     key_id: str
@@ -47,10 +47,10 @@ def load_keyring(
     *, network_secret: str | None = None, network_secret_file: Path | None = None,
     keys_dir: Path | None = None,
 ) -> Keyring:  # fmt: skip
-    """The keyring from the one source that is given.
+    """Load the keyring from the one source that is given.
 
     Raises:
-        KeyChoice: none is given, or more than one.
+        KeyChoice: no source is given, or more than one.
         UnsafeKeyFile, BadKeyFile: the source cannot be used; the text says what to do.
     """
     given = [source for source in (network_secret, network_secret_file, keys_dir) if source]
@@ -78,7 +78,7 @@ def _network_keyring(path: Path) -> NetworkKeyring:
 
 
 def parse_network_secret(text: str, what: str) -> list[bytes]:
-    """Secrets of 32 bytes, newest first, from one or two words. Raises BadKeyFile."""
+    """Return the secrets, 32 bytes each, newest first, from a text of one or two words. Raises BadKeyFile."""
     secrets: list[bytes] = []
     for word in text.split():
         try:
@@ -110,7 +110,7 @@ def new_network(path: Path) -> str:
 
 
 def rotate_network(path: Path) -> None:
-    """Put a new secret before the one in use. Raises BadKeyFile when two are there already."""
+    """Put a new secret before the current one. Raises BadKeyFile if there are two already."""
     current = parse_network_secret(_read(path, private=True), str(path))
     if len(current) > 1:
         raise BadKeyFile(path, "a rotation is under way; drop the old generation first")
@@ -120,10 +120,10 @@ def rotate_network(path: Path) -> None:
 
 
 def drop_old_network(path: Path) -> bool:
-    """Keep only the newest secret; False when there was no other."""
+    """Keep only the newest secret; return False if there was no other."""
     words = _read(path, private=True).split()
     if len(words) == 2 and words[0] == words[1]:
-        words.pop()  # Refused by every reader, and this is the way out.
+        words.pop()  # Every reader refuses equal secrets; dropping one repairs the file.
     current = parse_network_secret(" ".join(words), str(path))
     _write(path, format_network_secret(current[0]) + "\n", mode=0o600, replace=True)
     return len(current) > 1
@@ -136,17 +136,18 @@ def new_cluster(directory: Path, cluster: str) -> ClusterKeys:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
         raise BadKeyFile(directory, NO_DIRECTORY) from None
-    _check_absent(directory, cluster)  # Both, before either is made: two halves must match.
+    # Check both files before making either: the two halves must match.
+    _check_absent(directory, cluster)
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
     _write_pair(directory, pair, replace=False)
     return pair
 
 
 def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
-    """Make a new pair and keep the one in use as the old generation.
+    """Make a new pair, and keep the current one as the old generation.
 
     Raises:
-        BadKeyFile: there is no secret to rotate, or two generations are there already.
+        BadKeyFile: there is no secret to rotate, or there are two generations already.
     """
     _check_name(cluster)
     absent = f"No such file; rotate where the secret of {cluster} is, or correct the name"
@@ -157,17 +158,17 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
         why = f"{cluster} is rotating; drop the old generation first"
         raise BadKeyFile(directory, why) from None
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
-    # In this order there is never a moment without a secret that callers know.
+    # In this order there is a secret that callers know at every moment.
     _write_pair(directory, current, ending=OLD, replace=False)
     _write_pair(directory, pair, replace=True)
     return pair
 
 
 def drop_old_cluster(directory: Path, cluster: str) -> bool:
-    """Remove the old generation; False when there was none.
+    """Remove the old generation; return False if there was none.
 
-    Raises BadKeyFile: there is no newer one. Whoever mistyped a name would think that a stolen key is
-    refused from now on; and the only key there is would be gone.
+    Raises BadKeyFile if there is no newer one: with a mistyped name the user would believe that a stolen
+    key is refused from now on, and without a newer pair the only key would be deleted.
     """
     _check_name(cluster)
     if not any((directory / f"{cluster}.{kind}").exists() for kind in ("secret", "public")):
@@ -183,10 +184,10 @@ def drop_old_cluster(directory: Path, cluster: str) -> bool:
 
 
 def read_pairs(directory: Path) -> list[ClusterKeys]:
-    """All pairs of a directory, of each cluster the newest first. Raises BadKeyFile and others."""
+    """Return all pairs of a directory, newest first within a cluster. Raises BadKeyFile, UnsafeKeyFile."""
     try:
         found_there = directory.is_dir()
-    except OSError as error:  # In a directory that is closed to us; a name too long.
+    except OSError as error:  # No access to a parent directory, or a name too long.
         raise BadKeyFile(directory, error.strerror or str(error)) from error
     if not found_there:
         how = f"`mesh keys new-cluster NAME --keys-dir {directory}` makes it"
@@ -196,11 +197,13 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
     for path in _files(directory, ".public") + _files(directory, ".secret"):
         old = path.stem.endswith(OLD)
         pair = _read_pair(path, path.stem.removesuffix(OLD))
-        found[pair.cluster, old] = pair  # The secret half, read later, holds the public one too.
+        # `.secret` files are read last and replace the public half, which they include.
+        found[pair.cluster, old] = pair
     pairs: list[ClusterKeys] = []
     for (cluster, old), pair in sorted(found.items(), key=lambda item: item[0]):
         new = found.get((cluster, False))
-        if not (old and new is not None and new.key_id == pair.key_id):  # A rotation was killed.
+        # Both generations are the same pair if a rotation was killed halfway.
+        if not (old and new is not None and new.key_id == pair.key_id):
             pairs.append(pair)
     return pairs
 
@@ -209,10 +212,10 @@ def describe(
     *, network_secret_file: Path | None = None, keys_dir: Path | None = None,
     cluster: str | None = None,
 ) -> list[KeyRow]:  # fmt: skip
-    """What there is, without a secret in it; reads every file. Raises SecurityError.
+    """List the keys of a file or directory, without secrets. Reads every file, and so checks it. Raises SecurityError.
 
     Args:
-        cluster: only its keys; without it, of a network secret the door's, of a directory all.
+        cluster: list only its keys; if None, the door's keys of a network secret, or all keys of a directory.
     """
     if network_secret_file is not None:
         keyring = _network_keyring(network_secret_file)
@@ -228,9 +231,9 @@ def describe(
 
 
 def _read_matching(directory: Path) -> list[ClusterKeys]:
-    """As `read_pairs`, and no `C.public` that would lead callers astray.
+    """Like `read_pairs`, and check that each `C.public` belongs to its `C.secret`: callers would fail otherwise.
 
-    A member needs only the secret half, so it starts nevertheless.
+    `read_pairs` does not check this, because a member needs only the secret half, and can run nevertheless.
     """
     pairs = read_pairs(directory)
     FileKeyring(pairs)
@@ -244,7 +247,7 @@ def _read_matching(directory: Path) -> list[ClusterKeys]:
 
 
 def _files(directory: Path, ending: str) -> list[Path]:
-    """Not by `glob`, to which a directory that cannot be read is empty. Raises BadKeyFile."""
+    """List the files with this ending. Raises BadKeyFile if the directory cannot be read (`glob` finds nothing then)."""
     try:
         return sorted(path for path in directory.iterdir() if path.name.endswith(ending))
     except OSError as error:
@@ -288,14 +291,17 @@ def _read_pair(path: Path, cluster: str, *, absent: str = "") -> ClusterKeys:
 
 
 def _read(path: Path, *, private: bool, absent: str = "") -> str:
-    """Raises BadKeyFile when unreadable, and UnsafeKeyFile when it is private and others may touch it.
+    """Return the text of a key file.
 
     Args:
-        absent: what is said where there is no such file, if more than that.
+        absent: the reason to give in the error if there is no such file; the system's own if empty.
+    Raises:
+        BadKeyFile: the file cannot be read, or is not ASCII, or too long.
+        UnsafeKeyFile: it is `private`, and its mode gives access to others than the owner.
     """
     try:
         with path.open("rb") as file:
-            # Of what was opened: a path can be exchanged between a look at it and its opening.
+            # The mode of the opened file: the path could be replaced between a check and `open`.
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if private and mode & 0o077:
                 raise UnsafeKeyFile(path, mode)
@@ -319,12 +325,12 @@ def _write_pair(directory: Path, pair: ClusterKeys, *, ending: str = "", replace
 
 
 def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
-    """Whole or not at all, never readable by others for an instant, on disk when it returns.
+    """Write a file completely or not at all. It is on disk on return, and was never readable by others.
 
-    Raises FileExistsError when `path` is there and shall not be replaced.
+    Raises FileExistsError if `path` exists and `replace` is False.
     """
     if replace:
-        path = path.resolve()  # A link stays, what it points to is replaced.
+        path = path.resolve()  # A symbolic link stays; its target is replaced.
     if not path.parent.is_dir():
         raise BadKeyFile(path, f"there is no directory {path.parent}, make it first")
     part = path.with_name(f".{path.name}.{token_hex(4)}")
@@ -333,24 +339,25 @@ def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
         try:
             with open(file, "wb") as stream:
                 if replace and path.exists() and os.geteuid() == 0:
-                    owner = path.stat()  # Root may rotate what a service must go on reading.
+                    # When root rotates, the service that reads the file must keep access to it.
+                    owner = path.stat()
                     os.fchown(file, owner.st_uid, owner.st_gid)
                 stream.write(text.encode())
                 stream.flush()
                 os.fsync(file)
-        except OSError as error:  # Of which file, nobody would know.
+        except OSError as error:  # Errors of write and fsync name no file.
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         if replace:
             os.replace(part, path)
         else:
-            os.link(part, path)  # As a rename, but fails when there is one already.
+            os.link(part, path)  # Like a rename, but fails if `path` exists.
     finally:
         part.unlink(missing_ok=True)
     _sync(path.parent)
 
 
 def _sync(directory: Path) -> None:
-    """A name is on disk only when its directory is."""
+    """Sync the directory: before that, a new name in it is not on disk."""
     file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

@@ -1,7 +1,7 @@
-"""The keyring: whose secret keys this node holds, and whose public keys it trusts.
+"""The keyring: the secret keys that this node holds, and the public keys that it trusts.
 
-Two ways to fill it, one mechanism. At most two generations of a pair are held while keys rotate:
-both are accepted, the newer is used.
+It is filled from one network secret or from key files. While keys rotate it holds two generations of a pair:
+both are accepted, the newer one is used.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ LEARNED_MAX = 10_000
 
 
 class Keyring(Protocol):
-    """Tuples are newest generation first."""
+    """What a node needs of a keyring. All tuples have the newest generation first."""
 
     def own(self, cluster: str) -> tuple[ClusterKeys, ...]:
-        """Pairs with their secret halves. Raises NoKey."""
+        """Return the cluster's pairs with their secret halves. Raises NoKey."""
 
     def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:
-        """Public keys of a cluster; empty when it is not trusted."""
+        """Return the cluster's trusted public keys; empty if it is not trusted."""
 
     def door(self) -> tuple[ClusterKeys, ...]:
-        """The pair for introductions, where there is one network secret; else empty."""
+        """Return the pairs for introductions if there is a network secret, else an empty tuple."""
 
     def introduction_keys(self) -> tuple[ClusterKeys, ...]:
-        """Keys that may answer at an address of which nothing else is known."""
+        """Return the server keys to try at an address of which nothing else is known."""
 
     def by_id(self, key_id: bytes) -> ClusterKeys | None:
-        """A trusted key by its name on the wire."""
+        """Return the trusted key with this id, or None."""
 
     def admit(self, client_public: bytes) -> str | None:
-        """The ZAP question: whose key is this? A cluster, DOOR, or None: refuse."""
+        """Return the cluster (or DOOR) that a client's public key belongs to, for ZAP; None: refuse the client."""
 
     def learn(self, cluster: str) -> None:
-        """The cluster has proven that it belongs to the network: know its keys from now on."""
+        """Remember the keys of a cluster that has proven that it belongs to the network."""
 
 
 class NetworkKeyring:
-    """Everything from one secret, or two while it is being replaced.
+    """Derives all keys from one network secret, or from two during a rotation.
 
-    Any holder of the secret can derive every pair, but a public key alone does not tell whose it
-    is: clusters are learned when an announcement of theirs has verified.
+    A holder of the secret can derive the pair of any cluster name, but a public key alone does not tell to which
+    cluster it belongs. So `by_id` and `admit` know only clusters that are our own or were learned from a
+    verified announcement.
 
     Args:
         secrets: 32 bytes each, newest first.
-        learned_max: of the clusters learned, the one not heard of for longest gives way; own
-            clusters and the door never do.
+        learned_max: learned clusters to remember; beyond that the one not heard of for longest is
+            forgotten. Own clusters and the door never are.
     Raises:
         KeyChoice: no secret, more than two, one of another length, or the same one twice.
     """
@@ -90,7 +91,7 @@ class NetworkKeyring:
         return pairs
 
     def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:
-        # Derived, not remembered: a forged announcement may name any cluster it likes.
+        # Derived without storing it: a forged announcement may name any number of clusters.
         return self._pinned.get(cluster) or self._learned.get(cluster) or self._derive(cluster)
 
     def door(self) -> tuple[ClusterKeys, ...]:
@@ -120,12 +121,12 @@ class NetworkKeyring:
 
 
 class FileKeyring:
-    """Pairs from files: secret halves of the clusters this node belongs to, public ones of others.
+    """Holds pairs from files: secret halves of this node's own clusters, public halves of others.
 
     Args:
-        pairs: of each cluster at most two, newest first; no key twice.
+        pairs: at most two per cluster, newest first; no key twice.
     Raises:
-        KeyChoice: too many, or one key under two names.
+        KeyChoice: more than two of one cluster, or one key given twice.
     """
 
     def __init__(self, pairs: Iterable[ClusterKeys]) -> None:
@@ -137,7 +138,7 @@ class FileKeyring:
             generations.append(pair)
             if len(generations) > GENERATIONS_MAX:
                 raise KeyChoice(f"more than {GENERATIONS_MAX} key generations of {pair.cluster!r}")
-            # Or whose callers would be taken for whom depended on the order of files.
+            # With one key under two names, the order of the files would decide which cluster its holder is taken for.
             other = self._names.setdefault(pair.public, pair.cluster)
             if pair.key_id in self._by_id or other != pair.cluster:
                 raise KeyChoice(f"one key is given twice, for {other!r} and for {pair.cluster!r}")
@@ -168,4 +169,4 @@ class FileKeyring:
         return self._names.get(client_public)
 
     def learn(self, cluster: str) -> None:
-        pass  # What is trusted stands in the files.
+        pass  # The files alone decide what is trusted.

@@ -1,8 +1,8 @@
 """Key pairs of clusters: X25519 for links (CURVE), Ed25519 for announcements.
 
-From one network secret every cluster's pair is derived by keyed BLAKE2b, each purpose with a person
-string of its own, so one secret is all the configuration there is. Where clusters must not be able
-to impersonate each other, a pair is generated for each and only its public half handed around.
+The pair of every cluster is derived from one network secret by keyed BLAKE2b, with a separate person string
+for each purpose, so that this secret is the only key to configure. Where clusters must not be able to
+impersonate each other, each has a generated pair, and only public halves are distributed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from nacl.signing import SigningKey, VerifyKey
 from .errors import NoKey
 
 DOOR = "@door"
-"""Pseudo cluster of a network secret: its pair is for introductions only, by any holder of it."""
+"""Pseudo cluster of a network secret. Every holder of the secret has its pair, which serves introductions only."""
 
 SECRET_BYTES = 32
-"""Of a network secret, and of every half of a pair."""
+"""Length of a network secret, and of every half of a pair."""
 GENERATE_BYTES = 64
 
 
@@ -37,7 +37,7 @@ class ClusterKeys:
     secret: bytes | None = field(default=None, repr=False)
     seed: bytes | None = field(default=None, repr=False)
     key_id: bytes = field(init=False)
-    """8 bytes of BLAKE2b over both public keys: how a pair is named on the wire."""
+    """8 bytes of BLAKE2b over both public keys; names the pair on the wire."""
 
     def __post_init__(self) -> None:
         _check_lengths(self.public, self.verify, self.secret, self.seed)
@@ -45,13 +45,13 @@ class ClusterKeys:
         object.__setattr__(self, "key_id", name)
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes of Ed25519 signature. Raises NoKey when this is the public half."""
+        """Return an Ed25519 signature of 64 bytes. Raises NoKey if this is only the public half."""
         if self.seed is None:
             raise NoKey(self.cluster)
         return SigningKey(self.seed).sign(message).signature
 
     def verifies(self, message: bytes, signature: bytes) -> bool:
-        """Whether this pair's secret half signed `message`."""
+        """Return whether this pair's secret half signed `message`."""
         try:
             VerifyKey(self.verify).verify(message, signature)
         except (BadSignatureError, ValueError):
@@ -63,8 +63,9 @@ class ClusterKeys:
 
 
 def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
-    """The pair of `cluster` in the network of this secret. Raises ValueError unless it has 32 bytes."""
-    if len(network_secret) != SECRET_BYTES:  # BLAKE2b takes any key up to 64 bytes, even none.
+    """Return the pair of `cluster` in the network of this secret. Raises ValueError unless it has 32 bytes."""
+    # BLAKE2b would accept any key up to 64 bytes, even an empty one.
+    if len(network_secret) != SECRET_BYTES:
         raise ValueError(f"a network secret of {len(network_secret)} bytes, want {SECRET_BYTES}")
     name = cluster.encode()
     secret = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-curve-1").digest()
@@ -73,15 +74,16 @@ def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
 
 
 def generate(cluster: str, randomness: bytes) -> ClusterKeys:
-    """A pair of its own, from 64 random bytes. Raises ValueError for another number of them."""
+    """Return a new pair made from 64 random bytes. Raises ValueError for another number of bytes."""
     if len(randomness) != GENERATE_BYTES:
         raise ValueError(f"randomness: want {GENERATE_BYTES} bytes, got {len(randomness)}")
     return from_secrets(cluster, randomness[:32], randomness[32:])
 
 
 def from_secrets(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
-    """The pair with these secret halves. Raises ValueError when they are not 32 bytes each."""
-    _check_lengths(secret, seed)  # Nothing else does: libsodium reads 32 bytes of whatever it gets.
+    """Return the pair with these secret halves. Raises ValueError unless they have 32 bytes each."""
+    # libsodium does not check: it reads 32 bytes, whatever the length.
+    _check_lengths(secret, seed)
     public = crypto_scalarmult_base(secret)
     return ClusterKeys(cluster, public, bytes(SigningKey(seed).verify_key), secret, seed)
 

@@ -1,4 +1,4 @@
-"""Names of clusters, and what is wrong with one that is none."""
+"""The rule for names of clusters, and an explanation of what is wrong with an invalid one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLUSTER_ALPHABET, BOTH_CASES = "a-z 0-9 . _ -", "A-Z a-z 0-9 . _ -"
 
 
 def fault(name: object, alphabet: str = CLUSTER_ALPHABET) -> str:
-    """Why `name` is not 1 to 63 characters of the alphabet, the first one a letter or digit."""
+    """Say why `name`, known to be invalid, is not 1 to 63 characters of `alphabet` with a letter or digit first."""
     wanted = f"want 1 to {LENGTH_MAX} of {alphabet}"
     if not isinstance(name, str):
         return f"is {type(name).__name__}, not text; {wanted}"
