@@ -1,4 +1,4 @@
-"""Finding other nodes: each way is a `Finder`. What is found is unverified (see finder.py).
+"""Finding other nodes. Each way of finding them is a `Finder`; what it reports is unverified (see finder.py).
 
-Cheap to import: zeroconf is loaded when a `MdnsFinder` first runs, or before by `load_zeroconf`.
+Cheap to import: zeroconf is loaded when a `MdnsFinder` first runs, or earlier by `load_zeroconf`.
 """

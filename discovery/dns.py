@@ -1,7 +1,7 @@
-"""A DNS name behind which nodes stand: `dns://name:port`, as a Kubernetes headless service.
+"""Finds nodes by a DNS name, `dns://name:port`, such as that of a Kubernetes headless service.
 
 Every address of the name (A and AAAA) is reported as an endpoint at `port`, and again at every
-look-up: addresses come and go with the nodes behind the name.
+look-up, because addresses come and go with the nodes behind the name.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from .endpoint import format_endpoint, parse_endpoint
 from .finder import Found, LookingOnly, Sink
 
 ANSWER_S_MAX = 10.0
-"""Longest wait for the resolver; glibc alone would take 5 s times attempts times servers."""
+"""Longest wait for the resolver; glibc alone could take 5 s times attempts times servers."""
 ADDRESSES_MAX = 256
-"""Most addresses taken from one answer. One is enough to learn the network from."""
+"""Most addresses taken from one answer. One reachable node is enough to learn the network from."""
 
 
 class DnsFinder(LookingOnly):
-    """Resolves `name` (`dns://name:port`) every `repeat_s`, after a failure every `retry_s`.
+    """Resolves `name` (`dns://name:port`) every `repeat_s`, or `retry_s` after a failure.
 
     Raises:
-        BadEndpoint: `name` has another form.
+        BadEndpoint: `name` is not of this form.
     """
 
     source = "dns"
@@ -47,7 +47,7 @@ class DnsFinder(LookingOnly):
             await trio.sleep(self._retry_s if self._problem else self._repeat_s)
 
     def problem(self) -> str | None:
-        """Why the name had no addresses when it was looked up last."""
+        """Return why the last look-up found no addresses; None if it found some."""
         return self._problem
 
     async def _addresses(self) -> list[str]:
@@ -56,14 +56,14 @@ class DnsFinder(LookingOnly):
         problem = f"{self._name}: no answer from the resolver within {ANSWER_S_MAX:.0f} s"
         with trio.move_on_after(ANSWER_S_MAX):
             try:
-                # Off-thread inside trio, and abandoned when the time is up.
+                # trio runs this in a thread, and abandons it when the time is up.
                 answers = await trio.socket.getaddrinfo(
                     self._host, self._port, type=trio.socket.SOCK_STREAM
                 )
             except (OSError, UnicodeError) as error:
                 problem = f"{self._name}: {error}"
             else:
-                # A link-local IPv6 address means nothing without its interface.
+                # A link-local IPv6 address is useless without its interface.
                 addresses = (str(answer[4][0]) for answer in answers)
                 found = dict.fromkeys(a for a in addresses if not a.lower().startswith("fe80:"))
                 problem = None if found else f"{self._name}: the name has no addresses"

@@ -1,6 +1,6 @@
 """Endpoints as text: `tcp://host:port`, IPv6 in brackets. The host is a name or an address.
 
-Wildcards are refused: `tcp://0.0.0.0:9000` is where a node listens, never where it can be reached.
+Wildcards are refused: a node can listen at `tcp://0.0.0.0:9000`, but nobody can dial it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import re
 from .errors import BadEndpoint
 
 HOST_CHARS_MAX = 253
-"""Longest name DNS allows (RFC 1035)."""
+"""The longest name that DNS allows (RFC 1035)."""
 
 _FORM = re.compile(
     r"(?P<scheme>[a-z]+)://(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d{1,5})"
 )
-# Underscores are no host name by RFC 952, but docker compose makes names with them.
+# RFC 952 allows no underscores in host names, but docker compose makes names with them.
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 
 
 def parse_endpoint(text: str, scheme: str = "tcp") -> tuple[str, int]:
-    """Host (without brackets) and port of `text`; raises BadEndpoint, which names `text`."""
+    """Return host (without brackets) and port of `text`. Raises BadEndpoint, which names `text`."""
     match = _FORM.fullmatch(text)
     if match is None or match["scheme"] != scheme or not text.isascii():
         raise BadEndpoint(text, f"expected {scheme}://host:port")
@@ -31,12 +31,12 @@ def parse_endpoint(text: str, scheme: str = "tcp") -> tuple[str, int]:
 
 
 def format_endpoint(host: str, port: int) -> str:
-    """The inverse of `parse_endpoint` for scheme tcp."""
+    """Return the endpoint as text: the inverse of `parse_endpoint` for scheme tcp."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def is_address(host: str) -> bool:
-    """Whether a host of `parse_endpoint` is an address, and no name that has to be looked up."""
+    """Return whether a host from `parse_endpoint` is an IP address, not a name that has to be looked up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -54,7 +54,7 @@ def _host(text: str, match: re.Match[str]) -> str:
         raise BadEndpoint(text, "not an IPv6 address inside the brackets")
     if address is not None and address.is_unspecified:
         raise BadEndpoint(text, "a wildcard address cannot be dialled")
-    # "10.0.0.256" would pass as a name; no top-level domain is a number.
+    # "10.0.0.256" would pass as a name, although no top-level domain is a number.
     if address is None and host.rstrip(".").rpartition(".")[2].isdigit():
         raise BadEndpoint(text, "not an IPv4 address")
     if address is None and (len(host) > HOST_CHARS_MAX or not _NAME.fullmatch(host)):

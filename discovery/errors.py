@@ -1,9 +1,9 @@
-"""What discovery raises. Faults of the network are not here: they are a finder's `problem()`.
+"""Errors of discovery. Faults of the network do not raise: a finder's `problem()` reports them.
 
 DiscoveryError
-    ├── BadEndpoint (ValueError)            text that is no `tcp://host:port`; raised at construction
+    ├── BadEndpoint (ValueError)            text that is not `tcp://host:port`; raised at construction
     ├── AnnouncementTooLarge (ValueError)   does not fit into one multicast packet
-    └── ResponderError                      zeroconf cannot work here now; stays inside discovery
+    └── ResponderError                      zeroconf does not work here now; handled inside discovery
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ class AnnouncementTooLarge(DiscoveryError, ValueError):
 
 
 class ResponderError(DiscoveryError):
-    """The text says in plain words why multicast does not work; `MdnsFinder` shows and retries."""
+    """Multicast does not work here, and the text says why; `MdnsFinder` shows it as its problem and retries."""

@@ -1,11 +1,11 @@
-"""Endpoints in a text file that people or deployment tools edit while nodes run.
+"""Finds nodes by endpoints in a text file, which people or deployment tools edit while nodes run.
 
     # one endpoint a line
     tcp://10.0.0.1:9000
     tcp://10.0.0.2:9000     # from here on: comment
 
-The file is the truth: a line that disappears is not reported again. A missing file is a problem,
-not an error: it may appear later.
+Only what is in the file now is reported: a removed line is not reported again. A missing file is a
+problem, not an error, because it may appear later.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .errors import BadEndpoint
 from .finder import Found, LookingOnly, Sink
 
 FILE_BYTES_MAX = 1 << 20
-"""More is not a list of endpoints but a wrong path."""
+"""A larger file is not a list of endpoints but probably a wrong path."""
 BAD_LINES_SHOWN = 3
-"""`problem()` is for people; the first bad lines tell enough."""
+"""`problem()` is read by people: the first bad lines are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What changes when a file changes. The inode catches editors that rename over it."""
+    """What `stat` shows when a file has changed. The inode detects editors that rename a new file over it."""
 
     mtime_ns: int
     inode: int
@@ -36,7 +36,7 @@ class Stamp:
 
 
 class Files(Protocol):
-    """The door to the file system. Both methods raise OSError."""
+    """Access to the file system, replaced in tests. Both methods raise OSError."""
 
     async def stamp(self, path: str) -> Stamp: ...
 
@@ -44,14 +44,14 @@ class Files(Protocol):
 
 
 class RealFiles:
-    """In threads: a file on a dead network mount must stall this finder and not the node."""
+    """The real file system, used in threads: a file on a dead network mount must stall this finder and not the node."""
 
     async def stamp(self, path: str) -> Stamp:
         stat = await trio.to_thread.run_sync(os.stat, path, abandon_on_cancel=True)
         return Stamp(stat.st_mtime_ns, stat.st_ino, stat.st_size)
 
     async def read(self, path: str) -> bytes:
-        """At most one byte over FILE_BYTES_MAX."""
+        """Return the content, at most FILE_BYTES_MAX + 1 bytes of it."""
 
         def read() -> bytes:
             with open(path, "rb") as file:
@@ -61,7 +61,7 @@ class RealFiles:
 
 
 class FileFinder(LookingOnly):
-    """Reports the endpoints in `path` at once, when they change, and every `repeat_s`."""
+    """Reports the endpoints in `path` at once, whenever the file changes, and every `repeat_s`."""
 
     source = "file"
 
@@ -91,8 +91,8 @@ class FileFinder(LookingOnly):
         while True:
             try:
                 stamp = await self._files.stamp(self._path)
-                # Read when due even if the stamp is the old one: a second write within the
-                # clock tick of the first (4 ms) that keeps the size leaves no trace in it.
+                # Read every `repeat_s` even with the same stamp: a second write within the same clock tick as
+                # the first (4 ms) that keeps the size does not change the stamp.
                 if stamp != seen or trio.current_time() >= due_s:
                     endpoints, self._problem = _parse(
                         self._path, await self._files.read(self._path)
@@ -105,17 +105,17 @@ class FileFinder(LookingOnly):
             await trio.sleep(self._poll_s)
 
     def problem(self) -> str | None:
-        """The file cannot be read, or the first bad lines; the good ones count all the same."""
+        """Return why the file cannot be read, or its first bad lines (good lines are reported anyway), or None."""
         return self._problem
 
 
 def _parse(path: str, content: bytes) -> tuple[list[str], str | None]:
-    """Endpoints in their order without duplicates, and what is wrong with the rest."""
+    """Return the endpoints, in order and without duplicates, and what is wrong with the other lines."""
     if len(content) > FILE_BYTES_MAX:
         return [], f"{path}: larger than {FILE_BYTES_MAX} bytes, not a list of endpoints"
     endpoints: dict[str, None] = {}
     bad: list[str] = []
-    # "replace", not "strict": a byte that is no UTF-8 spoils its line, not the file.
+    # "replace", not "strict": a byte that is not UTF-8 spoils its line, not the whole file.
     for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1):
         text = line.partition("#")[0].strip()
         try:

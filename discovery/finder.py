@@ -1,11 +1,11 @@
-"""What every way of finding other nodes has in common: the Protocol `Finder`.
+"""The Protocol `Finder`, which every way of finding other nodes implements.
 
-    finder --> sink(Found(endpoint=...))        "someone may listen there": seeds, DNS, file
+    finder --> sink(Found(endpoint=...))        "a node may listen there": seeds, DNS, file
            --> sink(Found(announcement=...))    signed bytes of a node: zeroconf
 
-A finder only finds. What it reports is an unverified claim: checking signatures, membership and
-dialling are the caller's. Reports repeat, and nothing is ever taken back: who is alive is decided
-by heartbeats, because zeroconf keeps a killed node for 1125 s.
+A finder only finds. What it reports is an unverified claim: checking signatures and membership, and dialling,
+are left to the caller. Claims are repeated and never taken back, because heartbeats decide who is alive:
+zeroconf would keep a killed node for 1125 s.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ class Found:
     """One claim. Exactly one of `endpoint` and `announcement` is set."""
 
     endpoint: str = ""
-    """`tcp://host:port`, when nothing else is known."""
+    """`tcp://host:port`, if nothing else is known."""
     announcement: bytes = b""
-    """The bytes some node gave to its own `Finder.announce`, unchecked."""
+    """The bytes that a node gave to its own `Finder.announce`, unchecked."""
 
     def __post_init__(self) -> None:
         assert bool(self.endpoint) != bool(self.announcement), "one of endpoint and announcement"
 
 
 Sink = Callable[[Found], None]
-"""Takes one claim, in trio's thread, and returns at once."""
+"""Called with each claim in trio's thread; must return at once."""
 
 
 class Finder(Protocol):
-    """Implemented by `SeedFinder`, `DnsFinder`, `FileFinder` and `MdnsFinder`."""
+    """One way of finding nodes: `SeedFinder`, `DnsFinder`, `FileFinder` or `MdnsFinder`."""
 
     source: str
-    """What it is called, for people."""
+    """Name of this kind of finder, shown to people."""
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Report to `sink` until cancelled; `started()` after the first attempt to look.
+        """Report to `sink` until cancelled; call `started()` after the first attempt to look.
 
-        A fault outside this process never raises: it is told by `problem()`, and tried again.
+        Never raises for a fault outside this process: `problem()` reports that, and the finder tries again.
         """
         ...
 
     async def announce(self, announcement: bytes, port: int) -> None:
-        """Publish `announcement` from now on, in place of the one before.
+        """Publish `announcement` from now on, replacing the previous one.
 
-        Returns before it is on the network. May be called before `run`, and outlives its retries.
+        Returns before it is on the network. May be called before `run`, and stays in effect when `run` retries.
         """
         ...
 
     async def withdraw(self) -> None:
-        """Say goodbye: publish nothing any more. Returns when others were told, or soon after."""
+        """Publish nothing any more, and say goodbye. Returns when others have been told, or after a short limit."""
         ...
 
     def problem(self) -> str | None:
-        """What is wrong at present, in words for `mesh doctor`; None when all is well."""
+        """Return what is wrong at present, in words for `mesh doctor`; None if nothing is."""
         ...
 
 
 class LookingOnly:
-    """Base of the finders that look somewhere where nothing can be announced."""
+    """Base of the finders that only look, because nothing can be announced there."""
 
     async def announce(self, announcement: bytes, port: int) -> None:
         """Nothing to do."""

@@ -1,10 +1,10 @@
-"""From zeroconf's thread to trio's, bounded: which instances changed, not how often.
+"""A bounded handover of changes from zeroconf's thread to trio's: which instances changed, not how often.
 
     browser thread: put("ab12", present) --> {"ab12": Change} --> trio: async take()
 
-Changes of one instance merge while they wait, so a flood costs one entry per instance and one
-pending wake-up. Over `instances_max` entries a change is dropped and counted: the caller lists
-everything from time to time anyway.
+Changes of one instance merge while they wait, so a flood costs one entry per instance and one pending
+wake-up. A change beyond `instances_max` entries is dropped and counted; the caller lists all instances
+from time to time, which makes up for it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import trio
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one instance since it was last taken."""
+    """What happened to one instance since the last `take`."""
 
     present: bool
-    """It is there now, as far as zeroconf knows."""
+    """The instance is there now, as far as zeroconf knows."""
     gone_between: bool
-    """It said goodbye at least once, even if it came back."""
+    """The instance said goodbye at least once, even if it has come back."""
 
 
 class Handover:
-    """Made in trio's thread; `put` may be called from any, even when trio is no more."""
+    """Must be made in trio's thread; `put` may be called from any thread, even after trio has ended."""
 
     def __init__(self, *, instances_max: int) -> None:
         self._instances_max = instances_max
@@ -39,11 +39,11 @@ class Handover:
 
     @property
     def dropped(self) -> int:
-        """Changes that found no room."""
+        """Number of changes dropped for lack of room."""
         return self._dropped
 
     def put(self, instance: str, present: bool) -> None:
-        """From any thread: `instance` appeared, changed (`present`) or said goodbye."""
+        """Note that `instance` appeared or changed (`present`), or said goodbye. May be called from any thread."""
         with self._lock:
             before = self._waiting.get(instance)
             if before is None and len(self._waiting) >= self._instances_max:
@@ -51,13 +51,13 @@ class Handover:
                 return
             gone = not present or (before is not None and before.gone_between)
             self._waiting[instance] = Change(present, gone)
-        # Suppressed: the node is gone, and zeroconf's thread has not noticed yet.
+        # The trio run may be over before zeroconf's thread has noticed.
         with contextlib.suppress(trio.RunFinishedError):
-            # Idempotent: at most one entry of ours in the unbounded queue of the token.
+            # Idempotent, so that at most one entry of ours is in the token's unbounded queue.
             self._token.run_sync_soon(self._wake, idempotent=True)
 
     async def take(self) -> dict[str, Change]:
-        """Wait for changes and take all of them."""
+        """Wait for changes, and take all of them."""
         await self._filled.wait()
         self._filled = trio.Event()
         with self._lock:

@@ -1,4 +1,4 @@
-"""This machine's IPv4 addresses, those on which multicast works, and which processes share its loopback."""
+"""This machine's IPv4 addresses, which of them support multicast, and an id of the host as loopback sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MDNS_GROUP, MDNS_PORT = "224.0.0.251", 5353
 
 
 def addresses() -> list[str]:
-    """IPv4 addresses of this host in the order of its interfaces, loopback last."""
+    """Return the IPv4 addresses of this host in the order of its interfaces, loopback last."""
     import ifaddr  # 2 ms; most users of this package never list interfaces
 
     ips = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
@@ -24,11 +24,11 @@ def addresses() -> list[str]:
 
 
 def host_id() -> bytes:
-    """8 bytes that two processes share exactly when they reach each other over loopback.
+    """Return 8 bytes that are equal for two processes exactly if they can reach each other over loopback.
 
-    BLAKE2b over the kernel's boot id and the network namespace: containers of one machine differ,
-    unless they share a namespace (a Kubernetes pod, `--network host`). Where /proc does not tell,
-    the host's name has to do.
+    BLAKE2b over the kernel's boot id and the network namespace: containers on one machine get different ids,
+    unless they share a namespace (a Kubernetes pod, `--network host`). Where /proc does not tell, the
+    hash is over the host name instead.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
@@ -39,10 +39,10 @@ def host_id() -> bytes:
 
 
 def multicast_addresses(candidates: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those of `candidates` on whose interface mDNS can work, and for the others why not.
+    """Return the candidates on whose interface mDNS can work, and for each of the others the reason why not.
 
-    Tried with a socket of our own: one bad address makes zeroconf's constructor raise, and what
-    it had opened by then is never closed.
+    This is tried with a socket of our own: one bad address makes zeroconf's constructor raise, and the
+    sockets that it had opened by then are never closed.
     """
     usable: list[str] = []
     reasons: list[str] = []

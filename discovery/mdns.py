@@ -1,11 +1,12 @@
-"""zeroconf: nodes of one network find each other without any configuration.
+"""Finds nodes by multicast DNS (zeroconf), without any configuration.
 
     our announcement --> TXT record --> multicast --> everyone's sink
     wait 1 s: did we hear ourselves? --no--> problem(), and new sockets every 30 s
 
-What others sent is reported once per content. Whether a node is alive is not learned here: only
-goodbyes are heard, not crashes. Hearing ourselves proves multicast on this machine; it cannot
-prove that the network forwards it, so a lonely node with no problem may still need a seed.
+Announcements of others are reported once per content. Whether a node is alive is not learned here: goodbyes
+are heard, crashes are not. Hearing our own announcement proves that multicast works on this machine; it
+does not prove that the network forwards it, so a node that finds nobody and reports no problem may
+still need a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PARTS = 8
-"""Of the time for our echo: a loop that is blocked spends one, and in the others is told what came meanwhile."""
+"""The wait for our echo is cut into so many parts. A blocked loop uses up only one of them, and hears in the
+others what came meanwhile."""
 _INSTANCE = re.compile(r"[0-9a-z-]{1,63}")
 
 
@@ -36,30 +38,30 @@ class MdnsSettings:
     """Times and limits of `MdnsFinder`."""
 
     echo_s: float = 1.0
-    """Silence after our own announcement that means: no multicast. Usual is 5 ms."""
+    """If our own announcement is not heard for so long, there is no multicast. Usually it is heard after 5 ms."""
     retry_s: float = 30.0
-    """Between two attempts while multicast does not work."""
+    """Pause between attempts while multicast does not work."""
     relist_s: float = 10.0
-    """Between two looks at everything: changes that were dropped, interfaces that came."""
+    """Pause between full listings, which find dropped changes and new interfaces."""
     goodbye_s_max: float = 3.0
-    """Longest that closing and withdrawing may hold up the node. Usual is 0.3 s."""
+    """Longest time that closing or withdrawing may delay the node. Usually it takes 0.3 s."""
     instances_max: int = 4096
-    """Other nodes remembered; a flood of invented ones costs memory up to here."""
+    """Other nodes remembered; bounds the memory that a flood of invented ones can cost."""
     asks_max: int = 50
-    """Questions in `relist_s` about instances whose announcement got lost."""
+    """Questions per `relist_s` about instances whose announcement was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class MdnsStatistics:
-    """Counts since construction, and `instances` at present."""
+    """Counters since construction, and the present number of `instances`."""
 
     instances: int
-    """Others heard of who have not said goodbye, readable or not."""
+    """Other nodes heard of that have not said goodbye, whether readable or not."""
     reported: int
     unreadable: int
-    """Records under our service type that are none of ours."""
+    """Records of our service type that contain no announcement."""
     dropped: int
-    """Changes over a limit; the next relist makes up for them."""
+    """Changes dropped because of a limit; the next listing makes up for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,9 @@ class _Publication:
 
 
 class MdnsFinder:
-    """Announces as `instance`, a random name in lower-case hex, and reports all others.
+    """Announces this node as `instance`, a random name in lower-case hex, and reports all others.
 
-    `interfaces` are IPv4 addresses of this machine to use; None means all, loopback included.
+    `interfaces` are the IPv4 addresses of this machine to use; None means all, loopback included.
     """
 
     source = "zeroconf"
@@ -117,14 +119,14 @@ class MdnsFinder:
         return self._cannot_open or self._deaf
 
     def statistics(self) -> MdnsStatistics:
-        """Plain numbers, which its `repr` shows."""
+        """Return the counters at this moment."""
         dropped = self._dropped + (self._handover.dropped if self._handover else 0)
         return MdnsStatistics(len(self._seen), self._reported, self._unreadable, dropped)
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """See `Finder.run`. When cancelled, says goodbye within `goodbye_s_max`."""
+        """See `Finder.run`. Says goodbye when cancelled, within `goodbye_s_max`."""
         handover = self._handover = Handover(instances_max=self._settings.instances_max)
         started = False
         while True:
@@ -147,7 +149,7 @@ class MdnsFinder:
         return responder
 
     async def _session(self, responder: Responder, handover: Handover, sink: Sink) -> None:
-        """Work with one set of sockets, until cancelled or until they should be replaced."""
+        """Use one set of sockets, until cancelled or until they should be replaced."""
         self._heard = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
@@ -168,14 +170,14 @@ class MdnsFinder:
                     self._cannot_open = f"zeroconf failed to close: {error}"
 
     async def _wait_deaf(self) -> None:
-        """Return when we have announced and not heard ourselves for `retry_s`."""
+        """Return when an announcement of ours was not heard back for `echo_s` and then `retry_s`; else never."""
         while True:
             while self._wanted is None:
                 await self._changed.wait()
             if await self._echo(self._settings.echo_s):
                 break
             if self._wanted is None:
-                continue  # Withdrawn before it could come back.
+                continue  # The announcement was withdrawn before it could be heard.
             self._deaf = (
                 "no multicast on this machine: own announcement not heard back "
                 f"within {self._settings.echo_s:.1f} s (firewall, or a container without it?)"
@@ -194,9 +196,9 @@ class MdnsFinder:
         return self._heard.is_set()
 
     async def _publish(self, responder: Responder) -> None:
-        """Make what is published what is wanted, one call at a time.
+        """Publish or withdraw until the published state is the wanted one, one call at a time.
 
-        zeroconf repeats each broadcast for 0.45 s: two at once would send old after new.
+        zeroconf repeats each broadcast for 0.45 s: with two calls at once an old announcement could follow a new one.
         """
         while True:
             wanted, changed = self._wanted, self._changed
@@ -218,7 +220,7 @@ class MdnsFinder:
                     self._look(instance, responder, sink)
 
     async def _relist(self, responder: Responder, sink: Sink) -> None:
-        """Go through everything again: a change may have been dropped, a packet lost."""
+        """List all instances from time to time: a change may have been dropped, or a packet lost."""
         while True:
             await trio.sleep(self._settings.relist_s)
             await responder.follow_interfaces()
@@ -230,7 +232,7 @@ class MdnsFinder:
                 self._look(instance, responder, sink)
 
     def _look(self, instance: str, responder: Responder, sink: Sink) -> None:
-        """Report `instance` if its announcement is new; ask for one that has not been heard yet."""
+        """Report `instance` if its announcement is new; ask the network for one that has not been heard yet."""
         if instance == self._instance:
             self._heard.set()
             return
@@ -253,7 +255,7 @@ class MdnsFinder:
         sink(Found(announcement=announcement))
 
     def _ask(self, instance: str, responder: Responder) -> None:
-        # Limited: whoever sends invented names must not make us flood the network with questions.
+        # Limited, so that a sender of invented names cannot make us flood the network with questions.
         if self._asks < self._settings.asks_max:
             self._asks += 1
             responder.ask(instance)

@@ -1,8 +1,8 @@
-"""An mDNS responder and browser as the Protocol `Responder`, and zeroconf as one: only this file knows it.
+"""The Protocol `Responder`, an mDNS responder and browser, and its implementation on zeroconf, used only here.
 
-zeroconf runs an asyncio loop in one thread and calls back in another. Here its blocking calls go
-to trio's threads, its callbacks to `on_change` (in its thread), its errors into `ResponderError`.
-It and asyncio are imported on first use, or by `load_zeroconf`: 63 ms that a node without it need not pay.
+zeroconf runs an asyncio loop in one thread and calls back in another. Here its blocking calls run in trio's
+worker threads, its callbacks go to `on_change` (in its thread), and its errors become `ResponderError`.
+zeroconf and asyncio are imported on first use, or by `load_zeroconf`: a node without them saves 63 ms.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 SERVICE = "_mesh._tcp.local."
 ASK_MS_MAX = 3000
-"""How long zeroconf repeats a question for one instance."""
+"""How long zeroconf repeats the question for one instance."""
 
 OnChange = Callable[[str, bool], None]
 """(instance, present), called in any thread."""
 _PTR, _TXT, _IN = 12, 16, 1  # RFC 1035 3.2.2 and 3.2.4
 OWN_DESCRIPTORS = 8
-"""What zeroconf opens beside a socket for each interface: one to listen, three for its loop; some to spare."""
+"""Descriptors that zeroconf opens beside one socket per interface: one to listen, three for its loop; some to spare."""
 ADDRESSES_MAX = 8
-"""A records beside the announcement, for other mDNS tools; the mesh does not read them."""
+"""A records published beside the announcement, for other mDNS tools; the mesh does not read them."""
 
 
 class Responder(Protocol):
@@ -61,7 +61,7 @@ OpenResponder = Callable[[str, Sequence[str] | None, OnChange], Awaitable[Respon
 
 
 def load_zeroconf() -> None:
-    """Import it now. In a thread, while a node looks for others, that holds up both."""
+    """Import zeroconf now. An import in a thread, while a node looks for others, would slow down both."""
     import zeroconf  # noqa: F401
 
 
@@ -69,14 +69,14 @@ async def open_zeroconf(
     instance: str, interfaces: Sequence[str] | None, on_change: OnChange
 ) -> Responder:
     """Open sockets on `interfaces` (their IPv4 addresses; None: all) and start to browse."""
-    # Never abandoned: who else would close what it opens?
+    # Never abandoned when cancelled: nobody else could close the sockets that it opens.
     return await trio.to_thread.run_sync(
         _translated, partial(ZeroconfResponder, instance, interfaces, on_change)
     )
 
 
 class ZeroconfResponder:
-    """Constructor and `_methods` block; they run in threads, one at a time."""
+    """A `Responder` on zeroconf. The constructor and the `_methods` block: they run in threads, one at a time."""
 
     def __init__(
         self, instance: str, interfaces: Sequence[str] | None, on_change: OnChange
@@ -105,30 +105,30 @@ class ZeroconfResponder:
             raise
 
     async def publish(self, txt: bytes, port: int) -> None:
-        """Returns after the third and last broadcast (0.45 s)."""
+        """Publish the record. Returns after the third and last broadcast (0.45 s)."""
         await self._in_thread(partial(self._publish, txt, port))
 
     async def withdraw(self) -> None:
-        """Returns after the third and last goodbye (0.25 s)."""
+        """Withdraw the record. Returns after the third and last goodbye (0.25 s)."""
         await self._in_thread(self._withdraw)
 
     def instances(self) -> list[str]:
-        """Everyone heard of and not expired, this node included."""
+        """Return all instances heard of and not expired, this node included."""
         return [_instance(record.alias) for record in self._cached(SERVICE, _PTR)]
 
     def txt(self, instance: str) -> bytes | None:
-        """The newest TXT record of `instance`; None when none has been heard.
+        """Return the newest TXT record of `instance`; None if none has been heard.
 
-        No change is told when an instance returns to a record it had within the last 10 s:
-        zeroconf's cache still holds it. Signed announcements never do.
+        If an instance returns to a record that it had within the last 10 s, no change is reported, because
+        zeroconf's cache still holds the old one. Signed announcements never repeat.
         """
-        # The one that expires last: after an update the cache keeps the old one for 1 s more.
+        # The record that expires last: after an update the cache keeps the old one for 1 s more.
         records = self._cached(f"{instance}.{SERVICE}", _TXT)
         newest = max(records, key=lambda r: r.created + 1000 * r.ttl, default=None)
         return None if newest is None else bytes(newest.text)
 
     def ask(self, instance: str) -> None:
-        """Ask the network for the records of `instance`; an answer comes as a change."""
+        """Ask the network for the records of `instance`; an answer is reported as a change."""
         import asyncio
 
         loop = self._zeroconf.loop
@@ -139,17 +139,17 @@ class ZeroconfResponder:
         asyncio.run_coroutine_threadsafe(question, loop)
 
     async def follow_interfaces(self) -> None:
-        """Use interfaces that have appeared since, unless they were given by name."""
+        """Use interfaces that have appeared since, unless the interfaces were given explicitly."""
         if self._follows:
             await self._in_thread(self._follow_interfaces)
 
     async def close(self) -> None:
-        """Goodbye, then stop and join zeroconf's threads."""
+        """Say goodbye, then stop and join zeroconf's threads."""
         await self._in_thread(self._close)
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
-        # Abandoned when cancelled, so that nobody waits for zeroconf's own limits (10 s and more).
-        # The lock makes `close` come after an abandoned call, and nothing come after `close`.
+        # Abandoned when cancelled, so that the node does not wait for zeroconf's own limits (10 s and
+        # more). The lock makes `close` wait for an abandoned call, and nothing runs after `close`.
         def exclusive() -> None:
             with self._lock:
                 if not self._zeroconf.done:
@@ -169,15 +169,15 @@ class ZeroconfResponder:
             parsed_addresses=_worth_telling(self._candidates),
         )
         if self._published is None:
-            # No probing for the name: it is random. That makes 1.1 s into milliseconds.
+            # No probing for the name, which is random: this takes milliseconds instead of 1.1 s.
             self._zeroconf.register_service(info, cooperating_responders=True)
         else:
             self._zeroconf.update_service(info)
         self._published = info
 
     def _withdraw(self) -> None:
-        # Not unregister_service: in 0.154 that returns before the second and third goodbye, which
-        # then hit the next announcement, or are lost when the responder closes.
+        # Not unregister_service: in 0.154 it returns before the second and third goodbye. These would
+        # follow the next announcement and end it, or be lost when the responder closes.
         self._zeroconf.unregister_all_services()
         self._published = None
 
@@ -217,10 +217,10 @@ def _instance(name: str) -> str:
 
 
 def _check_descriptors(count: int) -> None:
-    """Raises ResponderError unless so many more can be had.
+    """Check that so many more descriptors are available; raise ResponderError if not.
 
-    Where zeroconf's thread gets none for its loop, the thread ends, and the constructor waits for it
-    for ever, which nothing can cancel.
+    If zeroconf's thread gets none for its loop, the thread ends, and zeroconf's constructor waits for it
+    for ever; nothing can cancel that.
     """
     with ExitStack() as stack:
         for _ in range(count):
@@ -231,13 +231,13 @@ def _check_descriptors(count: int) -> None:
 
 
 def _worth_telling(candidates: list[str]) -> list[str]:
-    """Loopback means something else to everyone who hears it; only where there is nothing else."""
+    """Return the addresses to publish. Loopback, which each host takes for itself, only if there is nothing else."""
     routable = [address for address in candidates if not address.startswith("127.")]
     return (routable or candidates)[:ADDRESSES_MAX]
 
 
 def _translated(function: Callable[[], T]) -> T:
-    """What `function` returns; what it raises about this machine or zeroconf is a ResponderError."""
+    """Call `function`; turn its errors about this machine or zeroconf into ResponderError."""
     from zeroconf import Error
 
     try:

@@ -1,6 +1,6 @@
-"""Seeds: endpoints from the configuration, reported again and again.
+"""Finds nodes by seeds, endpoints from the configuration, which are reported again and again.
 
-Again, because a seed that starts after us must still be found; the caller skips those it knows.
+They are repeated because a seed that starts after us must still be found; the caller skips known ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SeedFinder(LookingOnly):
-    """Reports each of `seeds` at once and again every `repeat_s`.
+    """Reports each of `seeds` at once and then every `repeat_s`.
 
     Raises:
         BadEndpoint: one of `seeds` is not `tcp://host:port`; the text names it.
@@ -45,5 +45,5 @@ class SeedFinder(LookingOnly):
             await trio.sleep(self._repeat_s)
 
     def problem(self) -> str | None:
-        """Never one: a seed that does not answer is seen by whoever dials it."""
+        """Always None: the caller, which dials the seeds, sees which of them do not answer."""
         return None

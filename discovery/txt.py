@@ -15,15 +15,15 @@ from __future__ import annotations
 from .errors import AnnouncementTooLarge
 
 ANNOUNCEMENT_BYTES_MAX = 1300
-"""With names and addresses this stays close to one Ethernet frame; 8,966 bytes is mDNS' own cap."""
+"""With names and addresses the packet stays close to one Ethernet frame; mDNS itself allows 8,966 bytes."""
 PIECE_BYTES_MAX = 250
-"""255 is the format's limit, less the key."""
+"""The format's limit is 255, less the key."""
 
 _VERSION = b"txtvers=1"
 
 
 def encode_txt(announcement: bytes) -> bytes:
-    """The record's bytes; raises AnnouncementTooLarge over ANNOUNCEMENT_BYTES_MAX."""
+    """Return the record's bytes. Raises AnnouncementTooLarge above ANNOUNCEMENT_BYTES_MAX."""
     assert announcement, "an empty announcement announces nothing"
     if len(announcement) > ANNOUNCEMENT_BYTES_MAX:
         raise AnnouncementTooLarge(len(announcement), ANNOUNCEMENT_BYTES_MAX)
@@ -34,9 +34,9 @@ def encode_txt(announcement: bytes) -> bytes:
 
 
 def decode_txt(record: bytes) -> bytes | None:
-    """The announcement in `record`; None if there is none, or not one that `encode_txt` makes.
+    """Return the announcement in `record`; None if there is none, or not in the form that `encode_txt` makes.
 
-    Never raises: the record comes from anyone on the network.
+    Never raises, because the record may come from anybody on the network.
     """
     strings: dict[bytes, bytes] = {}
     at = 0
