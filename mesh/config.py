@@ -1,6 +1,6 @@
 """MeshConfig: every setting of a node, with its unit, its default and the reason for it.
 
-Where settings come from is `settings.py`: keywords, then `MESH_*` variables, then mesh.toml.
+`settings.py` says where values come from: keywords, then `MESH_*` variables, then mesh.toml.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .names import check_cluster
 KIB, MIB = 1 << 10, 1 << 20
 
 KEY_SOURCES = ("network_secret", "network_secret_file", "keys_dir")
-"""Settings of which one says where the keys are."""
+"""The settings that say where the keys are; at most one may be set."""
 
 HEADERS_BYTES_MAX = 60 * KIB
-"""What every peer takes beside its largest payload: a record has 64 KiB for all that is none."""
+"""Headers that every peer accepts beside its largest payload: a record has 64 KiB for everything but the payload."""
 
 AT_LEAST: dict[str, float] = {
     "request_timeout_s": 0.001, "settle_s": 0.0, "concurrency": 1, "queue_requests": 0,
@@ -30,8 +30,8 @@ AT_LEAST: dict[str, float] = {
     "subscriptions_max": 1, "tunnels_max": 1, "topics_max": 1, "peers_max": 1,
     "reassembly_bytes_max": 256 * KIB,
 }  # fmt: skip
-"""Smallest sensible value of each setting that has one. Of unfinished records: gossip is 128 KiB at most,
-whatever payloads may be."""
+"""Smallest sensible value of each setting that has one. `reassembly_bytes_max` must hold gossip, which is at most
+128 KiB, however small payloads are."""
 
 AT_MOST: dict[str, float] = {
     "handshake_s": 600, "suspect_s": 86_400, "lifetime_s": LIFETIME_S_MAX,
@@ -40,7 +40,7 @@ AT_MOST: dict[str, float] = {
     "window_bytes": 1 << 40, "outbox_bytes": 1 << 40, "tunnel_window_bytes": 1 << 40,
     "reassembly_bytes_max": 1 << 41,
 }  # fmt: skip
-"""Largest value of those that libzmq or a field on the wire would not hold otherwise."""
+"""Largest value of each setting that libzmq or a field on the wire limits."""
 
 RELATIONS: tuple[tuple[str, float, str], ...] = (
     ("stalled_s", 2, "heartbeat_s"),
@@ -65,7 +65,7 @@ class MeshConfig:
     """
 
     clusters: tuple[str, ...]
-    """Clusters this node is a member of, at least one; the first one's key dials."""
+    """Clusters this node is a member of, at least one; dials use the key of the first."""
 
     # Where
 
@@ -74,10 +74,10 @@ class MeshConfig:
     order: the door for introductions first (with a network secret), then one per cluster key."""
 
     advertise: str | None = None
-    """What others are told instead of `listen`, port by port: for a proxy or a NAT in between."""
+    """Announced to others instead of `listen`, port by port: for a proxy or a NAT in between."""
 
     seeds: tuple[str, ...] = ()
-    """Addresses of other nodes, `tcp://HOST:PORT`. One that answers is enough to learn all."""
+    """Addresses of other nodes, `tcp://HOST:PORT`. One that answers is enough to learn of all others."""
 
     dns: tuple[str, ...] = ()
     """Names that resolve to nodes, `dns://NAME:PORT`, as a headless service has."""
@@ -89,7 +89,7 @@ class MeshConfig:
     """Find others on the local network, and be found, by multicast DNS."""
 
     zeroconf_interfaces: tuple[str, ...] = ()
-    """IPv4 addresses of the interfaces to use for that; none given: all."""
+    """IPv4 addresses of the interfaces to use for zeroconf; if none are given, all are used."""
 
     # Keys; exactly one of the three
 
@@ -97,7 +97,7 @@ class MeshConfig:
     """`mesh-network-1-...`, as `mesh keys new-network` makes it; during a rotation two, with a space between."""
 
     network_secret_file: Path | None = None
-    """A file with the same, mode 0600."""
+    """A file that contains the network secret, mode 0600."""
 
     keys_dir: Path | None = None
     """Directory of per-cluster key files, for clusters that must not impersonate each other."""
@@ -114,13 +114,13 @@ class MeshConfig:
     """Handlers of one service that run at a time, unless the service says otherwise."""
 
     queue_requests: int = 256
-    """Requests that wait behind those; more get BUSY."""
+    """Requests that wait while that many handlers run; further ones get BUSY."""
 
     queue_bytes: int = 64 * MIB
-    """Payload bytes that wait there."""
+    """Payload bytes of these waiting requests, all together."""
 
     requests_max: int = 100_000
-    """Requests of this node without an answer yet."""
+    """Unanswered requests of this node."""
 
     # Liveness
 
@@ -128,7 +128,7 @@ class MeshConfig:
     """Pause between heartbeats on every link. Idle cost: one small frame per link and second."""
 
     stalled_s: float = 3.0
-    """Silence of a member's event loop, its path alive, after which it is out of rotation."""
+    """Silence of a member's event loop, while its path is alive, after which it is taken out of rotation."""
 
     suspect_s: float = 3.0
     """Silence of the path before libzmq ends the connection: three of its heartbeats."""
@@ -137,10 +137,10 @@ class MeshConfig:
     """Silence of the path after which requests to a member fail."""
 
     resume_s: float = 15.0
-    """How long a broken link may take to come back with nothing lost."""
+    """Time within which a broken link can come back with nothing lost."""
 
     handshake_s: float = 1.0
-    """Time for a dial, after which an address is given up as unreachable. After failures up to 4 times that."""
+    """Time limit of a dial, after which the address counts as unreachable. After failures up to 4 times as long."""
 
     drain_s: float = 5.0
     """Time for running handlers and unsent data when the node leaves."""
@@ -157,7 +157,7 @@ class MeshConfig:
     """How far the clocks of two nodes may be apart."""
 
     tombstone_s: float = 600.0
-    """How long a node that left is refused, whatever is replayed of it."""
+    """How long a node that left is refused, so that a replayed announcement cannot bring it back."""
 
     # Sizes
 
@@ -177,13 +177,13 @@ class MeshConfig:
     """Unacknowledged bytes per lane of a link: 4 MiB fill 10 ms at 3 Gbit/s."""
 
     outbox_bytes: int = 16 * MIB
-    """What may wait for one link before the policies of its subscriptions apply."""
+    """Bytes that may wait for one link before the policies of its subscriptions apply."""
 
     subscription_bytes: int = 16 * MIB
     """Default `limit_bytes` of a subscription."""
 
     tunnel_window_bytes: int = 2 * MIB
-    """What may be in flight or unread in a tunnel; also its largest part."""
+    """Bytes that may be in flight or unread in a tunnel; also the size of its largest part."""
 
     reassembly_bytes_max: int = 64 * MIB
     """Unfinished records of one link; a peer that exceeds it loses the link."""
@@ -197,10 +197,10 @@ class MeshConfig:
     """Subscriptions of this node, and of one peer at this node."""
 
     tunnels_max: int = 10_000
-    """Open tunnels of this node, both directions together; and handlers of tunnels that run."""
+    """Open tunnels of this node, in both directions together; also running tunnel handlers."""
 
     topics_max: int = 100_000
-    """Topics whose sequence this node remembers as a publisher; idle ones go first."""
+    """Topics whose sequence this node remembers as a publisher; idle ones are forgotten first."""
 
     peers_max: int = 1_000
     """Nodes that this one knows; each is a link with two connections."""
@@ -216,7 +216,7 @@ class MeshConfig:
             raise ConfigError(f"clusters: {', '.join(self.clusters)} names one twice")
         for name, least in AT_LEAST.items():
             value = getattr(self, name)
-            if not value >= least:  # Nor is NaN.
+            if not value >= least:  # `not >=` also refuses NaN.
                 raise ConfigError(f"{name}: must be at least {least}, got {value}")
         for name, most in AT_MOST.items():
             value = getattr(self, name)
@@ -224,7 +224,7 @@ class MeshConfig:
                 raise ConfigError(f"{name}: must be at most {most}, got {value}")
         for name, factor, other in RELATIONS:
             value, least = getattr(self, name), factor * getattr(self, other)
-            if not value >= least:  # Nor is NaN.
+            if not value >= least:  # `not >=` also refuses NaN.
                 raise ConfigError(
                     f"{name}: {value} is too little for {other} of {getattr(self, other)}, "
                     f"want at least {least}"

@@ -1,4 +1,4 @@
-"""Bases of what is entered by `async with`; `await`, `with` and forgotten blocks get an error that says so."""
+"""Base classes for objects entered by `async with`: `await`, `with` or a missing block raise errors that say so."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class AsyncBlock:
-    """Base of what has `__aenter__` and `__aexit__`; `used_as` is the line that was probably meant."""
+    """Base of classes with `__aenter__` and `__aexit__`; `used_as` is the line that was probably meant."""
 
     used_as: ClassVar[str]
 
-    if not TYPE_CHECKING:  # Who checks types finds neither, and says so before anything runs.
+    if not TYPE_CHECKING:  # A type checker must not see these: without them it reports the mistake.
 
         def __await__(self) -> NoReturn:
             raise TypeError(f"want `{self.used_as}`, got `await`")
@@ -23,17 +23,17 @@ class AsyncBlock:
             raise TypeError(f"want `{self.used_as}`, got `with`")
 
         def __exit__(self, *exception: object) -> None:
-            """Never called; without it Python would not ask for `__enter__` either."""
+            """Never called, but without it Python would not call `__enter__` either."""
 
 
 class Life(AsyncBlock, Generic[T]):
-    """What lives as long as the block, which is entered once: an `asynccontextmanager` that says so."""
+    """Wraps an `asynccontextmanager` that may be entered once, and says so if it is used otherwise."""
 
     def __init__(self, life: AbstractAsyncContextManager[T]) -> None:
         self._life = life
         self._entered = False
 
-    if not TYPE_CHECKING:  # Who checks types would take any name for one that this has.
+    if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
 
         def __getattr__(self, name: str) -> NoReturn:
             what = self.used_as.rpartition(" ")[2]

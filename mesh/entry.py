@@ -1,4 +1,4 @@
-"""How a console entry begins, and how signals end it."""
+"""How a console program begins, and how signals end it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from typing import Any
 from .loading import INTERRUPTED, loaded
 
 TERMINATED = 143
-"""128 and the number of SIGTERM."""
+"""Exit status: 128 plus the number of SIGTERM."""
 
 STANDARD = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
-"""Opened the wrong way round, so that using them fails as using what is closed does; but words go nowhere."""
+"""Stand-ins for closed streams are opened in the wrong direction, so that using stdin or stdout fails as with
+a closed one; only what is written to stderr is dropped."""
 
 
 @contextmanager
 def naming(stream: str) -> Iterator[None]:
-    """Errors of the system in the block name the stream: a full disk may be anybody's."""
+    """Add the name of the stream to OSErrors in the block: "disk full" alone does not say which file."""
     try:
         yield
     except OSError as error:
@@ -33,7 +34,7 @@ def naming(stream: str) -> Iterator[None]:
 
 
 class Stdout(io.FileIO):
-    """Its errors name it, whoever prints."""
+    """Standard output whose errors contain its name, wherever the program prints."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -41,7 +42,7 @@ class Stdout(io.FileIO):
 
 
 def named_stdout() -> None:
-    """Python's own stdout is a Stdout from here on; another one is whose who set it."""
+    """Replace Python's own stdout by a `Stdout`; a stdout that somebody else has set is left alone."""
     old = sys.stdout
     if isinstance(old, io.TextIOWrapper) and old is sys.__stdout__:
         raw = Stdout(old.fileno(), "wb", closefd=False)
@@ -53,8 +54,10 @@ def named_stdout() -> None:
 
 
 def stand_in() -> None:
-    """For what the caller has closed, as `>&-` does: Python has None there, and the next file that is
-    opened would be in its place. Who uses it gets an OSError, at once: nothing waits to be written."""
+    """Open stand-ins for standard streams that the caller has closed, as with `>&-`.
+
+    Python has None there, and the next file opened would get that descriptor. Using a stand-in raises OSError at
+    once, since nothing is buffered."""
     for name, flags in STANDARD:
         if getattr(sys, name) is None:
             kind = Stdout if name == "stdout" else io.FileIO
@@ -63,21 +66,21 @@ def stand_in() -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM. It ends what Ctrl-C ends, in the same way: as supervisors, `timeout` and CI stop a program."""
+    """SIGTERM came. Handled like Ctrl-C; supervisors, `timeout` and CI stop programs with it."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """In the block SIGTERM raises Terminated, once: another one must not cut the ending short."""
+    """In the block SIGTERM raises Terminated once; a second one is ignored and cannot interrupt the clean-up."""
     with _interruptible(), _ended_by_sigterm():
         yield
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Where SIGINT is ignored, as in what a script starts with `&`, it is held back in the block instead.
+    """If SIGINT is ignored, as for commands that a script starts with `&`, block it in the block instead.
 
-    Trio knows where it may be interrupted only if the handler of SIGINT is Python's own.
+    trio needs Python's own handler of SIGINT to know where it may be interrupted.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         yield
@@ -99,7 +102,8 @@ def _ended_by_sigterm() -> Iterator[None]:
         nonlocal heard
         heard = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        # Trio's knows whether it may raise here; Spark's ends its jobs. Called, for it may be held back.
+        # Call the SIGINT handler instead of raising here: trio's knows whether it may raise now, and Spark's ends
+        # its jobs. It is called directly because the signal itself may be blocked.
         interrupt = signal.getsignal(signal.SIGINT)
         if not callable(interrupt):
             raise Terminated
@@ -111,7 +115,7 @@ def _ended_by_sigterm() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except BaseException as error:  # A nursery has it in a group.
+    except BaseException as error:  # A nursery wraps it in a group.
         if heard and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
             raise Terminated from None
         raise
@@ -120,7 +124,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The error itself, or those that a group holds, however deep."""
+    """Yield the error itself, or all errors inside a group, however deeply nested."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from leaves(one)
@@ -133,7 +137,7 @@ def interrupted_status(interrupt: KeyboardInterrupt) -> int:
 
 
 def enter(console: str, argv: Sequence[str] | None = None) -> int:
-    """Have this module `load(argv)`, run what that returns, and return the exit status."""
+    """Import the module `console`, call its `load(argv)`, run the result, and return the exit status."""
     stand_in()
     named_stdout()
     try:

@@ -1,21 +1,21 @@
-"""Every error a user of the mesh can meet, in one tree.
+"""Every error that a user of the mesh can get, in one tree.
 
 MeshError
 ├── ConfigError (ValueError)      a setting is wrong; raised before any socket opens
-│   ├── OutOfRange                `setting` is `value`, and has to be what `want` says
-│   └── CannotBind                nothing is wrong with the address, but it cannot be had here and now
+│   ├── OutOfRange                `setting` is `value`, which is not as `want` requires
+│   └── CannotBind                a valid address that the system does not let us bind now
 ├── KeyMissing                    no key for a cluster; says how to make one
 ├── TooLarge (ValueError)         payload over a limit; checked before anything is sent
-├── InvalidName (ValueError)      a cluster, endpoint, topic or pattern that cannot be one
+├── InvalidName (ValueError)      an invalid name of a cluster or endpoint, topic or pattern
 ├── LimitReached                  one of the node's named limits; nothing was sent
 ├── RequestError                  abstract: a request that brought no reply
-│   ├── NoMembers                 nobody in the cluster to ask
+│   ├── NoMembers                 no member of the cluster can be asked
 │   ├── RequestTimeout            the deadline passed; `maybe_executed`
 │   ├── Overloaded                every member tried said BUSY: `setting`, `limit`; `retry_after_s`
-│   ├── PeerLost                  the member vanished with the request; `maybe_executed`
-│   └── ServiceError              the handler said no: `code`, `message`
+│   ├── PeerLost                  the member was lost with the request; `maybe_executed`
+│   └── ServiceError              the handler refused or failed: `code`, `message`
 ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
-├── WrongThread (RuntimeError)    a thread that is not the node's called it; says how to
+├── WrongThread (RuntimeError)    called from a thread that is not the node's; says how to call instead
 ├── NodeClosed                    the node has left, or is leaving; `maybe_executed`
 ├── NodeCrashed                   a background task of ours failed: a bug, please report it
 └── RemoteProtocolError           the peer's fault; never reaches a user, costs one link
@@ -37,7 +37,7 @@ class ConfigError(MeshError, ValueError):
 
 
 class OutOfRange(ConfigError):
-    """`setting` of a broker or of its log is `value`; `want` says what it may be."""
+    """`setting`, of a broker or of its log, is `value`; `want` says which values are allowed."""
 
     def __init__(self, setting: str, value: float, want: str) -> None:
         super().__init__(f"{setting} is {value}, want {want}")
@@ -45,7 +45,7 @@ class OutOfRange(ConfigError):
 
 
 class CannotBind(ConfigError):
-    """`uri` is to be bound, which the system refused: `why`. In use, or no address of this machine."""
+    """The system refused to bind `uri`; `why`: it is in use, or not an address of this machine."""
 
     def __init__(self, uri: str, why: str) -> None:
         super().__init__(f"listen: cannot bind {uri}: {why}")
@@ -53,7 +53,7 @@ class CannotBind(ConfigError):
 
 
 class KeyMissing(MeshError):
-    """The keyring has no key for what was asked; the text says how to make one."""
+    """No usable key for a cluster; the text says how to make one, or what is wrong with the one configured."""
 
 
 class TooLarge(MeshError, ValueError):
@@ -65,11 +65,11 @@ class TooLarge(MeshError, ValueError):
 
 
 class InvalidName(MeshError, ValueError):
-    """`name` is not a valid cluster, endpoint, topic or pattern; the text says what is."""
+    """Not a valid cluster, endpoint, topic or pattern; the text says what is valid."""
 
 
 class LimitReached(MeshError):
-    """A named limit of this node: `setting` allows `limit` and no more. Nothing was sent."""
+    """The limit `setting` of this node, which is `limit`, is reached. Nothing was sent."""
 
     def __init__(self, setting: str, limit: int) -> None:
         super().__init__(f"limit reached: {setting} is {limit}")
@@ -77,19 +77,19 @@ class LimitReached(MeshError):
 
 
 class RequestError(MeshError):
-    """A request brought no reply. `maybe_executed` says whether a handler may have run.
+    """Abstract: a request brought no reply. `maybe_executed` says whether a handler may have run.
 
-    Any: also of a member that was lost, if another could be asked because it is safe to ask twice.
+    That includes a handler on an earlier member that was lost, if the request was sent again because it is idempotent.
     """
 
     maybe_executed = False
 
 
 class NoMembers(RequestError):
-    """The cluster has no member that could be asked, after waiting `waited_s` for one.
+    """The cluster had no member to ask for `waited_s`.
 
-    `present` are the clusters this node knows members of: with some, the name may be wrong, with none
-    it is more likely that this node finds nobody.
+    `present` names the clusters of which this node knows members. If there are some, the name of the
+    cluster may be wrong; if there are none, this node probably cannot find any others.
     """
 
     def __init__(self, cluster: str, waited_s: float, present: Sequence[str] = ()) -> None:
@@ -102,7 +102,7 @@ class NoMembers(RequestError):
 
 
 class RequestTimeout(RequestError, TimeoutError):
-    """No reply within `timeout_s`. `maybe_executed`: the request had left this node."""
+    """No reply within `timeout_s`. `maybe_executed`: whether the request had left this node."""
 
     def __init__(self, target: str, timeout_s: float, *, maybe_executed: bool) -> None:
         super().__init__(f"no reply from {target!r} within {timeout_s:.3f} s")
@@ -110,10 +110,11 @@ class RequestTimeout(RequestError, TimeoutError):
 
 
 class Overloaded(RequestError):
-    """`tried` members said BUSY before they started it; try again in `retry_after_s`.
+    """`tried` members answered BUSY without starting the request; try again in `retry_after_s`.
 
-    `setting` allows the last of them `limit` and no more; empty: it is leaving, or does not say.
-    `outbox_bytes` is of the link to it, at either end: what is to be sent there waits already.
+    `setting` is the limit that the last of them had reached, and `limit` its value; empty if the member is leaving,
+    or did not say. If it is `outbox_bytes`, too much already waits to be sent on the link to that member, at
+    either end.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Overloaded(RequestError):
 
 
 class PeerLost(RequestError):
-    """The member that held the request is gone."""
+    """The member that had the request is gone. `maybe_executed` says whether its handler may have run."""
 
     def __init__(self, target: str, peer: str, *, maybe_executed: bool) -> None:
         what = "may have been executed" if maybe_executed else "was not executed"
@@ -137,15 +138,15 @@ class PeerLost(RequestError):
 
 
 REFUSALS = frozenset({"no_such_endpoint", "not_allowed"})
-"""Codes of the member before its handler: it has not run."""
+"""Codes with which a member refuses a request before its handler runs."""
 
 
 class ServiceError(RequestError):
     """The member's handler refused or failed. Raise it in a handler to answer with it.
 
-    Codes of the mesh itself: `failed` (the handler raised something else), `no_such_endpoint`,
-    `not_allowed`; with one of the last two a handler only says `failed`, since it has run. All others
-    are yours; an empty one is a ValueError.
+    The mesh itself uses the codes `failed` (the handler raised another exception), `no_such_endpoint` and
+    `not_allowed`. If a handler raises one of the last two, its caller gets `failed`, since the handler has run.
+    All other codes are yours; an empty one is a ValueError.
     """
 
     def __init__(self, code: str, message: str = "") -> None:
@@ -160,7 +161,7 @@ class ServiceError(RequestError):
 
 
 class TunnelBroken(MeshError):
-    """The tunnel ended without a clean close. Byte counts are of this end."""
+    """The tunnel ended without a clean close. The byte counts are those of this end."""
 
     def __init__(self, reason: str, *, sent_bytes: int = 0, received_bytes: int = 0) -> None:
         super().__init__(f"tunnel broken: {reason} (sent {sent_bytes}, received {received_bytes})")
@@ -168,7 +169,7 @@ class TunnelBroken(MeshError):
 
 
 class WrongThread(MeshError, RuntimeError):
-    """A thread that is not the node's called it. Nothing was sent."""
+    """A node was called from a thread that is not its own. Nothing was sent."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -178,7 +179,7 @@ class WrongThread(MeshError, RuntimeError):
 
 
 class NodeClosed(MeshError):
-    """This node has left the mesh, or is leaving it. `maybe_executed`: of a request under way."""
+    """This node has left the mesh, or is leaving it. `maybe_executed`: whether a request under way may have run."""
 
     def __init__(self, text: str, *, maybe_executed: bool = False) -> None:
         super().__init__(text)
@@ -190,4 +191,4 @@ class NodeCrashed(MeshError):
 
 
 class RemoteProtocolError(MeshError):
-    """The peer broke the protocol. It costs that link and nothing else."""
+    """The peer violated the protocol. Only its link is closed."""

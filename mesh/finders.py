@@ -1,4 +1,4 @@
-"""Which finders a node's settings ask for."""
+"""Makes the finders that a node's settings ask for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .errors import ConfigError
 
 
 def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
-    """Raises ConfigError where a setting is no address."""
+    """Return the finders. Raises ConfigError if a setting is not a valid address."""
     for interface in config.zeroconf_interfaces:
         try:
             IPv4Address(interface)
@@ -35,7 +35,8 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
     if config.seeds_file is not None:
         finders.append(FileFinder(config.seeds_file))
     if config.zeroconf:
-        # Here and now: 60 ms that nodes without it need not pay, and none when others are looked for.
+        # Loaded here, before the node starts: it takes 60 ms, which would delay other finders later, and
+        # nodes without zeroconf save it.
         load_zeroconf()
         finders.append(MdnsFinder(node.hex(), interfaces=config.zeroconf_interfaces or None))
     return tuple(finders)
@@ -43,7 +44,7 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
 
 @contextmanager
 def _named(setting: str) -> Iterator[None]:
-    """Raises ConfigError for what is no address; its text begins with the setting."""
+    """Turn discovery errors in the block into ConfigError, with the setting's name in front."""
     try:
         yield
     except DiscoveryError as error:

@@ -1,12 +1,13 @@
 """Forked children (`os.fork`): they have copies of the parent's nodes, and must not use them.
 
-    parent ── os.fork ──> child: every node lets go, its verbs raise NodeClosed
-                            ├── leaves a block of a node: ends there
-                            └── waits for anything: ends there, before another task has a turn
+    parent ── os.fork ──> child: every node is released, its verbs raise NodeClosed
+                            ├── leaves a block of a node: the process ends there
+                            └── waits for anything: it ends there, before another task has a turn
 
-A child shares the parent's sockets, epoll and files: what it reads is lost to the parent, and its copies of
-other tasks would act as the parent's (a broker's would write to the log). It has none of the threads of libzmq
-and trio, so trio can neither end the run there nor a task that waits for a descriptor: the process has to end.
+A child shares the parent's sockets, epoll and files: the parent would lose what the child reads, and the child's
+copies of other tasks would act as the parent's (a broker's would write to the log). The child has none of the
+threads of libzmq and trio, so trio can end neither the run there nor a task that waits for a descriptor: the
+process has to end.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ FORKED = (
 
 
 class Inherited(Protocol):
-    """What a child has a copy of."""
+    """An object that a child must release."""
 
     def let_go(self) -> None:
-        """This process is a child. Called where it forked, maybe in another thread: wake nobody."""
+        """Release it: this process is a child. Called where it forked, maybe in another thread: wake no task."""
 
 
 _inherited: WeakSet[Inherited] = WeakSet()
 
 
 def inherit(one: Inherited) -> None:
-    """Tell it when this process is a child."""
+    """Call `one.let_go()` in every child that this process forks."""
     _inherited.add(one)
 
 
@@ -52,19 +53,19 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def end_child() -> NoReturn:
-    """It leaves a block: with the status, and the traceback, that the exception which is being handled would end it with."""
+    """End a child that leaves a block, with the traceback and exit status of the exception being handled."""
     error = sys.exc_info()[1]
     status = 0 if error is None else _status(error)
     _end(status, "leaves the block of a node")
 
 
 def end_where_it_waits() -> None:
-    """Called in a child, in the thread of a node that has not left: see above."""
-    trio.lowlevel.add_instrument(_WAITS)  # Once, for however many nodes.
+    """End a child, forked in the thread of a node that has not left, as soon as its task waits (see above)."""
+    trio.lowlevel.add_instrument(_WAITS)  # trio adds it only once, however many nodes there are.
 
 
 class _Waits(trio.abc.Instrument):
-    """Of the run that a child has a copy of. The step in which it was forked ends: it waits, or its task is done."""
+    """Instrument of the child's copy of the run: ends the process when the task step in which it forked ends."""
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         _end(1, f"waits, or has ended its task ({task.name})")

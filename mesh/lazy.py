@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when first used, so that one of them does not load all."""
+"""Loads the names of a package when they are first used, so that importing one does not load all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`.
+    """Return a package's `__getattr__` and `__dir__`.
 
     Args:
-        homes: per name the module that defines it, as seen from the package.
+        homes: for each name the module that defines it, relative to the package.
     """
 
     def load(name: str) -> Any:
@@ -25,7 +25,7 @@ def lazy_names(
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f".{home}", package), name)
-        setattr(sys.modules[package], name, value)  # The next time nobody asks us.
+        setattr(sys.modules[package], name, value)  # Python finds it there the next time.
         return value
 
     def names() -> list[str]:

@@ -1,8 +1,8 @@
-"""Which ports a node binds, one per server key, and which addresses it tells others.
+"""The ports that a node binds, one per server key, and the addresses that it announces.
 
-listen = tcp://0.0.0.0:0            any free ports; told: every address of this host
+listen = tcp://0.0.0.0:0            any free ports; announced: every address of this host
 listen = tcp://127.0.0.1:5600-5602  the door on 5600, then one port per cluster key
-advertise = tcp://203.0.113.7:6600-6602   told instead, port by port (a proxy, a NAT)
+advertise = tcp://203.0.113.7:6600-6602   announced instead, port by port (a proxy, a NAT)
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ PORTS_CHARS_MAX = len("65535-65535")
 
 @dataclass(frozen=True, slots=True)
 class PortRange:
-    """`tcp://host:first-last`; port 0 is any free one."""
+    """`tcp://host:first-last`; port 0 means any free port."""
 
     host: str
     first: int
     last: int
 
     def port(self, number: int, of: int) -> int:
-        """To listen on with key `number` of so many. Raises ConfigError."""
+        """Return the port for key `number` of `of` keys; 0 means any free one. Raises ConfigError: too few."""
         if self.first == 0:
             return 0
         if self.first == self.last and number > 0:
-            return 0  # One port was given: it is the door, the others need no fixed one.
+            # Only one port was given: the door uses it, the other keys need no fixed port.
+            return 0
         if self.first + number > self.last:
             raise ConfigError(
                 f"listen: ports {self.first} to {self.last} are {number}, and this node binds {of}: one "
@@ -49,7 +50,7 @@ class PortRange:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """One address to bind and what to tell others about it."""
+    """One address to bind, and what to announce for it."""
 
     uri: str
     keys: ClusterKeys
@@ -57,11 +58,11 @@ class Bind:
     addresses_max: int
 
     def announced(self, bound: str) -> list[str]:
-        """What others are told, given the address that was bound in the end.
+        """Return the addresses to announce, given the address that was actually bound.
 
         Raises:
-            ConfigError: nobody could dial it, as IPv6's wildcard.
-            CannotBind: of all addresses of this host there are none.
+            ConfigError: nobody could dial it, for example IPv6's wildcard.
+            CannotBind: this host has no address to announce.
         """
         if self.advertise is not None:
             return [self.advertise]
@@ -70,21 +71,21 @@ class Bind:
             return [_dialable(f"tcp://{host}:{port}", "listen")]
         try:
             found = addresses()
-        except OSError as error:  # As where netlink is not allowed.
+        except OSError as error:  # For example where netlink is not allowed.
             raise CannotBind(self.uri, f"addresses of this host: {error}") from error
         if not found:
             raise CannotBind(self.uri, "this host has no IPv4 address to tell; set advertise")
-        # The last is loopback: the one that must be among them.
+        # The last one is loopback, which must always be included.
         told = [*found[:-1][: self.addresses_max - 1], found[-1]]
         return [f"tcp://{address}:{port}" for address in told]
 
 
 def parse_ports(text: str, setting: str) -> PortRange:
-    """Raises ConfigError."""
+    """Parse `tcp://HOST:PORT` or `tcp://HOST:FIRST-LAST`. Raises ConfigError, which names `setting`."""
     host, _, numbers = text.removeprefix("tcp://").rpartition(":")
     first, _, last = numbers.partition("-")
     form = f"{setting}: want tcp://HOST:PORT or tcp://HOST:FIRST-LAST, got {text!r}"
-    # What is not printable no socket would take; a longer number not even Python.
+    # No socket accepts unprintable characters, and int() fails on too long a number.
     if not text.startswith("tcp://") or not text.isprintable() or len(numbers) > PORTS_CHARS_MAX:
         raise ConfigError(form)
     if not first.isdecimal() or not (last or first).isdecimal():
@@ -98,7 +99,7 @@ def parse_ports(text: str, setting: str) -> PortRange:
 
 
 def binds_of(config: MeshConfig, keyring: Keyring) -> list[Bind]:
-    """What a node with these settings binds. Raises ConfigError; NoKey: it cannot be a member."""
+    """Return what a node with these settings binds. Raises ConfigError, and NoKey if it cannot be a member."""
     keys = [*keyring.door()]
     for cluster in config.clusters:
         keys += keyring.own(cluster)
@@ -106,7 +107,7 @@ def binds_of(config: MeshConfig, keyring: Keyring) -> list[Bind]:
 
 
 def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -> list[Bind]:
-    """What to bind for these server keys, in this order. Raises ConfigError."""
+    """Return what to bind for these server keys, in this order. Raises ConfigError."""
     ports = parse_ports(listen, "listen")
     told = parse_ports(advertise, "advertise") if advertise is not None else None
     plan = []
@@ -126,11 +127,12 @@ def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -
 
 
 def _dialable(uri: str, setting: str) -> str:
-    """The address, which announcements may have and others can dial. Raises ConfigError."""
+    """Return `uri` if announcements may contain it and others can dial it. Raises ConfigError."""
     try:
         parse_endpoint(uri)
     except BadEndpoint as error:
         raise ConfigError(f"{setting}: nobody can dial {uri}: {error.reason}") from None
-    if not URI.fullmatch(uri):  # An interface's name in it means nothing elsewhere.
+    # It contains the name of an interface, which has no meaning on other machines.
+    if not URI.fullmatch(uri):
         raise ConfigError(f"{setting}: nobody elsewhere can dial {uri}")
     return uri

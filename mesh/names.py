@@ -1,9 +1,9 @@
-"""Names: clusters, endpoints of clusters, topics, patterns, node ids.
+"""The rules for names: clusters, endpoints of clusters, topics, patterns, node ids.
 
 cluster    databases             [a-z0-9][a-z0-9._-]{0,62}
 target     databases/get         cluster, then an endpoint of its service
 topic      orders.eu.created     tokens of printable characters without space, * and >
-pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens; none is `#` or `+`
+pattern    orders.*.created      `*` is any one token, a last `>` is one or more; `#` and `+` are not allowed as tokens
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .errors import InvalidName
 ENDPOINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f-\x9f]+")
 TOKEN_OF_OTHERS = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
-"""Earlier members took U+0080 to U+009F, which are control characters, too."""
+"""For peers' and stored names: earlier versions allowed U+0080 to U+009F, which are control characters, too."""
 TOPIC_BYTES_MAX = 255
 DEFAULT_ENDPOINT = "default"
 RULES = {
@@ -31,7 +31,7 @@ FOREIGN = {
     "#": (", but for topic exchanges of a broker", "> at the end, for one token or more"),
     "+": ("", "*, for one token"),
 }
-"""Wildcards of AMQP and MQTT: whose they are, and ours that was meant."""
+"""Wildcards of AMQP and MQTT: where they are valid, and our own to use instead."""
 
 
 def check_cluster(name: str) -> str:
@@ -49,7 +49,7 @@ def check_endpoint(name: str) -> str:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """`databases/get` is cluster `databases`, endpoint `get`; without `/`: the default one.
+    """Split `databases/get` into cluster `databases` and endpoint `get`; without `/` the default endpoint.
 
     Raises InvalidName.
     """
@@ -71,14 +71,14 @@ def check_topic(topic: str) -> bytes:
 
 
 def read_topic(topic: str) -> bytes:
-    """The same of a topic that a peer has published to."""
+    """Like `check_topic`, for a topic that a peer has published to."""
     return _topic(topic, TOKEN_OF_OTHERS)
 
 
 def check_pattern(pattern: str) -> tuple[str, ...]:
-    """Return the tokens of a pattern that somebody asks for, or raise InvalidName."""
+    """Return the tokens of a pattern that a caller gives, or raise InvalidName."""
     tokens = _pattern(pattern, TOKEN)
-    # A topic may have such a token, but whoever asks for it means a wildcard, and would hear nothing.
+    # A topic may contain these tokens, but in a pattern they are meant as wildcards, and would match nothing.
     for token, (rule, want) in FOREIGN.items():
         if token in tokens:
             raise InvalidName(
@@ -88,7 +88,7 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
 
 
 def read_pattern(pattern: str) -> tuple[str, ...]:
-    """The same of a pattern that has been asked for: by a peer, or in what is stored."""
+    """Like `check_pattern`, for a pattern that already exists: a peer's, or a stored one."""
     return _pattern(pattern, TOKEN_OF_OTHERS)
 
 
@@ -121,5 +121,5 @@ def _check_tokens(whole: str, kind: str, tokens: list[str], rule: re.Pattern[str
 
 
 def short(node: bytes) -> str:
-    """A node id as people read it: its first eight hex digits."""
+    """Return a node id as people read it: its first eight hex digits."""
     return node.hex()[:8]

@@ -1,4 +1,4 @@
-"""Nurseries: one that does not wrap a lone exception, tasks beside a block, a task with a time limit."""
+"""Nurseries: one that does not wrap a single exception, tasks beside a block, and a task with a time limit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .patience import PARTS
 
 @asynccontextmanager
 async def open_nursery() -> AsyncGenerator[trio.Nursery]:
-    """As trio's, but one exception leaves it as it is, and only several leave it as a group.
+    """Like trio's, but a single exception leaves it unwrapped; only several leave it as a group.
 
-    A group that the block itself raised is such an exception: it is not taken for the nursery's.
-    Cancelled beside others is left out: trio raises it again at the next checkpoint.
+    A group that the block itself raised counts as a single exception and is not taken for the nursery's own.
+    Cancelled beside other exceptions is left out: trio raises it again at the next checkpoint.
     """
     alone: BaseException | None = None
     try:
@@ -25,17 +25,18 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
         _, others = group.split(trio.Cancelled)
         if others is None or len(others.exceptions) > 1:
             raise
-        alone = others.exceptions[0]  # Raised below: here it would lose its own __context__.
+        # Raised below: raised here, it would lose its own __context__.
+        alone = others.exceptions[0]
     if alone is not None:
         raise alone
 
 
 @asynccontextmanager
 async def running(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[None]:
-    """Run tasks until the block has ended, its cleaning up included.
+    """Run tasks until the block has ended, including its clean-up.
 
-    What cancels the block from outside does not reach them: a block that still has to write
-    something down finds those that write at work. A failure of theirs ends the block.
+    Cancelling the block from outside does not reach them, so that a block whose clean-up has to write
+    something finds its writers still running. If one of them fails, the block is cancelled.
     """
     scope = trio.CancelScope(shield=True)
 
@@ -54,9 +55,9 @@ async def running(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[Non
 
 
 async def run_within(seconds: float, task: Callable[[], Awaitable[object]]) -> None:
-    """Run a task for so long at most.
+    """Run a task, and cancel it after `seconds`.
 
-    The time passes in parts, as `Driver.within`'s does, for who has no node with timers.
+    The time passes in parts, as that of `Driver.within` does; this is for callers without a node and its timers.
     """
     async with open_nursery() as nursery:
 

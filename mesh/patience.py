@@ -1,6 +1,6 @@
-"""Time limits for what takes several turns of a loop: frames come, then links, then answers.
+"""Time limits for operations that take several turns of the loop: frames, links and answers come in turn.
 
-The time passes in parts, of which a blocked loop uses up one, however long it was blocked.
+The limit is divided into parts, and a blocked loop uses up only one of them, however long it was blocked.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ PARTS = 8
 
 
 def next_due(due_s: float, part_s: float, now_s: float) -> float:
-    """The end of the part behind one that ended at `due_s`: of a loop that was blocked it begins now."""
+    """Return the end of the part after the one that ended at `due_s`. If the loop was blocked, that part begins now."""
     return (now_s if now_s - due_s >= part_s else due_s) + part_s

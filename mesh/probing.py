@@ -1,4 +1,4 @@
-"""Whether anything listens at an address: a TCP connection is opened there, and nothing is sent."""
+"""Probes whether anything listens at an address, by opening a TCP connection and sending nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .resolver import Resolver
 
 PROBE_S = 1.0
 SEEN_S = 0.05
-"""So long a probe stays: until its peer has seen that it came, and can tell that it said nothing."""
+"""How long the connection stays open, so that the peer has accepted it and can see that it sent nothing."""
 
 
 async def probe(resolver: Resolver, endpoint: str) -> Probed:
-    """No answer is no proof, and no socket to ask with is none either; nor, as a peer may say that it is at one, is an
-    address that is none."""
+    """Return what was found. SILENT, which proves nothing, also stands for an address that cannot be dialled (a peer
+    may announce one) and for having no socket to probe with."""
     found = Probed.SILENT
     with trio.move_on_after(PROBE_S):
         try:

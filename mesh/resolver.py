@@ -1,4 +1,4 @@
-"""Name lookups in a few threads of their own, so that slow ones do not take trio's from others."""
+"""Looks names up in a few threads of its own, so that slow look-ups do not use up trio's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import trio
 from discovery.endpoint import is_address
 
 RESOLVERS_MAX = 8
-"""Threads that wait for names at a time: one whose dial was given up waits on, for as long as it takes."""
+"""Threads for look-ups. A thread whose dial was given up still waits for its answer, however long that takes."""
 
 
 class Resolver:
-    """Those of one node."""
+    """The look-ups of one node."""
 
     def __init__(self) -> None:
         self._threads = trio.CapacityLimiter(RESOLVERS_MAX)
 
     async def look_up(self, host: str, port: int) -> str | None:
-        """The host itself, if it is an address; the first one that a name has; None: it has none."""
+        """Return `host` if it is an address, else the first address of the name; None if it has none."""
         if is_address(host):
             return host
         try:

@@ -1,15 +1,15 @@
-"""Where settings come from: keywords of `join`, then `MESH_*` variables, then mesh.toml.
+"""Reads settings: keywords of `join`, then `MESH_*` variables, then mesh.toml.
 
     mesh.toml       MESH_CONFIG names it, else ./mesh.toml if there is one; keys as in MeshConfig
     environment     MESH_LISTEN, MESH_SEEDS=tcp://a:1,tcp://b:2, MESH_WINDOW_BYTES=8MiB
     keywords        join("shop", listen=...)
 
-Nothing is ignored: a name that is no setting is an error that says which one was probably meant.
-Only an empty variable counts as not set, as it does for most programs.
+Nothing is ignored: an unknown name is an error that suggests the setting that was probably meant.
+Only an empty environment variable counts as not set, as in most programs.
 
-The environment is text and is read as such. In mesh.toml and as a keyword a value has the type of
-its setting (`zeroconf = false`, not "no"); besides, a list may be text, "tcp://a:1,tcp://b:2", and
-bytes may have a unit, "8MiB".
+The environment is text and is parsed as such. In mesh.toml and as a keyword a value has the type of its
+setting (`zeroconf = false`, not "no"), with two exceptions: a list may be given as text,
+"tcp://a:1,tcp://b:2", and a size in bytes may have a unit, "8MiB".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting in force, for `mesh doctor`. `origin` says who set it."""
+    """One setting in force, for `mesh doctor`. `origin` names the source of the value."""
 
     name: str
     value: str
@@ -51,7 +51,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One source of settings; a higher one wins."""
+    """The settings from one source; higher levels replace lower ones."""
 
     origin: str
     values: dict[str, Any]
@@ -61,13 +61,13 @@ def load_config(
     clusters: Sequence[str], keywords: Mapping[str, Any], *, has_keyring: bool = False,
     environ: Mapping[str, str] | None = None, directory: Path | None = None,
 ) -> MeshConfig:  # fmt: skip
-    """The settings of a node that joins `clusters`.
+    """Return the settings of a node that joins `clusters`.
 
     Args:
-        has_keyring: keys are given otherwise, so none of the key settings is needed.
-        environ, directory: instead of the process's own.
+        has_keyring: a keyring is given, so that no key setting is required.
+        environ, directory: used instead of the process's own.
     Raises:
-        ConfigError: an unknown name, a value of the wrong kind, or settings that contradict.
+        ConfigError: an unknown name, a value of the wrong kind, or settings that contradict each other.
     """
     levels = read_levels(keywords, environ=environ, directory=directory)
     values = _merge(levels)
@@ -84,7 +84,7 @@ def key_source(
     keywords: Mapping[str, Any], *, environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> tuple[dict[str, Any], str]:  # fmt: skip
-    """The key setting in force, as keywords of `load_keyring`, and who set it. Raises ConfigError."""
+    """Return the key setting in force, as keywords of `load_keyring`, and its origin. Raises ConfigError."""
     merged = _merge(read_levels(keywords, environ=environ, directory=directory))
     source = {name: merged[name][0] for name in KEY_SOURCES if name in merged}
     return source, next((merged[name][1] for name in source), "nowhere")
@@ -94,7 +94,7 @@ def explain(
     keywords: Mapping[str, Any], *, environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> list[Setting]:  # fmt: skip
-    """Every setting in force and where it comes from; secrets are not shown. Raises ConfigError."""
+    """Return every setting in force, and its origin; secrets are not shown. Raises ConfigError."""
     merged = _merge(read_levels(keywords, environ=environ, directory=directory))
     rows = []
     for name in TYPES:
@@ -108,7 +108,7 @@ def read_levels(
     keywords: Mapping[str, Any], *, environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> list[Level]:  # fmt: skip
-    """The three sources, lowest first, checked and converted."""
+    """Return the three levels, lowest first, checked and converted. Raises ConfigError."""
     environ = os.environ if environ is None else environ
     directory = _current() if directory is None else directory
     variables = {
@@ -124,7 +124,7 @@ def read_levels(
 
 
 def _current() -> Path:
-    """The current directory; where it is gone, one in which nothing is."""
+    """Return the current directory; if it has been deleted, a relative path, under which nothing exists."""
     try:
         return Path.cwd()
     except OSError:
@@ -170,7 +170,8 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
     merged: dict[str, tuple[Any, str]] = {}
     for level in levels:
         if any(level.values.get(name) for name in KEY_SOURCES):
-            for name in KEY_SOURCES:  # A higher source replaces a lower one of another kind.
+            # A key setting replaces one of another kind from a lower level.
+            for name in KEY_SOURCES:
                 merged.pop(name, None)
         for name, value in level.values.items():
             merged[name] = (value, level.origin)
@@ -182,19 +183,19 @@ def _hint(name: str, prefix: str) -> str:
         return (
             ": the program says it, mesh.join(CLUSTER or SERVICE), or on the command line --cluster"
         )
-    near = [one for one in TYPES if f"_{name}_" in f"_{one}_"]  # `timeout`, of request_timeout_s.
+    near = [one for one in TYPES if f"_{name}_" in f"_{one}_"]  # `timeout` for request_timeout_s.
     near = difflib.get_close_matches(name, TYPES, n=1) or near
     return f"; did you mean {prefix}{near[0].upper() if prefix else near[0]}?" if near else ""
 
 
 def convert(value: Any, name: str, what: str, *, as_text: bool) -> Any:
-    """A value from any source as the type its setting has.
+    """Convert a value from any source to the type of its setting.
 
     Args:
         what: the source and the setting, for the error.
-        as_text: it comes from the environment, where everything is text.
+        as_text: the value comes from the environment, where everything is text.
     Raises:
-        ConfigError: it is not what the setting wants.
+        ConfigError: the value does not fit the setting.
     """
     kind = TYPES[name]
     read = READ[kind.removesuffix(" | None")]
@@ -244,13 +245,13 @@ def _to_tuple(value: Any, as_text: bool) -> tuple[str, ...]:
 
 
 def _to_path(value: Any, as_text: bool) -> Path:
-    if value == "":  # Would be the current directory.
+    if value == "":  # Path("") would be the current directory.
         raise ValueError
     try:
         path = Path(value).expanduser()
-    except RuntimeError:  # Of ~SOMEBODY that nobody is.
+    except RuntimeError:  # ~NAME of an unknown user.
         raise ValueError from None
-    if b"\0" in os.fsencode(path):  # Nor is it a path if it cannot be encoded.
+    if b"\0" in os.fsencode(path):  # fsencode raises if the path cannot be encoded.
         raise ValueError
     return path
 

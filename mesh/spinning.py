@@ -1,13 +1,13 @@
-"""Polling for a moment before the loop sleeps, where an answer is due from another process or a disk.
+"""Polls for a moment before the loop sleeps, when an answer is due from another process or a disk.
 
-An idle processor is put to sleep after some 50 us. A broker's confirm takes longer, so whoever waits for it
-has to be woken, a sixth of the time from publish to confirm; and so has the broker, when a publisher that
-waits for each confirm sends its next message. So while somebody says that an answer is due, the loop polls its
-sockets, and the end of a commit, up to a millisecond.
+An idle processor is put to sleep after some 50 us. A broker's confirm takes longer, so the processor of the
+waiting client has to be woken, which takes a sixth of the time from publish to confirm; so does the broker's, when
+a publisher that waits for each confirm sends its next message. So while some task expects an answer, the loop
+polls its sockets, and the end of a commit, for up to a millisecond.
 
-It does so only when it has nothing else to do, lets other threads and processes in every few microseconds,
-stops where they take long, and rests where it was in vain. What is not watched (other sockets of the program,
-its other threads) is noticed up to a millisecond later.
+It polls only when it has nothing else to do, lets other threads and processes run every few microseconds, stops
+if they take long, and pauses after polling in vain. Events that are not watched (other sockets of the program,
+its other threads) are noticed up to a millisecond later.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from trio.lowlevel import RunVar
 from .yielding import SCHED_YIELD
 
 LIMIT_S = 1e-3
-"""No longer than that at a time. What takes longer on average is not worth it."""
+"""Longest polling at a time. Polling is not worth its cost for answers that take longer on average."""
 ANSWERED_S = 2e-4
-"""So long after an answer, for what whoever got it sends next: it comes at once or not soon."""
+"""Longest polling for the next question after an answer was sent: it comes at once or not soon."""
 LOOKS = 4
-"""At the sockets before the processor is yielded: some us."""
+"""Looks at the sockets between two yields of the processor; they take some us."""
 TURN_S = 1e-4
-"""So many looks, and a yield, take a tenth of that. If not, somebody else needs the processor."""
+"""LOOKS looks and a yield normally take a tenth of this. If they take longer, others need the processor: stop."""
 RESTS_MAX = 255
-"""So many waits after one that was in vain are left alone, at most: 1, 3, 7 ... if it stays so."""
+"""After polling in vain the next 1, 3, 7 ... waits are not polled, up to this many."""
 
 
 class Habit:
-    """Looking for one kind of thing: how long, and how seldom where it was in vain."""
+    """Polling for one kind of event: for how long at most, and how often to pause after polling in vain."""
 
     __slots__ = ("_rests", "_vain", "limit_s")
 
@@ -43,7 +43,7 @@ class Habit:
         self._vain = self._rests = 0
 
     def rests(self) -> bool:
-        """Whether this time it is left alone."""
+        """Return whether to skip polling this time."""
         if self._rests:
             self._rests -= 1
             return True
@@ -57,7 +57,7 @@ class Habit:
 
 
 class Spinner(trio.abc.Instrument):
-    """Of one trio run: see `spinner_of_this_run`."""
+    """Polls for one trio run; use `spinner_of_this_run`."""
 
     def __init__(
         self, sockets: select.poll, sched_yield: Callable[[], object] = SCHED_YIELD,
@@ -69,8 +69,8 @@ class Spinner(trio.abc.Instrument):
         self._answers, self._questions = Habit(LIMIT_S), Habit(ANSWERED_S)
 
     def attach(self) -> None:
-        """Have the loop ask it from now on: whoever is going to expect something says so first."""
-        trio.lowlevel.add_instrument(self)  # Added once, however often.
+        """Make the loop call this spinner from now on. Call it before anything is expected; again is harmless."""
+        trio.lowlevel.add_instrument(self)  # trio adds an instrument only once.
 
     def watch(self, fd: int) -> None:
         self._sockets.register(fd, select.POLLIN)
@@ -79,18 +79,18 @@ class Spinner(trio.abc.Instrument):
         self._sockets.unregister(fd)
 
     def __enter__(self) -> None:
-        """In the block something is waited for that ought to come in a moment, at what is watched."""
+        """In the block an answer is expected soon, at a watched descriptor."""
         self._expecting += 1
 
     def __exit__(self, *_: object) -> None:
         self._expecting -= 1
 
     def answered(self) -> None:
-        """An answer has left: when the loop has nothing to do, the next question ought to come in a moment."""
+        """An answer was sent: poll for the next question when the loop has nothing to do."""
         self._answered = True
 
     def before_io_wait(self, timeout: float) -> None:
-        """The loop has nothing to do for so many seconds, unless something comes."""
+        """trio calls this when it has nothing to do for `timeout` seconds unless something comes."""
         if timeout <= 0 or not (self._expecting or self._answered):
             return
         habit = self._answers if self._expecting else self._questions
@@ -99,7 +99,7 @@ class Spinner(trio.abc.Instrument):
             self._spin(habit, timeout)
 
     def _spin(self, habit: Habit, timeout_s: float) -> None:
-        """Until something has come, or as long as may be."""
+        """Poll until something has come, or for the longest time allowed."""
         clock, poll = self._clock, self._sockets.poll
         turned_s = clock()
         end_s = turned_s + min(habit.limit_s, timeout_s)
@@ -123,7 +123,7 @@ _OF_RUN: RunVar[Spinner] = RunVar("spinner")
 
 
 def spinner_of_this_run() -> Spinner:
-    """The one of all nodes in this trio run: it is their loop."""
+    """Return the spinner of this trio run, which all its nodes share, as they share the loop."""
     try:
         return _OF_RUN.get()
     except LookupError:

@@ -1,4 +1,4 @@
-"""What a node needs of a transport, and what it is told by one: `zmq_transport`, or that of a simulation."""
+"""The Protocols between a node and its transport, which is `zmq_transport` or that of a simulation."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from .protocol.lane import Conn
 
 
 class Receiver(Protocol):
-    """Who is told what the transport met; all calls come from the trio thread."""
+    """Receives the transport's events. All calls come from the trio thread."""
 
     def received(self, conn: Conn, user: str | None, data: bytes | memoryview) -> None: ...
     def lost(self, conn: Conn, *, denied: bool = False) -> None: ...
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
-        """An accepted connection ended: one of these, as far as can be told, or none of them."""
+        """An accepted connection ended: probably one of `conns`, maybe none of them."""
 
     def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
-        """The same, but it was us who hung up, on `who`, for `what` it sent. Told before it is lost."""
+        """Like `inbound_lost`, but libzmq hung up, on `who`, because of `what` it sent. Called before the loss."""
 
     def probed(self, node: bytes, endpoint: str, found: Probed) -> None: ...
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
-        """Somebody was turned away. `what` is counted; the first is logged with `who` it was."""
+        """A connection was refused. Counted by `what`; the first is logged with the address `who`, unless `quiet`."""
 
     def settle(self) -> None: ...
 
 
 class Transport(Protocol):
-    """Connections are named by the core (ints, dialled) or by the transport (bytes, accepted)."""
+    """Sends and receives frames. The core names dialled connections (ints), the transport accepted ones (bytes)."""
 
     async def run(
         self, receiver: Receiver, *, task_status: trio.TaskStatus[Sequence[Endpoint]] = ...
     ) -> None:
-        """Bind, report `endpoints` by task_status.started, then receive until cancelled."""
+        """Bind, report the endpoints by `task_status.started`, then receive until cancelled."""
 
     def dial(self, dial: Dial) -> None: ...
     def hang_up(self, conn: Conn) -> None: ...
     def send(self, conn: Conn, frame: bytes) -> bool:
-        """Queue a frame; never blocks. False: the connection is not there any more."""
+        """Queue a frame without blocking. Return False if the connection does not exist any more."""
 
     def probe(self, endpoint: str, node: bytes) -> None: ...
     def poke(self) -> bool:
-        """After sending: whether frames arrived meanwhile and `receive` should be called."""
+        """Return, after sending, whether frames have arrived meanwhile, so that `receive` should be called."""
 
     def receive(self) -> bool:
-        """Take in what is there, within a budget. True: there is more."""
+        """Receive frames that have arrived, within a budget. Return True if there are more."""

@@ -1,10 +1,11 @@
-"""Yielding the processor to a thread that has just been woken.
+"""Yields the processor to a thread that has just been woken.
 
-Linux often queues a woken thread behind the one that woke it, whatever other processors are idle. It then
-waits until the trio thread sleeps, and with it a message for libzmq's I/O thread, or a commit for its writer. A
-yield lets it run at once, and takes a microsecond where no thread waits.
+Linux often queues a woken thread on the processor of the thread that woke it, although others are idle. It then
+waits until the trio thread sleeps: libzmq's I/O thread with a message, or a log's writer with a commit. A yield
+lets it run at once, and takes a microsecond if no thread waits.
 
-Where others want the processor a yield may take long. Then none follows for a multiple of that time.
+Where other processes want the processor, a yield may take long. Then no other yield is made for a multiple of
+that time.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from collections.abc import Callable
 from trio.lowlevel import RunVar
 
 SOON_BYTES = 16 * 1024
-"""So much is encrypted and sent in no time. More keeps libzmq busy for longer, while we could do something."""
+"""libzmq encrypts and sends up to so much quickly. With more it is busy for longer, and we can work meanwhile."""
 PAUSE = 5
-"""Times as long as a yield took, none follows: at most a sixth of the time goes there. A single message takes
-its thread some 30 us, and comes every 150 us at most."""
+"""After a yield none is made for so many times as long as it took, so yields take at most a sixth of the time. A
+single message takes its thread some 30 us, so such messages can come at most every 150 us."""
 
 
 def _sched_yield() -> Callable[[], object]:
-    """That of the C library: the one of `os` keeps the interpreter's lock before Python 3.12, and the thread
-    that is to run needs it."""
+    """Return the C library's sched_yield. os.sched_yield keeps the interpreter's lock before Python 3.12, and
+    the thread that should run needs that lock."""
     if not hasattr(os, "sched_yield"):
         return lambda: None
     yielded: Callable[[], object] = ctypes.CDLL(None).sched_yield
@@ -36,7 +37,7 @@ SCHED_YIELD = _sched_yield()
 
 
 class Yielder:
-    """Of one thread: see `of_this_run`."""
+    """Yields for one thread; use `of_this_run`."""
 
     __slots__ = ("_clock", "_not_before", "_sched_yield")
 
@@ -48,7 +49,7 @@ class Yielder:
         self._not_before = 0.0
 
     def yield_processor(self) -> None:
-        """To whoever waits for it, unless the last time was too long and not long enough ago."""
+        """Yield, unless the last yield was long and not long enough ago."""
         began = self._clock()
         if began < self._not_before:
             return
@@ -57,7 +58,7 @@ class Yielder:
         self._not_before = ended + PAUSE * (ended - began)
 
     def sent(self, size_bytes: int) -> None:
-        """So much has been given to libzmq: if it is little, it leaves now."""
+        """Yield if the bytes just given to libzmq are few: then its I/O thread sends them now."""
         if 0 < size_bytes <= SOON_BYTES:
             self.yield_processor()
 
@@ -66,7 +67,7 @@ _OF_RUN: RunVar[Yielder] = RunVar("yielder")
 
 
 def of_this_run() -> Yielder:
-    """The one of this trio thread: all nodes and logs in it together take no more of its time than one."""
+    """Return the yielder of this trio run, shared so that all its nodes and logs spend no more time than one."""
     try:
         return _OF_RUN.get()
     except LookupError:

@@ -1,11 +1,10 @@
-"""One zmq socket on trio. The only file that knows the file descriptor is edge-triggered.
+"""One zmq socket on trio. Only this file knows that the file descriptor is edge-triggered.
 
-The descriptor turns readable when libzmq's state is stale, for either direction, and ANY call on the
-socket may use that signal up. So: one task waits per socket, nothing is believed but EVENTS and a
-receive that finds nothing, and whoever used the socket otherwise asks `readable` afterwards and sees
-to it that the socket is drained.
+The descriptor becomes readable when libzmq's state has changed, for either direction, and ANY call on the socket
+may consume that signal. So one task waits per socket, only EVENTS and a receive that finds nothing are trusted, and
+code that has used the socket otherwise must call `readable` afterwards and see that the socket is drained.
 
-Sockets here never block on sending: their limits are off, links keep windows of their own.
+Sockets here never block on sending: their limits are off, since links have windows of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ POLLIN = int(zmq.POLLIN)
 VIEW_BYTES_MIN = 16 * 1024
 MESSAGES_PER_TURN = 64
 MONITORED = struct.Struct("=HI")
-"""zmq_socket_monitor(3): the event and its value; what follows is the endpoint."""
+"""zmq_socket_monitor(3): event and value; the endpoint comes in the second part."""
 
 
 class Monitored(NamedTuple):
@@ -35,18 +34,18 @@ class Monitored(NamedTuple):
 
 
 def monitored(parts: list[bytes]) -> Monitored:
-    """What a monitor has told. `zmq.utils.monitor` says the same, and imports asyncio, a twentieth of a start."""
+    """Parse a monitor's message. `zmq.utils.monitor` could, but imports asyncio, a twentieth of the start-up time."""
     kind, value = MONITORED.unpack(parts[0])
     return Monitored(kind, value, parts[1].decode())
 
 
 def content(frame: zmq.Frame) -> bytes | memoryview:
-    """Small frames as bytes, which are faster to cut; large ones without a copy."""
+    """Return small frames as bytes, which are faster to slice, and large ones as views, without a copy."""
     return frame.bytes if len(frame) < VIEW_BYTES_MIN else frame.buffer
 
 
 class ZmqSocket:
-    """Owns `raw`. Close it before its context is terminated."""
+    """Owns the socket `raw`. Close it before its context is terminated."""
 
     __slots__ = ("_getsockopt", "_spinner", "closed", "fd", "raw")
 
@@ -59,10 +58,10 @@ class ZmqSocket:
         self._spinner.watch(self.fd)
 
     def monitor(self, events: int) -> ZmqSocket:
-        """Where these events of it are told, until `raw.disable_monitor`.
+        """Return a socket that receives these events of this one, until `raw.disable_monitor`.
 
-        Without a limit: at one, libzmq waits for whoever hears them, in the thread that serves all
-        connections, and `disable_monitor` waits for that thread.
+        It has no high-water mark: at one, libzmq would wait for the reader in the thread that serves all
+        connections, and `disable_monitor` would wait for that thread.
         """
         address = f"inproc://monitor.{self.fd}"
         self.raw.monitor(address, events)
@@ -75,13 +74,13 @@ class ZmqSocket:
         return bool(int(self._getsockopt(zmq.EVENTS)) & POLLIN)
 
     def skip_rest(self) -> bytes:
-        """A message of several parts is nothing of ours: an empty frame, which costs the link."""
+        """Drop the rest of a message with too many parts. Return an empty frame: being invalid, it costs the link."""
         while self._getsockopt(zmq.RCVMORE):
             self.raw.recv(NOBLOCK, copy=False)
         return b""
 
     async def wait_readable(self) -> None:
-        """Return when there may be something to receive; the only waiter of this socket calls it."""
+        """Wait until there may be something to receive. Only the socket's one waiting task may call it."""
         if self.readable():
             await trio.lowlevel.checkpoint()
             return
@@ -91,9 +90,9 @@ class ZmqSocket:
     async def each(
         self, handle: Callable[[list[bytes]], None], caught_up: Callable[[], object] = lambda: None
     ) -> None:
-        """Hand every multipart message to `handle`, for ever: for sockets with little traffic.
+        """Call `handle` with every multipart message until the socket is closed; for sockets with little traffic.
 
-        `caught_up` is told whenever there are none left.
+        `caught_up` is called whenever no message is left.
         """
         while not self.closed:
             await self.wait_readable()
