@@ -1,7 +1,7 @@
-"""The connections that others have opened to a transport, told apart by routing id.
+"""The connections that others have opened to a transport, distinguished by routing id.
 
-The first frame of each tells whose key was shown, and on which descriptor it is; of its end libzmq
-tells the descriptor alone.
+The first frame of each tells whose key was shown and which descriptor it has; when it ends, libzmq
+reports the descriptor only.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import zmq
 
 IGNORED_MAX = 10_000
 KNOWN_MAX = 65_536
-"""Connections of which it is known whose they are, those that have ended among them: 15 MB. One that lives
-and was forgotten says so again with its next frame."""
+"""Connections whose cluster is remembered, including ended ones: 15 MB. A live one that was forgotten is
+registered again by its next frame."""
 ON_ONE_DESCRIPTOR = 2
-"""The last of them: whose it was, and whose it is by now, for frames and events come on different ways."""
+"""Connections remembered per descriptor, the last two: frames and events arrive by different sockets, so the descriptor
+may already belong to the next connection."""
 
 
 class Accepted:
-    """Those of one transport."""
+    """The accepted connections of one transport."""
 
     def __init__(self) -> None:
         self.cluster_of: OrderedDict[bytes, str] = OrderedDict()
-        """Whose key it showed, of those that are listened to; others see `first`."""
+        """Cluster whose key each connection showed; without the ignored ones. For an unknown one call `first`."""
         self._on: dict[int, deque[bytes]] = {}
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
 
     def first(self, rid: bytes, frame: zmq.Frame) -> str | None:
-        """Who it is, as its first frame tells; None: it is not listened to."""
+        """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
         if rid in self._ignored:
             return None
         admitted = frame.get("User-Id")
@@ -40,11 +41,11 @@ class Accepted:
         return cluster
 
     def on(self, descriptor: int) -> tuple[bytes, ...]:
-        """Those that were there, or are."""
+        """Return the connections that have, or had, this descriptor."""
         return tuple(self._on.get(descriptor, ()))
 
     def ignore(self, rid: bytes) -> None:
-        """What it still says is not heard: a ROUTER cannot close one accepted connection."""
+        """Ignore further frames of a connection: a ROUTER cannot close a single accepted connection."""
         self.cluster_of.pop(rid, None)
         self._ignored[rid] = None
         if len(self._ignored) > IGNORED_MAX:

@@ -1,5 +1,6 @@
-"""ZAP (RFC 27): libzmq asks whose key it is that a client has shown. `User-Id` becomes the cluster, which every
-frame of it carries.
+"""Answers libzmq's ZAP questions (RFC 27): which cluster does a client's key belong to?
+
+The answer's `User-Id` is the cluster; libzmq attaches it to every frame of that client.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ADDRESS = "inproc://zeromq.zap.01"
 
 
 class Admission:
-    """Of one context, whose ZAP socket is `zap`."""
+    """Answers the questions of one zmq context, whose ZAP socket is `zap`."""
 
     def __init__(
         self, zap: ZmqSocket, keyring: Keyring, *, catch_up: Callable[[], bool],
@@ -22,9 +23,9 @@ class Admission:
     ) -> None:  # fmt: skip
         """
         Args:
-            catch_up: takes in what has come before; whether there was anything.
-            asked: told each time, before there is an answer.
-            refused: told of the address of who is not admitted.
+            catch_up: handles frames that have arrived; returns whether there were any.
+            asked: called at each question, before it is answered.
+            refused: called with the address of each client that is not admitted.
         """
         self._zap, self._keyring = zap, keyring
         self._catch_up, self._asked, self._refused = catch_up, asked, refused
@@ -48,7 +49,8 @@ class Admission:
 
     def _whose(self, key: bytes) -> str | None:
         cluster = self._keyring.admit(key)
-        # Who introduces itself is dialled right after the answer: where our loop is late, both are there, in any order.
+        # A peer dials us right after it has answered our introduction. If our loop is late, its answer, which makes
+        # the key known, and this question are both waiting, and may be read in either order.
         if cluster is None and self._catch_up():
             cluster = self._keyring.admit(key)
         return cluster

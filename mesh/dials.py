@@ -1,7 +1,7 @@
-"""Connections that this node has opened: at most one per socket and address, never reconnected.
+"""The connections that this node has opened: at most one per socket and address, never reconnected.
 
-When one ends, libzmq's I/O thread reports that first and then has its socket end every dial to that
-address. One that was made in between would end, too, so the address stays taken until `let_go`.
+When one ends, libzmq's I/O thread first reports it, and then makes its socket end every dial to that
+address. A dial made in between would end, too, so the address stays occupied until `let_go`.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
 
 @dataclass(slots=True, eq=False)
 class Dialled:
-    """One connection that we have asked for."""
+    """One connection that we have dialled."""
 
     conn: int
     socket: ZmqSocket
     rid: bytes
     endpoint: str
     descriptor: int | None = None
-    """Once it has connected."""
+    """Its file descriptor; None until it has connected."""
     denied: bool | None = None
-    """Its handshake has failed: whether for a key."""
+    """None: its handshake has not failed. Else whether it failed because of a key."""
     ends: bool = False
-    """It has ended, and libzmq may not have let go of it."""
+    """It has ended, but libzmq may still be about to end other dials to the address."""
 
     def let_go(self) -> bool:
-        """Whether libzmq is done with it: nothing that it has asked for is still to come."""
-        self.socket.readable()  # Takes in what it has asked for.
+        """Return whether libzmq has finished with it, so that it ends no later dial to the address."""
+        self.socket.readable()  # Makes libzmq process commands from its I/O thread.
         try:
             self.socket.raw.send(self.rid, SNDMORE | NOBLOCK)
         except zmq.ZMQError:
             return True
-        self.socket.raw.send(b"", NOBLOCK)  # Begun, it has to be ended, and goes nowhere.
+        # A message that was begun must be completed; it is delivered nowhere.
+        self.socket.raw.send(b"", NOBLOCK)
         return False
 
 
 class Dials:
-    """Those that there are."""
+    """All present dials."""
 
     def __init__(self) -> None:
         self._of_conn: dict[Conn, Dialled] = {}
@@ -66,7 +67,7 @@ class Dials:
         return self._of_endpoint.get((socket, endpoint))
 
     def connect(self, socket: ZmqSocket, dial: Dial, endpoint: str) -> bool:
-        """False: there is one already, so another node is there and this one cannot be; or it is no address."""
+        """Dial. Return False if the address is invalid, or already dialled: then this peer cannot be there."""
         if (socket, endpoint) in self._of_endpoint:
             return False
         raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
@@ -87,13 +88,13 @@ class Dials:
         self._of_endpoint[dialled.socket, dialled.endpoint] = dialled
 
     def forget(self, dialled: Dialled) -> None:
-        """Again: nothing."""
+        """Forget a dial; does nothing if it is forgotten already."""
         if self._of_conn.pop(dialled.conn, None) is not None:
             del self._of_rid[dialled.rid], self._of_endpoint[dialled.socket, dialled.endpoint]
 
 
 def secret_of(keys: ClusterKeys) -> bytes:
-    """Raises ConfigError: it is not ours to have."""
+    """Return the secret half. Raises ConfigError if we do not have it."""
     if keys.secret is None:
         raise ConfigError(f"no secret key of cluster {keys.cluster!r}")
     return keys.secret

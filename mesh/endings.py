@@ -1,8 +1,8 @@
-"""Why a connection ended: libzmq reports the end and not the reason.
+"""Finds out why a connection ended: libzmq reports the end but not the reason.
 
 If a peer sends more than MAXMSGSIZE, libzmq hangs up as the message begins to arrive, and reports the same event
-as if the peer had gone. The kernel knows the difference: by a second descriptor, a connection that libzmq has
-closed is still ESTABLISHED if its peer lives.
+as if the peer had closed. The kernel knows the difference: seen through a second descriptor, a connection that
+libzmq has closed is still ESTABLISHED if its peer is alive.
 """
 
 from __future__ import annotations
@@ -19,76 +19,79 @@ from collections.abc import Hashable
 import trio
 
 STRANGER = "a connection that does not speak our protocol, or not under a key of ours"
-"""libzmq does not tell the two apart without harm, and the latter is what every node with key files does that tries the
-keys it trusts at a seed, one after the other."""
+"""libzmq cannot report the two cases separately without harm (see `DENIED` in zmq_transport). The second one is normal:
+a node with key files tries the keys that it trusts at a seed, one after another."""
 BROKEN_OFF = "a handshake that was broken off"
 DESCRIPTORS_PART = 4
-"""Of all that the process may have, one in so many is taken at most: of more connections at a time, only
-the latest are known."""
+"""At most one in so many of the process's descriptors is used. Of more connections only the latest are known."""
 CLOSING_S = (0.0, 0.001, 0.005, 0.05)
-"""libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
+"""Pauses before each look whether libzmq has closed the descriptor: it reports the end first and then closes, nearly
+always at once, but its thread may be interrupted in between."""
 GREETING_BYTES = 64
-"""Of ZMTP 3: both sides begin with it."""
+"""Size of the ZMTP 3 greeting, which both sides send first."""
 CLIENTS_BYTES, SERVERS_BYTES = GREETING_BYTES + 202 + 259, GREETING_BYTES + 170 + 32
-"""Of a handshake with CURVE, at least: HELLO and INITIATE come behind the greeting, or WELCOME and READY."""
+"""Least bytes that each side sends in a CURVE handshake: the greeting, then HELLO and INITIATE (client), or WELCOME and
+READY (server)."""
 REDIAL_S = 1.0
-"""A plain socket is there again within a tenth of that, unless it was told otherwise."""
+"""A ZeroMQ socket without CURVE reconnects within a tenth of this, unless configured otherwise."""
 GREETINGS_MIN = 5
-"""So many in a row are of a plain socket, which comes back for ever; nodes that leave do so once each."""
+"""So many connections in a row that end after a greeting come from a plain socket, which reconnects for ever. Nodes
+that leave do so only once each."""
 SAID_NOTHING = (0, 1)
-"""Bytes received: the end counts as one, if the peer said so."""
+"""Values of bytes_received if the peer sent nothing: the kernel counts its FIN as one byte."""
 TCP_ESTABLISHED = 1
 STATE_AT, SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 0, 52, 128
-"""Of `struct tcp_info`: u8; u32, milliseconds since anything was received; u64, how much in all."""
+"""Offsets in `struct tcp_info`: state (u8), milliseconds since data was received (u32), bytes received (u64)."""
 
 
 class Endings:
-    """A second descriptor for each of the latest connections, kept until `ended`, `forget` or `close`."""
+    """Keeps a second descriptor for each of the latest connections, until `ended`, `forget` or `close`."""
 
     def __init__(self, silence_ms: int) -> None:
-        """`silence_ms`: who has been silent for so long may have been given up for that."""
+        """`silence_ms`: libzmq may have given up a peer that was silent for so long because of its silence."""
         self._silence_ms = silence_ms
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = (most if most != resource.RLIM_INFINITY else sys.maxsize) // DESCRIPTORS_PART
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
         self._unsure: dict[Hashable, Hashable] = {}
-        """Keys that may be another connection's, and on which way they were told of."""
+        """Keys whose kept descriptor may belong to another connection, each with the event source that reported it."""
         self._asked: set[Hashable] = set()
-        """Ways on which has been told, and maybe not been heard yet, of who may have shaken hands by now."""
+        """Event sources with a question to ZAP since the last `caught_up`: a handshake there may have succeeded."""
         self._greeted, self._greeted_s = 0, -math.inf
-        """How often in a row somebody hung up after nothing but a greeting, and when last."""
+        """How many connections in a row ended after only a greeting, and when the last one did."""
         self._failed: str | None = None
-        """What the accepted connection that ends next seems to be, if its handshake has failed."""
+        """Kind of the accepted connection that ends next, if its handshake has failed."""
 
     def begun(self, key: Hashable, descriptor: int, told_on: Hashable = None) -> None:
-        """`key` names the connection from now on; `descriptor` may be closed, or another's, already.
+        """Keep a second descriptor of a connection, named `key` from now on.
 
-        What it was is believed after the next `caught_up` with `told_on`: its end is told there before libzmq
-        closes it, so one that has not been told by then had not come when we looked.
+        By now `descriptor` may be closed, or belong to another connection. So the copy is trusted only after the next
+        `caught_up` of the source `told_on`: libzmq reports an end there before it closes the descriptor, so
+        if no end has been reported by then, the connection had not ended when the descriptor was copied.
         """
         self.forget(key)
         self._unsure[key] = told_on
         try:
-            # With a family it looks at nothing: the number may have become a file's, which must be closed again.
+            # With the family given, `fromfd` does not inspect the descriptor, which may be that of a file by
+            # now; without, it could raise and leave the copy open.
             self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
-            return  # It has ended, or there are no descriptors left.
+            return  # The connection has ended, or there are no descriptors left.
         if len(self._kept) > self._most:
             self.forget(next(iter(self._kept)))
 
     def caught_up(self, told_on: Hashable = None) -> None:
-        """Nothing is left of what was told on this way."""
+        """All events of this source have been handled."""
         self._asked.discard(told_on)
         if self._unsure:
             self._unsure = {key: way for key, way in self._unsure.items() if way != told_on}
 
     def asked(self, told_on: Hashable = None) -> None:
-        """libzmq wants to know whose key somebody has shown, whose beginning is told on this way: no handshake
-        ends well without that."""
+        """libzmq asked ZAP about a connection whose events come from this source; no handshake succeeds without."""
         self._asked.add(told_on)
 
     def ended(self, key: Hashable) -> socket.socket | None:
-        """The connection, for `hung_up_on`, if its peer lives and talks; None: it ended as any other."""
+        """Stop keeping an ended connection; return it, for `hung_up_on`, if its peer lives and talks, else None."""
         kept = self._take(key)
         if kept is None:
             return None
@@ -99,15 +102,15 @@ class Endings:
         return None
 
     def fell_short(self, key: Hashable, handshake_bytes: int) -> bool:
-        """Whether something came through this connection, and less than a handshake takes."""
+        """Return whether this connection received something, but less than a complete handshake."""
         received_bytes = self._received_bytes(key)
         if received_bytes is None or received_bytes in SAID_NOTHING:
             return False
         return received_bytes < handshake_bytes
 
     def _said_nothing(self, key: Hashable) -> bool:
-        """Whether its peer has ended it without a word, as whoever takes connections for one that is away does; or we
-        look at another one, which lives."""
+        """Return whether the peer closed without sending anything, as a proxy does that accepts connections for a peer
+        that is away. Also True if the kept descriptor belongs to another connection, which is alive."""
         kept = self._kept.get(key)
         if kept is None:
             return False
@@ -116,12 +119,12 @@ class Endings:
         return _told(kept, "Q", BYTES_RECEIVED_AT) in SAID_NOTHING
 
     def _received_bytes(self, key: Hashable) -> int | None:
-        """None: it is not known any more, or not for sure."""
+        """Return the bytes received; None if the connection is not kept, or may be another one."""
         kept = None if key in self._unsure else self._kept.get(key)
         return None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
 
     def _take(self, key: Hashable) -> socket.socket | None:
-        """The connection, which is not kept any longer; None: it is not known any more, or not for sure."""
+        """Stop keeping a connection, and return it; None if it is not kept, or may be another one."""
         kept = self._kept.pop(key, None)
         unsure = self._unsure.pop(key, self) is not self
         if kept is not None and unsure:
@@ -130,20 +133,21 @@ class Endings:
         return kept
 
     def failed(self, *, by_them: bool) -> None:
-        """The handshake of the accepted connection that ends next; by them: it was they who ended it. Else it took too
-        long."""
+        """The handshake of the accepted connection that ends next has failed: the peer broke it off (`by_them`), or it
+        took too long."""
         self._failed = BROKEN_OFF if by_them else STRANGER
 
     def stranger(self, key: Hashable, now_s: float) -> str | None:
-        """What to call an accepted connection that has ended before it was admitted; None: it was.
+        """Return what kind of connection ended before it was admitted; None if it had been admitted.
 
-        Empty: its peer broke off what it had not begun, as our own probes do, and nobody needs to know.
+        An empty text: the peer broke off before it sent anything, as our own probes do; this is not worth reporting.
         """
         what, self._failed = self._failed, None
-        # Its end was there when we looked; or of more at a time nothing is known.
+        # It had ended before we could look, or there are too many connections to know this one.
         late = key not in self._kept or key in self._unsure
         if what is None:
-            # Whoever breaks off fails, and who had shaken hands we would have been asked about: libzmq did not like it.
+            # No failure was reported, so the peer did not break off; and without a question to ZAP since it began, no
+            # handshake succeeded: libzmq refused what it sent.
             refused = key in self._unsure and self._unsure[key] not in self._asked
             if not refused and not self.fell_short(key, CLIENTS_BYTES):
                 return None
@@ -152,13 +156,15 @@ class Endings:
             self.forget(key)
             return ""
         elif late or (self._received_bytes(key) or 0) >= CLIENTS_BYTES:
-            what = BROKEN_OFF  # By libzmq, which waited for us, as our loop was late, to say whose key it is.
+            what = BROKEN_OFF  # By libzmq, whose time was over as our loop was late to answer ZAP.
         return STRANGER if self.was_plain(key, now_s) else what
 
     def was_plain(self, key: Hashable, now_s: float) -> bool:
-        """Whether a connection that its peer ended as they shook hands was a plain socket's, which does
-        not like our greeting: nothing but its own came, several times in a row. With CURVE more comes at
-        once, but for a node that leaves just then."""
+        """Return whether a connection that its peer ended during the handshake came from a plain ZeroMQ socket.
+
+        Such a socket rejects our greeting: only its own greeting was received, several times in a row. With CURVE more
+        comes at once, except from a node that is just leaving.
+        """
         kept = self._take(key)
         if kept is None:
             return False
@@ -171,7 +177,7 @@ class Endings:
         return self._greeted >= GREETINGS_MIN
 
     def forget(self, key: Hashable) -> None:
-        """We hang up ourselves: as long as a descriptor is open, its connection is."""
+        """Close the kept descriptor, since we hang up ourselves: while any descriptor is open, so is the connection."""
         kept = self._take(key)
         if kept is not None:
             kept.close()
@@ -182,10 +188,10 @@ class Endings:
 
 
 async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
-    """Whom `ended` told of, if it was that connection which ended; None: the number had been given out again, to one
-    that goes on or that its peer has ended by now.
+    """Return the address of the peer on which libzmq hung up; None if libzmq did not.
 
-    Closes `kept`.
+    `kept` comes from `ended`, and is closed here. The result is also None if the number `descriptor` had been reused
+    before it was copied: then `kept` is another connection, which goes on or was ended by its peer.
     """
     with kept:
         for pause_s in CLOSING_S:
@@ -197,7 +203,7 @@ async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
 
 
 def _told(kept: socket.socket, kind: str, at: int) -> int | None:
-    """A field of `struct tcp_info`; None: it is no socket, or the kernel has no such field."""
+    """Return a field of `struct tcp_info`; None if `kept` is not a socket, or the kernel has no such field."""
     try:
         told = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + struct.calcsize(kind))
         return int(struct.unpack_from(kind, told, at)[0])
@@ -215,5 +221,5 @@ def _same(one: int, other: int) -> bool:
 def _peer(kept: socket.socket) -> str:
     try:
         return str(kept.getpeername()[0])
-    except OSError:  # It has gone meanwhile, and was there when we hung up.
+    except OSError:  # The peer has closed since; it was there when libzmq hung up.
         return ""

@@ -1,11 +1,11 @@
-"""Transport over ZeroMQ: every connection CURVE, admission by ZAP, dials that never reconnect.
+"""A transport over ZeroMQ: every connection has CURVE, ZAP admits clients, dials are never reconnected.
 
     inbound   one ROUTER, CURVE server; bound once per key: the door, each cluster, each generation
     control   one ROUTER that makes all dials of control lanes   } RECONNECT_IVL -1: a dial is one
-    data      one ROUTER that makes all dials of data lanes      } connection, its end is its end
+    data      one ROUTER that makes all dials of data lanes      } connection and ends with it
 
-libzmq's own high-water marks are off (a ROUTER reports "full" for one peer as writable for all); links
-have windows.
+libzmq's own high-water marks are off, because a ROUTER reports one full peer as writable for all; links have
+windows of their own.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, monitored
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 OVERSIZE = 4
-"""Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
-just ends the connection. `endings` knows."""
+"""libzmq's limit is so many times the largest frame. The core reports a frame up to it as too large; for a larger
+one libzmq just ends the connection (`endings` finds out)."""
 LINGER_MS = 500
 HANG_UP_MS = 50
-"""For what was sent before. While libzmq lingers it takes nothing in, and if the other end breaks off then, its
-next heartbeat ends the process: the less of that, the better."""
+"""Time to send what was queued before a hang-up. While libzmq lingers it reads nothing, and if the other end closes in
+that time, libzmq's next heartbeat ends the process: so keep it short."""
 HEARTBEAT_MS = 1000
 BACKLOG = 4096
-"""Connections that the kernel holds until libzmq takes them, or as many as it may. Of a thousand nodes that dial at once,
-who finds no room asks again after one second, two, four ... libzmq's own is 100."""
+"""Connections that the kernel queues until libzmq accepts them (the kernel may allow fewer). When a thousand nodes dial
+at once, those without room retry after one second, two, four ... libzmq's default is 100."""
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
 FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
 DENIED = {FAILED_AUTH, FAILED_NO_DETAIL}
-"""Not HANDSHAKE_FAILED_PROTOCOL: libzmq reports it of a message that does not decrypt, too, and who listens to that makes it
-forget why (errno) and keep the connection; a reset then ends the process (4.3.5, stream_engine_base.cpp)."""
+"""Without HANDSHAKE_FAILED_PROTOCOL: libzmq also reports it for a message that does not decrypt. If that event is
+monitored, libzmq loses the reason (errno) and keeps the connection, and a reset then ends the process
+(4.3.5, stream_engine_base.cpp)."""
 CLOSED, DISCONNECTED = int(zmq.Event.CLOSED), int(zmq.Event.DISCONNECTED)
 ENDED = {CLOSED, DISCONNECTED}
 BEGUN = {int(zmq.Event.ACCEPTED), int(zmq.Event.CONNECTED)}
@@ -69,14 +70,14 @@ BEGUN = {int(zmq.Event.ACCEPTED), int(zmq.Event.CONNECTED)}
 
 @dataclass(slots=True, eq=False)
 class Resolving:
-    """A dial whose name is being looked up, and what is to be sent there."""
+    """A dial whose name is being looked up, and the frames to send there afterwards."""
 
     frames: list[bytes] = field(default_factory=list)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class ZmqTransport:
-    """One node's sockets, in a context of their own (ZAP's address is per context)."""
+    """The sockets of one node, in a context of their own, since ZAP's address is per context."""
 
     def __init__(self, config: MeshConfig, keyring: Keyring) -> None:
         self._config, self._keyring = config, keyring
@@ -104,10 +105,10 @@ class ZmqTransport:
         """Bind, report the endpoints to announce, then receive until cancelled.
 
         Raises:
-            CannotBind: an address cannot be had.
+            CannotBind: an address cannot be bound.
         """
-        # glibc returns the heap's top to the kernel after each big frame and faults it in again,
-        # 120 us per 256 KiB here, until one freed block has raised its thresholds.
+        # glibc returns the heap's top to the kernel after each big frame and faults it in again, which
+        # takes 120 us per 256 KiB, until freeing one large block has raised its thresholds.
         block = bytes(8 << 20)
         del block
         self._receiver = receiver
@@ -128,7 +129,7 @@ class ZmqTransport:
                 for socket in self._out.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)
                     socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, self._handshake_ms_max)
-                    # How long a dial may take the core knows: ended by libzmq it would be denied.
+                    # The core limits the time of a dial. If libzmq did, the dial would look denied.
                     socket.raw.setsockopt(zmq.HANDSHAKE_IVL, 0)
                 endpoints = self._bind()
                 for socket in (self._inbound, *self._out.values()):
@@ -140,7 +141,7 @@ class ZmqTransport:
                 task_status.started(endpoints)
         finally:
             self._endings.close()
-            for socket in sockets:  # Not all of them may have been made.
+            for socket in sockets:  # Maybe only some of them have been made.
                 socket.raw.disable_monitor()
             for socket in sockets:
                 socket.close(LINGER_MS)
@@ -179,7 +180,7 @@ class ZmqTransport:
         return endpoints
 
     def _catch_up(self) -> bool:
-        """Take in the answers to our dials that have come. Whether there were any."""
+        """Handle answers to our dials that have arrived; return whether there were any."""
         socket = self._out[CONTROL]
         if not socket.readable():
             return False
@@ -192,7 +193,7 @@ class ZmqTransport:
     # Events
 
     def _on_event(self, socket: ZmqSocket, parts: list[bytes]) -> None:
-        """What comes with it is a descriptor, or of handshakes that failed why."""
+        """Handle a monitor event. Its value is a descriptor, or for failed handshakes the reason."""
         kind, value, endpoint = monitored(parts)
         if socket is self._inbound:
             self._on_inbound(kind, value)
@@ -208,12 +209,13 @@ class ZmqTransport:
         elif kind in BEGUN:
             dialled.descriptor = value
             self._endings.begun(dialled.rid, value, dialled.socket)
-        elif kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
+        elif kind == CLOSED:  # Nothing accepted it; libzmq keeps 40 KB for it until we disconnect.
             self.hang_up(dialled.conn)
             self._nursery.start_soon(self._take_in)
             self._lost(dialled)
         elif value != dialled.descriptor:
-            dialled.denied = None  # It was the dial before, which we had hung up on.
+            # The event is about an earlier dial to this address, on which we hung up.
+            dialled.denied = None
         else:
             if fell_short:
                 dialled.denied = True
@@ -224,7 +226,7 @@ class ZmqTransport:
     def _on_inbound(self, kind: int, value: int) -> None:
         if kind in BEGUN:
             self._endings.begun(value, value, self._inbound)
-        elif kind == FAILED_NO_DETAIL:  # Of FAILED_AUTH ZAP has said so, and it ends nothing yet.
+        elif kind == FAILED_NO_DETAIL:  # FAILED_AUTH is known from ZAP, and is not the end.
             self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:
             what = self._endings.stranger(value, trio.current_time())
@@ -238,7 +240,7 @@ class ZmqTransport:
             self._inbound_lost(conns)
 
     async def _end(self, dialled: Dialled, kept: Socket | None) -> None:
-        """It is lost when libzmq has let go of it: what is dialled there before would end with it."""
+        """Report an ended dial as lost once libzmq has let go of it: a new dial made before that would end, too."""
         if kept is not None and dialled.descriptor is not None:
             await self._say_why(kept, dialled.descriptor, (dialled.conn,))
         for pause_s in CLOSING_S:
@@ -255,7 +257,7 @@ class ZmqTransport:
         self._inbound_lost(conns)
 
     async def _say_why(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
-        """If it was libzmq that hung up on one of these, for what was sent."""
+        """Report it if libzmq hung up on one of these connections because of what was sent."""
         who = await hung_up_on(kept, descriptor)
         if who is not None:
             what = (
@@ -283,18 +285,18 @@ class ZmqTransport:
                 self._receiver.settle()
                 await trio.lowlevel.checkpoint()
             self._receiver.settle()
-            # EVENTS has just said that there is nothing, and `poke` asks after every other use.
+            # EVENTS has just shown that there is nothing, and `poke` checks after every other use.
             await trio.lowlevel.wait_readable(socket.fd)
 
     def _take(self, socket: ZmqSocket) -> bool:
-        """Receive within a budget, so that no peer keeps the loop for itself. True: there is more."""
+        """Receive within a budget, so that no peer can occupy the loop. Return True if there is more."""
         recv, received = socket.raw.recv, self._receiver.received
         inbound, cluster_of = socket is self._inbound, self._accepted.cluster_of
         taken = 0
         for _ in range(FRAMES_PER_TURN):
             try:
                 rid = recv(NOBLOCK)
-            except zmq.Again:  # Woken for nothing: seldom, so nobody asks before.
+            except zmq.Again:  # Spurious wake-ups are rare, so EVENTS is not checked first.
                 return False
             frame = recv(NOBLOCK, copy=False)
             data = content(frame) if not frame.more else socket.skip_rest()
@@ -316,7 +318,7 @@ class ZmqTransport:
         return True
 
     def poke(self) -> bool:
-        """After sending: whether frames arrived whose signal the sends may have used up."""
+        """Return, after sending, whether frames have arrived whose signal the sends may have consumed."""
         used, self._used = self._used, {}
         self._yielder.sent(sum(used.values()))
         for socket in used:
@@ -325,7 +327,7 @@ class ZmqTransport:
         return bool(self._hurried)
 
     def receive(self) -> bool:
-        """Take in what `poke` found. True: there is more."""
+        """Receive what `poke` found. Return True if there is more."""
         hurried, self._hurried = self._hurried, {}
         for socket in hurried:
             if self._take(socket):
@@ -337,7 +339,7 @@ class ZmqTransport:
     def dial(self, dial: Dial) -> None:
         try:
             host, port = parse_endpoint(dial.endpoint)
-        except BadEndpoint:  # A peer may announce one.
+        except BadEndpoint:  # A peer may announce an invalid address.
             self._fail_soon(dial)
             return
         if is_address(host):
@@ -348,12 +350,12 @@ class ZmqTransport:
 
     @enable_ki_protection
     async def _resolve(self, waiting: Resolving, dial: Dial, host: str, port: int) -> None:
-        """Look a name up and connect. libzmq would do it in its I/O thread, and all links stand still."""
+        """Look a name up and connect. libzmq would resolve it in its I/O thread and stall all links."""
         found: str | None = None
         with waiting.scope:
             found = await self._resolver.look_up(host, port)
         if self._resolving.pop(dial.conn, None) is None:
-            return  # It has been hung up.
+            return  # We have hung up meanwhile.
         if found is None:
             self._not_there(dial.conn)
             return
@@ -364,7 +366,7 @@ class ZmqTransport:
 
     @enable_ki_protection
     async def _take_in(self) -> None:
-        """After a use of sockets that is no instruction: what arrived, its signal used up."""
+        """Receive what has arrived, after a use of sockets outside of instructions: it may have consumed the signal."""
         self.poke()
         while self.receive():
             self._receiver.settle()
@@ -399,7 +401,7 @@ class ZmqTransport:
                 dialled.socket.raw.disconnect(dialled.endpoint)
 
     def send(self, conn: Conn, frame: bytes) -> bool:
-        """Queue a frame; never blocks. False: the connection is not there any more."""
+        """Queue a frame without blocking. Return False if the connection does not exist any more."""
         if isinstance(conn, bytes):
             socket, rid = self._inbound, conn
         else:
@@ -408,7 +410,7 @@ class ZmqTransport:
                 waiting = self._resolving.get(conn)
                 if waiting is not None:
                     waiting.frames.append(frame)
-                return True  # Or it has been hung up, or its loss is on its way here.
+                return True  # If unknown: we have hung up, or its loss is about to be reported.
             socket, rid = dialled.socket, dialled.rid
         raw = socket.raw
         self._used[socket] = self._used.get(socket, 0) + len(frame)
@@ -418,7 +420,7 @@ class ZmqTransport:
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
-            # Of a dial the monitor tells, and why: until then its address is taken.
+            # The loss of a dial is reported by the monitor, with the reason; its address is occupied until then.
             return isinstance(conn, int)
         return True
 
