@@ -1,6 +1,6 @@
 """The mesh: Python processes that find each other, talk over encrypted links and need no server.
 
-Names are loaded when first used, so that whoever wants only the batch codec loads neither trio
+Names are loaded when first used, so that a program that needs only the batch codec loads neither trio
 nor zmq.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from .lazy import lazy_names
 
-TYPE_CHECKING = False  # As who checks types knows it; `typing` takes longer to load than the rest.
+# Type checkers know this name; importing `typing` takes longer than all the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .config import MeshConfig as MeshConfig
     from .errors import CannotBind as CannotBind
@@ -56,5 +57,5 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-if not TYPE_CHECKING:  # Who checks types would take any name for one that `__getattr__` has.
+if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

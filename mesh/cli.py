@@ -1,4 +1,4 @@
-"""`mesh`: the console entry."""
+"""The console entry of `mesh`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .loading import ends_silently
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
     ends_silently()
-    from .entry import enter  # What loads for longer comes after it.
+    from .entry import enter  # Loads for longer, so Ctrl-C is handled first.
 
     return enter("mesh.commands.console", argv)
 

@@ -1,4 +1,4 @@
-"""Failures of handlers, logged once per kind: callers get each of them, counters count them."""
+"""Logs failures of handlers, each kind once; every caller gets its own failure, and counters count them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import logging
 
 logger = logging.getLogger("mesh")
 COMPLAINTS_MAX = 1000
-"""Kinds that are told apart; nothing is said of further ones."""
+"""Kinds that are remembered; further kinds are not logged."""
 
 
 class Complaints:
-    """Of one service, or of all tunnels of a node."""
+    """The failures of one service, or of all tunnels of a node."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, str]] = set()
 
     def log(self, what: str, error: Exception) -> None:
-        """`what` failed: a handler, of which there are few."""
+        """Log that the handler `what` failed, once per handler and class of error."""
         kind = (what, type(error).__name__)
         if kind not in self._known and len(self._known) < COMPLAINTS_MAX:
             self._known.add(kind)

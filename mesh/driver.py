@@ -1,11 +1,11 @@
-"""Runs a core: carries its instructions to the transport and back, keeps its clock, feeds it finds.
+"""Runs a core: carries its instructions to the transport, feeds it frames and finds, and keeps its clock.
 
     user task ──verb──> core ──┬─ alone ──> settle: flush, send             at once
                                └─ in company ──> pump's turn ──> settle     batched
     reader task ──frames──> core ──> due ──> settle
 
-No linger timer: the pump runs when every task that is ready has had its turn, so a batch is what
-gathered meanwhile. All protocol is in the core; there is no decision about it in here.
+There is no linger timer: the pump runs when every ready task has had its turn, so a batch is what gathered in
+the meantime. All protocol decisions are made in the core.
 """
 
 from __future__ import annotations
@@ -45,32 +45,33 @@ from .watching import Watch
 logger = logging.getLogger("mesh")
 C = TypeVar("C", bound=Collection[object])
 LOOKS, HARDLY_S = 3, 0.1
-"""So often at most time is taken anew, where it was past before all was read: timers must not wait for ever."""
+"""`_read_until` takes a new time if reading took longer than HARDLY_S, but only LOOKS times in all, since timers must
+not wait for ever."""
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
-"""Longest that peers and finders hold up a node that leaves: frozen ones do not get longer."""
+"""Longest waits for peers and finders when a node leaves; frozen ones do not get more time."""
 
 
 class Driver:
-    """Implements the core's Shell and the transport's Receiver."""
+    """Runs one core. Implements the core's Shell and the transport's Receiver."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport, self._thread = transport, get_ident()
         self.finders: Sequence[Finder] = ()
         self._pump, self._pace = Waker(), Pace()
         self._ready = False
-        """Whether the pump has anything to carry: it is woken for the pace alone, too."""
+        """Whether the pump has anything to send: it is also woken only to end a turn of `Pace`."""
         self._due: dict[Callable[[], object], None] = {}
         self._sleep: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
         self.topics_freed: dict[TopicStream, Bell] = {}
-        """Rung when the stream may go on: a bell each, for there may be thousands that wait."""
+        """Rung when the stream has room again: one bell per stream, since thousands of tasks may wait."""
         self.grown = Bell()
-        """Rung when there may be more members to ask, or more subscriptions of theirs."""
+        """Rung when there may be more members to ask, or more subscriptions of members."""
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
         self.handling: set[object] = set()
-        """Tunnels whose handlers run and that will end by themselves."""
+        """Tunnels whose handlers run and will end by themselves, so that a leaving node waits for them."""
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
@@ -82,7 +83,7 @@ class Driver:
 
     @enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Join the network, then keep going until cancelled."""
+        """Join the network, then run until cancelled."""
         async with open_nursery() as nursery:
             self._nursery, self.running = nursery, True
             self.core.timers.sooner = self._sooner
@@ -101,7 +102,7 @@ class Driver:
             task_status.started()
 
     def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
-        """Until this driver is cancelled."""
+        """Run a task until this driver is cancelled."""
         assert self._nursery is not None, "the driver runs"
         self._nursery.start_soon(task)
 
@@ -113,7 +114,7 @@ class Driver:
             ready, self._ready = self._ready, False
             if ready:
                 self.settle()
-            self._pace.turn(publisher.published - before)  # Whoever made them leave, and with what.
+            self._pace.turn(publisher.published - before)  # However these messages were sent.
             before = publisher.published
             if ready:
                 while self._transport.receive():
@@ -132,13 +133,13 @@ class Driver:
             self.settle()
 
     async def _read_until(self) -> float:
-        """A time, hardly past, by which all that has come has been read, although our loop may be late."""
+        """Return a recent time by which everything that had arrived has been read, even if our loop is late."""
         for _ in range(LOOKS):
             now_s = trio.current_time()
-            await trio.lowlevel.checkpoint()  # In the next turn it is found,
-            await trio.lowlevel.checkpoint()  # and after that turn it has been read.
+            await trio.lowlevel.checkpoint()  # The loop finds it in the next turn,
+            await trio.lowlevel.checkpoint()  # and it has been read after that turn.
             if trio.current_time() - now_s < HARDLY_S:
-                break  # Else what is begun at that time would soon be over.
+                break  # An older time would make a deadline that starts at it expire too early.
         return now_s
 
     def _sooner(self) -> None:
@@ -150,7 +151,7 @@ class Driver:
         self.settle()
 
     def problems(self) -> dict[str, str]:
-        """Of finders, by name. Which seeds are silent the dialler knows."""
+        """Return the problems of finders by name. Of seeds: those that do not answer, which the dialler knows."""
         told = ((finder.source, finder.problem()) for finder in self.finders)
         found = {source: problem for source, problem in told if problem is not None}
         seeds = self.core.config.seeds
@@ -161,7 +162,7 @@ class Driver:
     @enable_ki_protection
     async def _keep_announced(self) -> None:
         if not self.endpoints:
-            return  # Whoever found this node could not dial it.
+            return  # Nobody could dial this node.
         _, port = parse_endpoint(self.endpoints[0].uri)
         too_large: set[str] = set()
         while True:
@@ -175,7 +176,7 @@ class Driver:
                         logger.warning("not announced by %s, use seeds: %s", finder.source, error)
 
     async def leave(self) -> None:
-        """Finish what runs, within `drain_s`, then say goodbye."""
+        """Finish running handlers and unsent data within `drain_s`, then say goodbye."""
         core = self.core
         core.drain()
         with trio.move_on_after(core.config.drain_s):
@@ -192,13 +193,15 @@ class Driver:
                 await finder.withdraw()
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """`call` then, unless the timer is cancelled or the node has left by then; see `Timers.patiently`. It must not
-        raise."""
+        """Call `call` after `seconds`, unless the timer is cancelled or the node has left; see `Timers.patiently`.
+
+        `call` must not raise.
+        """
         return self.core.timers.patiently(trio.current_time(), seconds, lambda _now_s: call())
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[trio.CancelScope]:
-        """As `trio.move_on_after`, but see `Timers.patiently`. Raises WrongThread."""
+        """Like `trio.move_on_after`, with a deadline as of `Timers.patiently`. Raises WrongThread."""
         self.check_thread()
         scope = trio.CancelScope()
         timer = self.after(seconds, scope.cancel)
@@ -209,7 +212,7 @@ class Driver:
             timer.cancel()
 
     def close(self) -> None:
-        """Nothing moves any more: tell whoever still waits. Again: nothing."""
+        """Stop, and wake everything that still waits. Does nothing the second time."""
         if not self.running:
             return
         self.running = False
@@ -220,7 +223,7 @@ class Driver:
         self.grown.wake()
 
     def let_go(self) -> None:
-        """This process is a forked child: nothing moves here, and verbs say so."""
+        """Stop, since this process is a forked child; verbs raise NodeClosed that says so."""
         here = self.running and get_ident() == self._thread
         self.forked, self.running, self._thread = True, False, 0
         self.core.let_go(FORKED)
@@ -228,28 +231,30 @@ class Driver:
             end_where_it_waits()
 
     def check_thread(self) -> None:
-        """Raises WrongThread: not all that a verb does would, and some of it only when it is done.
-        In a forked child, NodeClosed."""
+        """Raise WrongThread in a thread that is not the node's, and NodeClosed in a forked child.
+
+        Without this check not everything that a verb does would raise there, and some of it only when it is done.
+        """
         if get_ident() != self._thread:
             raise NodeClosed(FORKED) if self.forked else WrongThread
 
     def end_if_forked(self) -> None:
-        """A block is left: a forked child ends here, for the rest would wait."""
+        """End the process if it is a forked child that leaves a block: the rest of leaving would wait for ever."""
         if self.forked:
             end_child()
 
     def now(self) -> tuple[float, float]:
-        """When the caller's scope ends, and what time it is. Raises WrongThread."""
+        """Return the deadline of the caller's scope, and the present time. Raises WrongThread."""
         self.check_thread()
         return trio.current_effective_deadline(), trio.current_time()
 
     async def checkpoint_if_cancelled(self) -> None:
-        """Raises WrongThread."""
+        """Like trio's. Raises WrongThread."""
         self.check_thread()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def until(self, count: int, look: Callable[[], C]) -> C:
-        """What `look` finds of members, once that is as many. Raises NodeClosed, TypeError."""
+        """Wait until `look` finds at least `count`; return what it finds. Raises NodeClosed, TypeError."""
         if type(count) is not int:
             raise TypeError(f"count: want int, got {type(count).__name__}")
         while len(found := look()) < count:
@@ -260,12 +265,12 @@ class Driver:
     # Carrying out
 
     def wake_pump(self) -> None:
-        """Something is ready to leave: in the pump's turn."""
+        """Have the pump send, in its turn, what is ready to leave."""
         self._ready = True
         self._pump.wake()
 
     def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
-        """A topic has its first message since the last flush, and so much then. Raises WrongThread."""
+        """Add a topic's first message since the last flush, which makes it `size_bytes`. Raises WrongThread."""
         self.check_thread()
         stream.payloads.append(payload)
         stream.size_bytes = size_bytes
@@ -273,17 +278,18 @@ class Driver:
         self.gathers()
 
     def gathers(self) -> None:
-        """A topic has a first message to leave: at once if they come one by one, else with others."""
+        """A topic got its first message to send: send at once if messages come one by one, else in the pump's turn."""
         if self._pace.leaves_now():
             self.settle()
-            self._pump.wake()  # For the pace alone: what else comes before its turn is company.
+            # To end the turn of `Pace` only: messages that come before it count as company.
+            self._pump.wake()
         else:
             self.wake_pump()
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Call it, once, when all the frames at hand have been taken in and before anything leaves.
+        """Call `call` once, when all frames at hand have been handled, and before anything is sent.
 
-        It may call the core, and must not raise. Once the node has left: now.
+        `call` may call the core, and must not raise. Once the node has left, it is called at once.
         """
         if self.running:
             self._due[call] = None
@@ -291,7 +297,7 @@ class Driver:
             call()
 
     def answered(self, *, alone: bool) -> None:
-        """A handler answered; `alone`: no other runs, so nothing to travel with is coming."""
+        """A handler answered. `alone`: no other handler runs, so no other reply is coming to share a frame with."""
         if alone:
             self.settle()
         else:
@@ -299,7 +305,7 @@ class Driver:
 
     @enable_ki_protection
     def settle(self) -> None:
-        """Flush the core and carry out everything it wants done, what follows from it included."""
+        """Flush the core, and carry out all its instructions and those that follow from them."""
         if not self.running:
             return
         while self._due:

@@ -57,7 +57,8 @@ def stand_in() -> None:
     """Open stand-ins for standard streams that the caller has closed, as with `>&-`.
 
     Python has None there, and the next file opened would get that descriptor. Using a stand-in raises OSError at
-    once, since nothing is buffered."""
+    once, since nothing is buffered.
+    """
     for name, flags in STANDARD:
         if getattr(sys, name) is None:
             kind = Stdout if name == "stdout" else io.FileIO

@@ -1,4 +1,4 @@
-"""Joining: from settings to a running node, for the length of an `async with` block."""
+"""Joins the mesh: from settings to a running node, for the length of an `async with` block."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Joins = str | Service | Sequence[str | Service]
 
 
 class Joining(Life[Node]):
-    """Made by `join`: the node's life is the `async with` block, which is entered once."""
+    """Made by `join`: the node lives for the length of the `async with` block, which is entered once."""
 
     used_as = "async with mesh.join(...) as node"
 
@@ -56,17 +56,17 @@ def join(
 ) -> Joining:  # fmt: skip
     """Be a member of one or more clusters for the length of the `async with` block.
 
-    Leaving the block drains: what runs is finished within `drain_s`, then goodbye is said. An
-    exception of the block leaves it unchanged.
+    Leaving the block drains: what runs is finished within `drain_s`, then the node says goodbye. An
+    exception of the block is raised unchanged.
 
     Args:
         clusters: a cluster's name, a Service, or several of them.
-        keyring: instead of the settings about keys.
-        transport: instead of ZeroMQ; for tests.
+        keyring: used instead of the key settings.
+        transport: used instead of ZeroMQ, for tests.
         settings: fields of MeshConfig; others come from `MESH_*` variables, then from mesh.toml.
     Raises:
         ConfigError, KeyMissing, InvalidName, RuntimeError (not in trio): before any socket opens.
-        CannotBind: an address cannot be had; the text names it.
+        CannotBind: an address cannot be bound; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
     return Joining(_life(clusters, keyring, transport, settings))
@@ -102,7 +102,7 @@ async def _life(
         except Exception as error:
             crash = error
             nursery.cancel_scope.cancel()
-        except BaseExceptionGroup as group:  # A failure, and beside it we were being cancelled.
+        except BaseExceptionGroup as group:  # A failure, while we were also being cancelled.
             crash, cancelled = group.split(Exception)
             nursery.cancel_scope.cancel()
             if cancelled is not None:
@@ -127,10 +127,11 @@ async def _life(
 
 
 class _Shielding:
-    """Shields what runs beside the block from what cancels the block: goodbye is yet to be said.
+    """Shields the node's own tasks from the cancellation of the block, so that the node can still say goodbye.
 
-    Before any of it has had a turn: a task that has seen the cancellation, and does not find it when
-    it looks again, fails within trio. Cancelled by now, the join ends, and so does all it started.
+    This happens before any of these tasks has run: a task that has seen the cancellation, and does not find it when
+    it checks again, fails within trio. If the join is already cancelled, it is not shielded, and ends with all
+    that it started.
     """
 
     def __init__(self, beside: trio.CancelScope, status: trio.TaskStatus[None]) -> None:
@@ -151,7 +152,7 @@ def _listed(clusters: Joins) -> list[str | Service]:
 
 
 async def _leave(driver: Driver) -> None:
-    """After a crash there is nothing to leave with."""
+    """Leave the mesh, unless a crash has stopped the driver."""
     if driver.running:
         with trio.CancelScope(shield=True):
             await driver.leave()
@@ -159,7 +160,7 @@ async def _leave(driver: Driver) -> None:
 
 
 def check_in_trio() -> None:
-    """Raises RuntimeError: what trio says when asyncio calls it names nothing of ours."""
+    """Raise RuntimeError outside of trio: trio's own error, as from asyncio, would not mention the mesh."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError("mesh runs in trio: start the program with trio.run(main)")
 
@@ -168,7 +169,7 @@ def _make_driver(
     config: MeshConfig, keyring: Keyring, services: Sequence[Service],
     transport: Transport | None,
 ) -> Driver:  # fmt: skip
-    """With its core, and the finders that the settings ask for."""
+    """Return a driver with its core, and the finders that the settings ask for."""
     identity = Identity(node=token_bytes(16), incarnation=_wall_us(), host=host_id())
     idempotent = tuple(name for service in services for name in service.idempotent_targets())
     if len(idempotent) > NAMES_MAX:
@@ -176,7 +177,7 @@ def _make_driver(
             f"{len(idempotent)} idempotent endpoints, at most {NAMES_MAX} in one node"
         )
     finders = make_finders(config, identity.node)
-    # Last: what refuses the settings would leave its context open.
+    # Made last: if anything above refused the settings, the transport's context would stay open.
     driver = Driver(transport or ZmqTransport(config, keyring))
     driver.finders = finders
     driver.core = Core(
@@ -191,13 +192,13 @@ def _wall_us() -> int:
 
 
 def keyring_of(settings: Mapping[str, Any]) -> Keyring | None:
-    """The keyring that `join` uses with these settings; None when nobody has set any keys.
+    """Return the keyring that `join` uses with these settings; None if no keys are set.
 
-    For whoever needs the keys without joining, or before.
+    For callers that need the keys without joining, or before.
 
     Raises:
         ConfigError: as `join`.
-        KeyMissing: what is set is no key that can be used.
+        KeyMissing: the keys that are set cannot be used.
     """
     source, _ = key_source(settings)
     return _load(source) if source else None
@@ -206,10 +207,10 @@ def keyring_of(settings: Mapping[str, Any]) -> Keyring | None:
 def check_settings(
     cluster: str, keyring: Keyring | None, settings: Mapping[str, Any]
 ) -> tuple[MeshConfig, Keyring]:
-    """What `join` would refuse before it opens a socket, for whoever has something to open before.
+    """Check everything that `join` checks before it opens a socket, for callers that open something else before.
 
     Args:
-        settings: of `join`, without its other keywords.
+        settings: those of `join`, without its other keywords.
     Raises:
         ConfigError, KeyMissing, InvalidName: as `join`.
     """
@@ -248,7 +249,7 @@ def _check_keys(keyring: Keyring, names: Sequence[str]) -> None:
 def _serve(
     driver: Driver, config: MeshConfig, services: Sequence[Service], nursery: trio.Nursery
 ) -> None:
-    """Put the services' handlers behind the core."""
+    """Connect the services' handlers to the core."""
     core = driver.core
     for service in services:
         workers = Workers(
@@ -279,9 +280,9 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, complaints: 
         async with tunnel:
             await handler(tunnel)
     except* TunnelBroken:
-        pass  # The other end knows why; the counters know that.
+        pass  # The other end knows why, and counters count it.
     except* Exception as group:
-        # Of an exception that came without a group, Python makes one here, without a text.
+        # Python makes a group without text around a single exception.
         error = group if group.message else group.exceptions[0]
         complaints.log(f"tunnel handler of {tunnel.target!r}", error)
     finally:

@@ -24,9 +24,9 @@ class Message(NamedTuple):
     """Node id of the publisher."""
     headers: Mapping[str, Any]
     sequence: int
-    """Counts the messages of this sender on this topic, from 0."""
+    """Number of this message among those of this sender on this topic, from 0."""
     lost: int
-    """Messages of this sender and topic that are missing just before this one."""
+    """Number of messages of this sender and topic that are missing just before this one."""
 
 
 NO_HEADERS: Mapping[str, Any] = {}
@@ -37,7 +37,7 @@ _make = partial(tuple.__new__, Message)
 
 
 def messages(delivery: Delivery) -> Iterator[Message]:
-    """The messages of a delivery, made in C: an object each costs 0.1 us and not 0.3."""
+    """Iterate over the messages of a delivery. They are made in C, which takes 0.1 us per message instead of 0.3."""
     headers: Iterator[Mapping[str, Any]] = repeat(NO_HEADERS)
     column = delivery.headers
     if column is not None:
@@ -52,13 +52,13 @@ def messages(delivery: Delivery) -> Iterator[Message]:
 
 
 def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
-    """Headers as they travel.
+    """Return headers packed as they are sent.
 
     Args:
-        headers: names to what msgpack knows: text, bytes, numbers, True, None, lists, dicts.
+        headers: names to values that msgpack can pack: text, bytes, numbers, True, None, lists, dicts.
     Raises:
-        TypeError: a name is no text, or a value is of another type; it is named.
-        TooLarge: they are longer than `bytes_max`.
+        TypeError: a name is not text, or a value has another type; the error names it.
+        TooLarge: the packed headers are longer than `bytes_max`.
     """
     if not isinstance(headers, Mapping):
         raise TypeError(f"headers: want a mapping, got {type(headers).__name__}")
@@ -66,7 +66,7 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
         if not isinstance(name, str):
             raise TypeError(f"headers: a name is text, got {name!r}")
         try:
-            msgpack.unpackb(msgpack.packb([name, value]))  # Or the subscriber could not.
+            msgpack.unpackb(msgpack.packb([name, value]))  # The subscriber must be able to.
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"headers: {name!r}: {error}") from None
     packed: bytes = msgpack.packb(headers)
@@ -76,10 +76,10 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
 
 
 def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[bytes, ...]:
-    """Headers that somebody else has packed, as they are now: `count` of them.
+    """Check headers that the caller has packed, one for each of `count` payloads; return a copy of the sequence.
 
     Raises:
-        TypeError: one is not bytes: no batch can be made of it.
+        TypeError: one is not bytes, so that no batch can be made of it.
         ValueError: there are more, or fewer.
         TooLarge: one is longer than `bytes_max`.
     """
@@ -94,11 +94,11 @@ def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[
 
 
 def decode_headers(raw: bytes) -> Mapping[str, Any]:
-    """Headers that `encode_headers` has packed; none where the other end sent what is none, or too long."""
+    """Unpack headers that `encode_headers` has packed; empty if the other end sent something else, or too many bytes."""
     if not raw or len(raw) > READ_BYTES_MAX:
         return NO_HEADERS
     try:
-        headers = msgpack.unpackb(raw)  # Lengths in it are bounded by its own.
+        headers = msgpack.unpackb(raw)  # msgpack limits lengths inside to that of `raw`.
     except NO_MSGPACK:
         return NO_HEADERS
     return headers if isinstance(headers, dict) else NO_HEADERS

@@ -1,4 +1,4 @@
-"""A node: what the application holds while it is joined, and every verb of the mesh."""
+"""The node: the application's object while it is joined, with every verb of the mesh."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from .watching import Gathering, Watch
 SENT_LOOK_S = 0.002
 WINDOW_BYTES_MAX = 1 << 40
 SECONDS_MAX = 1e10
-"""Three centuries: for ever."""
+"""Three centuries, as good as for ever."""
 
 
 class Node:
-    """Made by `mesh.join`. All verbs raise NodeClosed once the node has left, and so do those that
-    publish as soon as it is leaving: handlers that still run may only have to ask others.
+    """Made by `mesh.join`. All verbs raise NodeClosed once the node has left. Those that publish do so as soon
+    as it is leaving; the others still work then, because running handlers may need them to finish.
     """
 
     def __init__(self, driver: Driver, config: MeshConfig) -> None:
@@ -46,19 +46,19 @@ class Node:
         self._payload_bytes_max = config.payload_bytes_max
         self.after, self.within = driver.after, driver.within
         self.check_thread, self.end_if_forked = driver.check_thread, driver.end_if_forked
-        """For what is built on top of it: see there."""
+        """For packages built on the mesh; see `Driver`."""
 
     def __repr__(self) -> str:
         return f"<Node {short(self.id)} of {','.join(self.config.clusters)}>"
 
     @property
     def id(self) -> bytes:
-        """16 random bytes, new with every start of the process."""
+        """16 random bytes, new each time a node joins."""
         return self._core.identity.node
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where this node can be reached; the first will do as a seed for others."""
+        """Addresses at which this node can be reached; the first one will do as a seed for others."""
         return tuple(endpoint.uri for endpoint in self._driver.endpoints)
 
     # Request and reply
@@ -69,25 +69,27 @@ class Node:
 
         Args:
             target: `cluster` or `cluster/endpoint`.
-            timeout: seconds, default `request_timeout_s`; 0: it is over at once, nothing is sent. The
-                enclosing cancel scope's deadline counts too; the earlier one travels with the
-                request. Cancelling reaches the handler.
+            timeout: seconds, default `request_timeout_s`; with 0 it expires at once and nothing is sent. The
+                deadline of the enclosing cancel scope counts too; the earlier one is sent with the
+                request. Cancelling the call cancels the handler.
         Raises:
-            ServiceError: the handler, or the member before it, refused.
-            NoMembers, Overloaded: nobody could take it.
-            PeerLost, RequestTimeout: the member, or the time, was lost.
-            NodeClosed: the node has left. All of these say `maybe_executed`.
+            ServiceError: the handler refused or failed, or its member refused.
+            NoMembers, Overloaded: no member could take it.
+            PeerLost, RequestTimeout: the member was lost, or the time has passed.
+            NodeClosed: the node has left. All of these have `maybe_executed`.
             TooLarge, InvalidName, LimitReached: nothing was sent.
         """
         scope_s, now_s = self._driver.now()
         if scope_s <= now_s:
-            await trio.lowlevel.checkpoint()  # Cancelled already: nothing is sent.
+            # Raises if the scope is cancelled already: nothing is sent.
+            await trio.lowlevel.checkpoint()
         waker = Waker()
         pending = self._start(target, payload, timeout, waker.wake, None, now_s, scope_s)
         if pending.state != DONE:
             candidate = pending.candidate
             if candidate is not None and candidate.link.outstanding == 1:
-                self._driver.settle()  # Nobody else's request to travel with: do not wait for any.
+                # It is the only request to that member, so there is none to share a frame with.
+                self._driver.settle()
             else:
                 self._driver.wake_pump()
             try:
@@ -110,7 +112,8 @@ class Node:
     ) -> Pending:  # fmt: skip
         self._check_payload(payload)
         limit_s = now_s + (self.config.request_timeout_s if timeout is None else _seconds(timeout))
-        # Where the scope's deadline comes first, it is the scope that ends the wait, unless it is over.
+        # If the scope's deadline comes first, the scope ends the wait: the request's own timeout is then a second
+        # later, or at once if the deadline has passed.
         expires_s = limit_s if limit_s <= scope_s else scope_s + (1.0 if scope_s > now_s else 0.0)
         return self._core.request(
             target, payload, now_s=now_s, deadline_s=min(limit_s, scope_s), expires_s=expires_s,
@@ -124,14 +127,14 @@ class Node:
             raise TooLarge("payload", len(payload), self._payload_bytes_max)
 
     def gather(self, target: str, payload: bytes, *, timeout: float | None = None) -> Gathering:
-        """Ask every member known now; iterate over each with its reply, or its error, as they come.
+        """Ask every member known now; iterate over each with its reply or error, as they come.
 
-        Ends when all have answered or `timeout` is over; nobody there: ends at once. An entry is
-        the reply, or the MeshError that `request` would have raised. Who stops iterating, or is
-        cancelled, cancels the rest: that reaches the handlers.
+        Iteration ends when all have answered or `timeout` is over, and at once if there is no member. An entry
+        is the reply, or the MeshError that `request` would have raised. Stopping or cancelling the iteration
+        cancels the remaining requests and their handlers.
 
         Raises:
-            TooLarge, InvalidName, TypeError, LimitReached, NodeClosed: nobody was asked.
+            TooLarge, InvalidName, TypeError, LimitReached, NodeClosed: no member was asked.
         """
         cluster, _ = split_target(target)
         self._core.check_open()
@@ -156,12 +159,12 @@ class Node:
         self._driver.settle()
 
     async def broadcast(self, target: str, payload: bytes) -> int:
-        """Tell every member known now, without an answer; return how many that were.
+        """Send to every member known now, without an answer; return how many that were.
 
-        Cancelled: nobody was told.
+        If cancelled, nothing was sent.
 
         Raises:
-            TooLarge, InvalidName, TypeError, NodeClosed: nobody was told.
+            TooLarge, InvalidName, TypeError, NodeClosed: nothing was sent.
         """
         await self._driver.checkpoint_if_cancelled()
         self._check_payload(payload)
@@ -178,14 +181,13 @@ class Node:
     async def publish(
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
-        """Publish to all subscribers; with none, the message is counted and dropped.
+        """Publish to all subscribers; without any, the message is counted and dropped.
 
-        Waits only while a subscriber with `when_full="block"` is full, and is no checkpoint
-        otherwise, most of the time. At most once, in order per publisher and topic. Cancelled: nothing
-        was published.
+        Waits only while a subscriber with `when_full="block"` is full; otherwise it is mostly no checkpoint.
+        Delivery is at most once, in order per publisher and topic. If cancelled, nothing was published.
 
         Args:
-            headers: names to what msgpack knows; at most `headers_bytes_max` when packed.
+            headers: names to values that msgpack can pack; at most `headers_bytes_max` when packed.
         Raises:
             TooLarge, InvalidName, TypeError, NodeClosed: nothing was published.
             LimitReached: `topics_max` topics have messages waiting.
@@ -208,7 +210,7 @@ class Node:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return
         except (KeyError, TypeError):
-            pass  # A new topic, or something wrong that `_prepare` names.
+            pass  # A new topic, or an error that `_prepare` reports.
         await self._driver.checkpoint_if_cancelled()
         stream, packed = self._prepare(topic, payload, headers)
         while not self._append(stream, payload, packed):
@@ -219,7 +221,7 @@ class Node:
     def publish_nowait(
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
-        """Like `publish`, and raises trio.WouldBlock, with nothing published, where it would wait."""
+        """Like `publish`, but raises trio.WouldBlock, with nothing published, where `publish` would wait."""
         if headers is None and type(payload) is bytes and type(topic) is str:
             stream = self._streams.get(topic)
             if stream is not None and stream.headers is None:
@@ -239,16 +241,16 @@ class Node:
     async def publish_many(
         self, topic: str, payloads: Sequence[bytes], *, headers: Sequence[bytes] | None = None
     ) -> None:
-        """Publish several messages of one topic, cheaper than one by one.
+        """Publish several messages of one topic, which is cheaper than one by one.
 
-        If cancelled, a prefix of `payloads` was published. Raises as `publish` does, but NodeClosed
-        and LimitReached may come on the way, after a prefix, too.
+        If cancelled, a prefix of `payloads` was published. Raises as `publish` does, but NodeClosed and
+        LimitReached may also come after a prefix was published.
 
         Args:
-            headers: one for each payload, as `mesh.message.encode_headers` packs them; each at
-                most `headers_bytes_max`.
+            headers: one per payload, packed by `mesh.message.encode_headers`; each at most
+                `headers_bytes_max`.
         """
-        payloads = tuple(payloads)  # As they are now: who waits for room may find a list changed.
+        payloads = tuple(payloads)  # A copy: the caller may change its list while we wait for room.
         if {*map(type, payloads)} != {bytes} or max(map(len, payloads)) > self._payload_bytes_max:
             for payload in payloads:
                 self._check_payload(payload)
@@ -269,16 +271,17 @@ class Node:
         for payload, packed in zip(payloads, repeat(None) if headers is None else headers):  # noqa: B905
             while not self._append(stream, payload, packed):
                 stream = await self._wait_room(stream, payload, packed)
-            if self._publisher.batches != batches:  # Once per batch, let it leave and others run.
+            # Once per batch let it be sent, and other tasks run.
+            if self._publisher.batches != batches:
                 batches = self._publisher.batches
                 await trio.lowlevel.checkpoint()
                 stream = self._publisher.stream(topic)
         await trio.lowlevel.checkpoint()
 
     async def wait_sent(self, waiting_bytes: int = 0) -> None:
-        """Wait until at most so much waits for any one member; 0: members have taken all of it.
+        """Wait until at most `waiting_bytes` wait for any one member; 0: until members have received everything.
 
-        What was published before leaves at once, whoever else runs. Raises NodeClosed, WrongThread.
+        Sends what was published before at once, without waiting for the pump. Raises NodeClosed, WrongThread.
         """
         _check_bytes("waiting_bytes", waiting_bytes, 0)
         self._driver.check_thread()
@@ -286,7 +289,8 @@ class Node:
         self._driver.settle()
         while self._core.unsent_bytes() > waiting_bytes:
             self._core.check_open()
-            await trio.sleep(SENT_LOOK_S)  # Acknowledgements come by the frame, not for a message.
+            # Acknowledgements come per frame and not per message, so there is no event to wait for.
+            await trio.sleep(SENT_LOOK_S)
 
     def _prepare(
         self, topic: str, payload: bytes, headers: dict[str, Any] | None
@@ -299,11 +303,11 @@ class Node:
         return self._publisher.stream(topic), packed
 
     def _append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
-        """Add one message; False: a subscriber makes us wait."""
+        """Add one message; return False if there is no room because of a subscriber."""
         room = self._publisher.make_room(stream, _size_bytes(payload, headers))
         if room and self._publisher.append(stream, payload, headers):
             self._driver.gathers()
-        if self._core.touched:  # A batch was handed on: it leaves now, while more gathers.
+        if self._core.touched:  # A batch is complete: send it now, while the next one gathers.
             self._driver.settle()
         return room
 
@@ -315,17 +319,17 @@ class Node:
         while (ahead := self._publisher.ahead(stream, size)) is not None:
             self._publisher.check_open()
             await self._driver.topics_freed.setdefault(ahead, Bell()).wait()
-        return self._publisher.stream(stream.topic)  # Idle meanwhile, it may have been evicted.
+        return self._publisher.stream(stream.topic)  # It may have been evicted while it was idle.
 
     def subscribe(
         self, pattern: str, *, when_full: str = "drop_oldest", limit_bytes: int | None = None
     ) -> Subscription:
-        """Receive the messages of all topics that match; use it as `async with node.subscribe(...)`.
+        """Receive the messages of all matching topics; use it as `async with node.subscribe(...)`.
 
         Args:
             pattern: `*` is any one token, a last `>` one or more.
-            when_full: drop_oldest, drop_newest, or block: then publishers wait for this subscriber.
-            limit_bytes: what may wait here (with block: per publisher), default `subscription_bytes`.
+            when_full: drop_oldest, drop_newest, or block: with block, publishers wait for this subscriber.
+            limit_bytes: bytes that may wait here (with block: per publisher), default `subscription_bytes`.
         """
         if when_full not in POLICIES:
             raise ValueError(f"when_full: want one of {', '.join(POLICIES)}, got {when_full!r}")
@@ -334,9 +338,9 @@ class Node:
         return Subscription(self._driver, pattern, when_full, limit)
 
     def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
-        """Run a task for as long as this node: for what is built on top of it.
+        """Run a task for as long as this node; for packages built on the mesh.
 
-        It is cancelled when the node leaves. An exception that it lets out crashes the node.
+        It is cancelled when the node leaves. An exception that leaves it crashes the node.
         Raises NodeClosed, WrongThread.
         """
         self._driver.check_thread()
@@ -351,11 +355,11 @@ class Node:
         """Open a stream to one member: `async with node.open_tunnel("archive") as tunnel`.
 
         Args:
-            window_bytes: what the other end may have on its way to us, unread.
+            window_bytes: bytes that the other end may have in flight to us or unread here.
             timeout: seconds to wait for a member that accepts, default `request_timeout_s`.
         Raises, on entering the block:
-            NoMembers: nobody is there.
-            Overloaded, RequestTimeout, PeerLost: those asked were busy, silent, or lost meanwhile.
+            NoMembers: the cluster has no member.
+            Overloaded, RequestTimeout, PeerLost: the members asked were busy, silent, or lost meanwhile.
             ServiceError: refused: `no_such_endpoint`, `not_allowed`.
         """
         window = self.config.tunnel_window_bytes if window_bytes is None else window_bytes
@@ -366,30 +370,30 @@ class Node:
     # Members
 
     def members(self, cluster: str | None = None) -> list[Member]:
-        """Members this node has a link with, not dead and not gone; None for every cluster's."""
+        """Return the members that this node has a link with, not dead and not gone; None: of every cluster."""
         if cluster is not None:
             check_cluster(cluster)
         return list(self._core.membership.of_cluster(cluster))
 
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
-        """Wait until at least `count` members can take requests; put a timeout around it."""
+        """Wait until at least `count` members can take requests. No time limit: put a timeout around it."""
         check_cluster(cluster)
         await self._driver.until(count, lambda: self._core.rotation.of_cluster(cluster))
         return self.members(cluster)
 
     async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:
-        """Wait until at least `count` members are known to subscribe to a topic; put a timeout around it."""
+        """Wait until `count` members are known to subscribe to a topic. No time limit: put a timeout around it."""
         check_topic(topic)
         subscribers = functools.partial(self._core.patterns.subscribers.of, topic)
         found = await self._driver.until(count, subscribers)
         return [one for one in self.members() if one.node in found]
 
     def interest(self) -> set[str]:
-        """Patterns that members are known to subscribe to."""
+        """Return the patterns that members are known to subscribe to."""
         return self._core.patterns.subscribers.patterns()
 
     def watch(self, cluster: str | None = None) -> Watch:
-        """Iterate over what is known of the members now, as `joined`, then every change of them."""
+        """Return an iterator over the members known now, as `joined`, and then over every change of a member."""
         known = [Change("joined", one) for one in self.members(cluster)]
         self._core.check_open()
         watch = Watch(cluster, known)
@@ -397,11 +401,11 @@ class Node:
         return watch
 
     def problems(self) -> dict[str, str]:
-        """Finders that cannot find anybody now, or not all, by name, each with the reason in plain words."""
+        """Return the finders that cannot find nodes now, or not all, by name, with the reason in plain words."""
         return self._driver.problems()
 
     def statistics(self) -> NodeStatistics:
-        """Plain counters of everything, frozen at this moment."""
+        """Return plain counters of everything, frozen at this moment."""
         return node_statistics(self._core)
 
 
@@ -417,9 +421,9 @@ def _if_trio_runs(soon: Callable[..., object], call: Callable[..., object], what
 def _seconds(timeout: float) -> float:
     if not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout: want seconds, got {type(timeout).__name__}")
-    if not timeout >= 0:  # Nor is NaN.
+    if not timeout >= 0:  # `not >=` also refuses NaN.
         raise ValueError(f"timeout: want seconds, at least 0, got {timeout!r}")
-    return min(timeout, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
+    return min(timeout, SECONDS_MAX)  # Python's integers may exceed any float.
 
 
 def _check_bytes(name: str, size_bytes: int, least: int) -> None:

@@ -1,4 +1,4 @@
-"""Opening a tunnel: members are asked one after the other, until one accepts."""
+"""Opens a tunnel: asks members one after the other, until one accepts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tunnel import Tunnel
 from .waker import Waker
 
 TRIES = 3
-"""Members that are asked before it is Overloaded."""
+"""Members that are asked before Overloaded is raised."""
 RETRY_S = 1.0
-"""What Overloaded says then: a refusal of a tunnel tells no time."""
+"""`retry_after_s` of that Overloaded: members that refuse a tunnel name no time."""
 
 
 class Opening(Life[Tunnel]):
@@ -27,7 +27,7 @@ class Opening(Life[Tunnel]):
     used_as = "async with node.open_tunnel(...) as tunnel"
 
     def __init__(self, driver: Driver, target: str, window_bytes: int, timeout_s: float) -> None:
-        """Raises InvalidName; for the rest see `Node.open_tunnel`."""
+        """Raises InvalidName. The other errors come on entering, see `Node.open_tunnel`."""
         cluster, endpoint = split_target(target)
         super().__init__(_opened(driver, target, cluster, endpoint, window_bytes, timeout_s))
 
@@ -44,7 +44,7 @@ async def _opened(
 async def _find(
     driver: Driver, target: str, cluster: str, endpoint: str, window_bytes: int, timeout_s: float
 ) -> TunnelEnd:
-    """An end that a member has accepted."""
+    """Return an end that a member has accepted. Raises as `Node.open_tunnel` says."""
     core, tried = driver.core, list[bytes]()
     cause: MeshError | None = None
     with driver.within(timeout_s) as scope:
@@ -58,7 +58,7 @@ async def _find(
                 continue
             tried.append(candidate.node)
             end = await _ask(driver, candidate, cluster, endpoint, window_bytes)
-            if end.peer_window_bytes:  # It may have been given up since.
+            if end.peer_window_bytes:  # It was accepted, though it may have ended since.
                 return end
             if end.refusal not in ("", "busy"):
                 raise ServiceError(end.refusal, f"tunnel to {target!r} refused")
@@ -74,7 +74,7 @@ async def _find(
 async def _ask(
     driver: Driver, candidate: Candidate, cluster: str, endpoint: str, window_bytes: int
 ) -> TunnelEnd:
-    """One that the member has accepted or refused, or that was lost with it."""
+    """Open a tunnel to one member; return its end once the member has accepted or refused it, or is lost."""
     tunnels, waker = driver.core.patterns.tunnels, Waker()
     end = tunnels.open(candidate.link, cluster, endpoint, window_bytes)
     end.wake = waker.wake
@@ -90,7 +90,7 @@ async def _ask(
 
 
 async def _wait_rotation(driver: Driver, cluster: str) -> None:
-    """Until the cluster has a member to ask. Raises NoMembers: it has none for `settle_s`."""
+    """Wait until the cluster has a member to ask. Raises NoMembers if it has none for `settle_s`."""
     core = driver.core
     settle_s = core.config.settle_s
     with driver.within(settle_s):

@@ -23,7 +23,7 @@ H = TypeVar("H", bound=Handler)
 
 
 class Request:
-    """A request as its handler sees it. Return bytes to reply; raise ServiceError to refuse."""
+    """A request as its handler sees it. The handler returns bytes to reply, or raises ServiceError to refuse."""
 
     __slots__ = ("caller", "deadline", "endpoint", "node", "payload")
 
@@ -32,14 +32,14 @@ class Request:
     ) -> None:
         self.payload, self.endpoint = payload, endpoint
         self.caller, self.node = caller, node
-        """The cluster whose key the caller holds, and the id of its node."""
+        """The cluster whose key the caller has, and the id of its node."""
         self.deadline = deadline
         """On trio's clock; the handler is cancelled then. None: the caller waits for ever."""
 
 
 @dataclass(slots=True, eq=False)
 class Handlers:
-    """One kind of handler: functions by endpoint name, and what callers must know of each."""
+    """All handlers of one kind: functions by endpoint name, and what the protocol has to know of each endpoint."""
 
     functions: dict[str, Handler] = field(default_factory=dict)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Handlers:
         if name in self.functions:
             raise InvalidName(f"endpoint {name!r} has a handler already")
         _check_async(name, handler)
-        # One name alone is text: taken as letters, it would lock everybody out, and say nothing.
+        # A single name is text: read as a sequence of letters, it would silently lock out every caller.
         names = [allow] if isinstance(allow, str) else allow
         allowed = None if names is None else frozenset(map(check_cluster, names))
         self.functions[name] = handler
@@ -59,24 +59,25 @@ class Handlers:
 
 
 def _check_async(name: str, handler: Handler) -> None:
-    """Raises TypeError, where the handler stands and not with its first call."""
+    """Raise TypeError when a handler that is not async is registered, instead of at its first call."""
     called: Any = handler
     while isinstance(called, partial):
         called = called.func
-    called = inspect.unwrap(called)  # A decorator's `def` may return what the `async def` gave it.
+    # A plain `def` of a decorator may return the coroutine of an `async def`.
+    called = inspect.unwrap(called)
     if not any(map(inspect.iscoroutinefunction, (called, type(called).__call__))):
         raise TypeError(f"handler of endpoint {name!r}: want `async def`, got {handler!r}")
 
 
 class Service:
-    """Handlers of one cluster. Give it to `mesh.join`; one object may be given to several nodes.
+    """The handlers of one cluster. Give it to `mesh.join`; one object may be given to several nodes.
 
     Its decorators raise InvalidName, and TypeError for a handler that is not async.
 
     Args:
-        cluster: whose member the node becomes.
-        concurrency: handlers that run at a time; None takes the node's setting. What comes on
-            top waits in a queue, then callers are told BUSY and go elsewhere.
+        cluster: the cluster that the node becomes a member of.
+        concurrency: handlers that may run at a time; None takes the node's setting. Further requests
+            wait in a queue; when it is full, callers get BUSY and ask other members.
     """
 
     def __init__(self, cluster: str, *, concurrency: int | None = None) -> None:
@@ -104,9 +105,9 @@ class Service:
         """Answer requests to `cluster/name` with `async def handler(request) -> bytes`.
 
         Args:
-            idempotent: safe to run twice; a request is then asked again elsewhere when the member
-                that held it is lost.
-            allow: clusters that may call it, or one; None for all that are admitted.
+            idempotent: safe to run twice; a request is then sent again to another member if the one
+                that had it is lost.
+            allow: the cluster or clusters that may call it; None for all that are admitted.
         """
         return self._register(self.requests, name, idempotent=idempotent, allow=allow)
 
@@ -119,7 +120,7 @@ class Service:
     def broadcast(
         self, name: Any = DEFAULT_ENDPOINT, /, *, allow: Iterable[str] | None = None
     ) -> Any:
-        """Take broadcasts to `cluster/name` with `async def handler(request) -> None`."""
+        """Handle broadcasts to `cluster/name` with `async def handler(request) -> None`."""
         return self._register(self.broadcasts, name, idempotent=False, allow=allow)
 
     @overload

@@ -1,4 +1,4 @@
-"""What a node counts, frozen at one moment: plain ints, read at scrape time, never per message."""
+"""The counters of a node, frozen at one moment: plain ints, collected when asked for, never per message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .protocol.tunnel import TunnelStatistics
 
 @dataclass(frozen=True, slots=True)
 class RequestStatistics:
-    """Requests of this node. `late` answers came after their request had ended."""
+    """Requests that this node made. `late`: answers that came after their request had ended."""
 
     outstanding: int
     sent: int
@@ -27,7 +27,9 @@ class RequestStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStatistics:
-    """`skipped`: members whose outbox was full, or who take no payload of that size; `unwanted`: received without a handler for it."""
+    """`skipped`: members whose outbox was full, or that accept no payload of that size; `unwanted`: broadcasts received
+    without a handler for them.
+    """
 
     sent: int
     skipped: int
@@ -37,7 +39,7 @@ class BroadcastStatistics:
 
 @dataclass(frozen=True, slots=True)
 class TunnellingStatistics:
-    """Tunnels since the start. `late`: records of tunnels that had ended here."""
+    """Tunnels since the node started. `late`: records received for tunnels that had ended here."""
 
     opened: int
     accepted: int
@@ -49,9 +51,9 @@ class TunnellingStatistics:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """Everything. `tunnels` are the open ones; `refused` counts who was turned away, by reason.
+    """All counters of a node. `tunnels` are the open ones; `refused` counts refused connections and frames by reason.
 
-    `unwanted_batches` came for subscriptions that had just ended.
+    `unwanted_batches`: batches received for subscriptions that had just ended.
     """
 
     links: tuple[LinkStatistics, ...]

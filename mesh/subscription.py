@@ -18,15 +18,15 @@ from .protocol.sharing import Sharing
 from .waker import Waker
 
 IN_A_ROW_MAX = 64
-"""Messages that a task may take before others have their turn, however small the batches they come in:
-with many publishers most are of one message, and a turn of the loop costs more than that."""
+"""Messages that a task may take before other tasks have their turn, however small the batches: with many publishers
+most batches have one message, and a turn of the loop costs more than that."""
 
 
 class Subscription(AsyncBlock):
     """Made by `Node.subscribe`; receives from entering its `async with` block until leaving it.
 
-    Iterate it for messages, or `batches()` for whole batches, which is several times faster. One
-    task at a time may iterate.
+    Iterate over it for messages, or over `batches()` for whole batches, which is several times faster. Only
+    one task at a time may iterate.
     """
 
     used_as = "async with node.subscribe(...) as subscription"
@@ -45,13 +45,13 @@ class Subscription(AsyncBlock):
         self._after: Sequence[Subscription] = ()
 
     def share(self, sharing: Sharing, after: Sequence[Subscription] = ()) -> None:
-        """Before it is entered: of messages that others with this `sharing` match too, only the one
-        that was entered first gets any. Not with `block`. It is for what is built on the mesh, as the
-        durable tier is.
+        """Share messages with subscriptions of the same `sharing`: a message goes to the first entered that matches.
+
+        Call it before entering; not possible with `block`. For packages built on the mesh, such as the durable tier.
 
         Args:
-            after: those that were closed, in this order. What is missing between what they had of a
-                stream and what comes here is `lost` of the first that comes.
+            after: subscriptions that were closed before, in this order. Messages of a stream that are missing between
+                theirs and the first one here are counted as `lost` of that first one.
         """
         if self._inbox is not None:
             raise RuntimeError("a subscription shares from its begin or not at all")
@@ -63,7 +63,8 @@ class Subscription(AsyncBlock):
         if self._inbox is not None:
             raise RuntimeError("a subscription is entered once; subscribe again for another")
         self._driver.check_thread()
-        await trio.lowlevel.checkpoint()  # First: cancelled, it leaves no subscription behind.
+        # Before subscribing: if cancelled here, no subscription stays behind.
+        await trio.lowlevel.checkpoint()
         if self._closed:
             raise RuntimeError("a subscription was closed before it was entered")
         after = [one._inbox for one in self._after if one._inbox is not None]
@@ -84,7 +85,7 @@ class Subscription(AsyncBlock):
         self._end()
 
     def close(self) -> None:
-        """At once nothing more comes. What waits can still be taken; then `take` raises NodeClosed."""
+        """Stop receiving at once. Waiting messages can still be taken; then `take` raises NodeClosed."""
         if not self._closed:
             self._end()
             if self._inbox is not None:
@@ -109,14 +110,14 @@ class Subscription(AsyncBlock):
                 return message
 
     def batches(self) -> Batches:
-        """Iterate over what arrived, batch by batch: `.topic`, `.payloads`, `.sender`, `.lost`."""
+        """Return an iterator over batches as they arrived: `.topic`, `.payloads`, `.sender`, `.lost`."""
         return Batches(self)
 
     async def take(self) -> Delivery:
-        """The messages that wait, as one batch; waits for some. Cancelled: nothing was taken.
+        """Take waiting messages as one batch; wait if there are none. If cancelled, nothing was taken.
 
         Raises:
-            RuntimeError: of the one before only some messages have been taken, one by one.
+            RuntimeError: some messages of the previous batch, which are read one by one, are left.
             NodeClosed: this subscription has ended.
         """
         if (left := next(self._messages, None)) is not None:
@@ -126,7 +127,8 @@ class Subscription(AsyncBlock):
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
         waits = not inbox
-        if not waits:  # Before anything is taken: under load the only place to be cancelled.
+        # Before anything is taken. Under load this is the only place where the task can be cancelled.
+        if not waits:
             await trio.lowlevel.checkpoint_if_cancelled()
         while not inbox:
             if self._closed or not self._driver.running:
@@ -135,9 +137,9 @@ class Subscription(AsyncBlock):
         delivery = self._subscriptions.take(inbox, trio.current_time())
         if (
             self._driver.core.touched
-        ):  # Credit to return, or a publisher of this node that has room now.
+        ):  # There is credit to return, or a publisher of this node has room now.
             self._driver.wake_pump()
-        if waits:  # Others have had their turn.
+        if waits:  # Other tasks have had their turn.
             self._in_a_row = 0
         self._in_a_row += len(delivery.payloads)
         if not waits and self._in_a_row >= IN_A_ROW_MAX:
@@ -152,7 +154,7 @@ class Subscription(AsyncBlock):
 
 
 class Batches:
-    """Made by `Subscription.batches`."""
+    """An async iterator over batches, made by `Subscription.batches`."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription

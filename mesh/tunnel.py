@@ -14,16 +14,16 @@ from .protocol.tunnel import BROKEN, CLOSED, TunnelEnd, TunnelStatistics
 from .waker import Bell
 
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
-"""Sent before other tasks have their turn; a part costs time beside its bytes."""
+"""`send` lets other tasks run after so many bytes; a part counts for PART_COST_BYTES more, since it costs time."""
 TWO_READ = "two tasks read a tunnel at once: while `each` takes what comes, no other gets any"
 
 
 class Tunnel:
-    """One end. Made by `Node.open_tunnel`, or given to a `@service.tunnel` handler.
+    """One end of a tunnel. Made by `Node.open_tunnel`, or given to a `@service.tunnel` handler.
 
-    What is sent arrives in order, part by part, complete while both ends live; `send` waits while
-    the reader lags by a window. Leaving the block, or the handler, says that this end is done:
-    after an exception both ends are broken, otherwise the other end reads all that was sent.
+    Parts arrive in order and complete while both ends live; `send` waits while the reader is a window behind.
+    Leaving the block, or the handler, ends this end: by an exception both ends are broken; otherwise the
+    other end can still read all that was sent.
     """
 
     def __init__(self, driver: Driver, end: TunnelEnd) -> None:
@@ -32,10 +32,10 @@ class Tunnel:
         self._bell = Bell()
         self._gathered_bytes = 0
         self._iterating = 0
-        """Tasks that iterate it and wait."""
+        """Number of tasks that wait in an iteration."""
         end.wake = self._bell.wake
         self.within = driver.within
-        """As a node's: for what is built on top of it."""
+        """As `Node.within`: for packages built on the mesh."""
 
     @property
     def caller(self) -> str:
@@ -49,43 +49,44 @@ class Tunnel:
 
     @property
     def target(self) -> str:
-        """`cluster/endpoint` it was opened to."""
+        """`cluster/endpoint` that it was opened to."""
         return self._end.target
 
     @property
     def window_bytes(self) -> int:
-        """What may be on its way to the other end, unread."""
+        """Bytes that may be on their way to the other end or unread there."""
         return self._end.peer_window_bytes
 
     @property
     def part_bytes_max(self) -> int:
-        """Largest part: the window, or what the other end takes as a payload, if that is less."""
+        """Largest part that may be sent: the window, or the other end's largest payload if that is less."""
         return self._end.part_bytes_max
 
     def lasts(self) -> None:
-        """It ends when the other end likes: a node that leaves is not to wait for this handler."""
+        """Mark this tunnel as one that the other end ends, so that a leaving node does not wait for its handler."""
         self._driver.handling.discard(self)
 
     async def deserted(self) -> None:
-        """Wait until nobody at the other end hears what else is sent: it reads no more, or either end is gone."""
+        """Wait until further sending is useless: the other end has stopped reading, or either end is gone."""
         while not self._end.peer_stopped and self._end.state not in (BROKEN, CLOSED):
             await self._bell.wait()
 
     @property
     def broken(self) -> bool:
-        """Whether either end, or the link, has broken it: nothing comes or goes any more."""
+        """Whether either end or the link has broken it, so that nothing is sent or received any more."""
         return self._end.state == BROKEN
 
     async def send(self, part: bytes) -> None:
-        """Send one part; waits while the window is full. Cancelled: nothing was sent.
+        """Send one part; wait while the window is full. If cancelled, nothing was sent.
 
-        Where there is room it is no checkpoint, but for one after 256 KiB: so parts share frames.
+        While there is room this is a checkpoint only once in 256 KiB, so that parts share frames.
 
         Raises:
-            TooLarge: the part is larger than the window, or than the other end's payloads may be.
+            TooLarge: the part is larger than the window, or than the other end's largest payload.
             TunnelBroken: the other end is gone, or has stopped reading.
         """
-        if self._gathered_bytes >= GATHER_BYTES:  # Before this part: cancelled, it was not sent.
+        # Before sending: if cancelled here, nothing was sent.
+        if self._gathered_bytes >= GATHER_BYTES:
             await trio.lowlevel.checkpoint()
             self._gathered_bytes = 0
         while not self._may_send(part):
@@ -98,9 +99,9 @@ class Tunnel:
         self._gathered_bytes += len(part) + PART_COST_BYTES
 
     def send_nowait(self, part: bytes) -> None:
-        """Like `send`, and the part leaves at once: for one that nothing follows soon.
+        """Send one part at once, as is best if none follows soon.
 
-        Raises trio.WouldBlock, with nothing sent, where `send` would wait.
+        Raises as `send` does, and trio.WouldBlock, with nothing sent, where `send` would wait.
         """
         if not self._may_send(part):
             raise trio.WouldBlock
@@ -108,7 +109,7 @@ class Tunnel:
         self._driver.settle()
 
     def _may_send(self, part: bytes) -> bool:
-        """Whether the window has room. Raises what `send` raises."""
+        """Return whether the window has room. Raises what `send` raises."""
         end = self._end
         if not isinstance(part, bytes):
             raise TypeError(f"part: want bytes, got {type(part).__name__}")
@@ -123,7 +124,7 @@ class Tunnel:
         return end.may_send(len(part))
 
     async def send_eof(self) -> None:
-        """This end sends no more; the other end's iteration ends. Reading goes on."""
+        """Send no more: the other end's iteration ends. This end can still read."""
         self._tunnels.send_eof(self._end)
         self._driver.settle()
         await trio.lowlevel.checkpoint()
@@ -140,16 +141,16 @@ class Tunnel:
                 raise RuntimeError(TWO_READ)
             self._iterating += 1
             try:
-                await self._bell.wait()  # Once per burst: others run, and nothing is in our hands.
+                await self._bell.wait()  # A checkpoint once per burst, with no part taken yet.
             finally:
                 self._iterating -= 1
         part = self._tunnels.read(end)
-        if self._driver.core.touched:  # Credit to return.
+        if self._driver.core.touched:  # There is credit to return.
             self._driver.wake_pump()
         return part
 
     def _at_end(self) -> bool:
-        """Whether all that was sent has been read. Raises TunnelBroken: the rest never comes."""
+        """Return whether everything sent has been read. Raises TunnelBroken if the rest will never come."""
         end = self._end
         if end.received_eof:
             return True
@@ -163,16 +164,16 @@ class Tunnel:
     async def each(
         self, take: Callable[[bytes], bool], then: Callable[[], object] | None = None
     ) -> bytes | None:
-        """Hand every part to `take` in the very turn in which it comes, before this task has one.
+        """Hand every part to `take` in the same turn of the loop in which it arrives, before this task would run.
 
         Args:
-            take: quick, for the whole node waits; False: it does not take this part, nor another.
-            then: what to call, once, when all that has come is handed over, in other tunnels as
-                well. It must not raise.
+            take: must be quick, since the whole node waits. Returns False if it takes neither this part nor another.
+            then: called once when everything that has come, in other tunnels too, is handed over. It
+                must not raise.
         Returns:
-            the part that was not taken; None: the other end has sent all.
+            The part that was not taken; None once the other end has sent everything.
         Raises:
-            What `take` raises; TunnelBroken; RuntimeError: another task reads, nothing was taken.
+            What `take` raises; TunnelBroken; RuntimeError: another task reads, and nothing was taken.
         """
         end, driver = self._end, self._driver
         if end.arrived is not None or self._iterating:
@@ -190,7 +191,8 @@ class Tunnel:
                     part = read(end)
                     if not take(part):
                         refused = part
-            except Exception as raised:  # Of whoever reads this tunnel, and of nobody else.
+            # It must reach this reader, not the task that handles frames.
+            except Exception as raised:
                 error = raised
             if then is not None:
                 driver.soon(then)
@@ -224,14 +226,14 @@ class Tunnel:
             self.abort(type(error).__name__)
 
     async def aclose(self) -> None:
-        """End cleanly: the other end can still read all that was sent."""
+        """End cleanly: the other end can still read everything that was sent."""
         self._tunnels.send_eof(self._end)
         self._tunnels.stop_reading(self._end)
         self._driver.settle()
         await trio.lowlevel.checkpoint()
 
     def abort(self, reason: str) -> None:
-        """Break both ends; `reason` is told to whoever uses them. Raises TypeError: it is no text."""
+        """Break both ends; their users get `reason` in TunnelBroken. Raises TypeError if it is not text."""
         if not isinstance(reason, str):
             raise TypeError(f"reason: want text, got {type(reason).__name__}")
         self._tunnels.reset(self._end, "aborted", reason)

@@ -1,6 +1,6 @@
-"""Waking tasks from outside a task: what the pure machines are given as `wake`.
+"""Wakes tasks from the pure state machines, which get a `wake` to call.
 
-A trio.Event is used up after one set and costs an allocation per wait; these park a task directly.
+A trio.Event can be set only once and costs an allocation per wait; these classes park a task directly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trio.lowlevel import Abort, ParkingLot, Task, current_task, reschedule, wai
 
 
 class Waker:
-    """One task at most waits; `wake` may come before, and is remembered."""
+    """Wakes one waiting task. A `wake` before the `wait` is remembered."""
 
     __slots__ = ("_task", "_woken")
 
@@ -26,15 +26,15 @@ class Waker:
         if task is None:
             self._woken = True
         else:
-            # First: from a thread that is not trio's it raises, and changes nothing.
+            # Before `_task` is cleared: in a thread that is not trio's this raises, and nothing may change.
             reschedule(task)
             self._task = None
 
     def wait(self) -> Awaitable[object]:
-        """Returns after a `wake` that no `wait` has seen yet. To be awaited at once.
+        """Wait for a `wake` that no `wait` has seen yet. Must be awaited at once.
 
-        Raises RuntimeError: another task waits, of those that read one subscription, for instance.
-        No coroutine of its own around trio's: there is one such wait per request at each end.
+        Raises RuntimeError if another task waits already, for example two that read one subscription.
+        Not a coroutine around trio's, for speed: there is one such wait per request at each end.
         """
         if self._woken:
             self._woken = False
@@ -47,12 +47,13 @@ class Waker:
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105
 
     def _abort(self, _raise_cancel: Any) -> Abort:
-        self._task = None  # It is on its way already: a `wake` before it runs must not hurry it.
+        # The cancelled task will run anyway: a `wake` before it does must not reschedule it again.
+        self._task = None
         return Abort.SUCCEEDED
 
 
 class Bell:
-    """Any number of tasks wait; `wake` wakes them all, and all look again."""
+    """Wakes all waiting tasks; each then checks its condition again."""
 
     __slots__ = ("_lot",)
 
@@ -60,7 +61,8 @@ class Bell:
         self._lot = ParkingLot()
 
     def wake(self) -> None:
-        if self._lot:  # Mostly nobody waits, and finding that out there takes ten times as long.
+        # Mostly no task waits, and `unpark_all` takes ten times as long to find that.
+        if self._lot:
             self._lot.unpark_all()
 
     async def wait(self) -> None:

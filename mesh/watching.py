@@ -1,6 +1,6 @@
 """Iterators over changes of members, and over the answers of a gather.
 
-Plain objects, not generators: nothing has to be closed when a loop over one is left early.
+They are plain objects, not generators, so nothing has to be closed when a loop over one ends early.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .protocol.request import DONE, Pending
 from .waker import Bell, Waker
 
 CHANGES_MAX = 10_000
-"""Changes one watch may fall behind by; older ones are dropped then."""
+"""Changes that may wait in one watch; beyond that the oldest are dropped."""
 
 
 class Watch:
-    """Made by `Node.watch`; one task at a time may iterate it."""
+    """An async iterator over changes of members, made by `Node.watch`; one task at a time may iterate it."""
 
     def __init__(self, cluster: str | None, known: Iterable[Change]) -> None:
         self.cluster = cluster
@@ -28,17 +28,17 @@ class Watch:
         self._waker = Waker()
         self._closed = False
         self.dropped = 0
-        """Changes that are not told, the oldest, for there were more than `CHANGES_MAX` to be read."""
+        """Number of changes dropped, the oldest first, because more than `CHANGES_MAX` waited."""
 
     def changed(self, change: Change) -> None:
-        """Called with every change of any member."""
+        """Take a change of any member; it is queued if the watch is for its cluster."""
         if self.cluster is None or self.cluster in change.member.clusters:
             self.dropped += len(self._changes) == CHANGES_MAX
             self._changes.append(change)
             self._waker.wake()
 
     def close(self) -> None:
-        """The node has left: the iteration ends."""
+        """End the iteration, since the node has left."""
         self._closed = True
         self._waker.wake()
 
@@ -54,9 +54,9 @@ class Watch:
 
 
 class Gathering:
-    """Made by `Node.gather`: the answers of all members, each once, as they come.
+    """An async iterator over the answers of all members, each once, as they come. Made by `Node.gather`.
 
-    Dropped before it has ended, it is cancelled at the members that have yet to answer.
+    If it is dropped before its end, the requests to members that have not answered are cancelled.
     """
 
     def __init__(
@@ -65,11 +65,12 @@ class Gathering:
     ) -> None:  # fmt: skip
         """
         Args:
-            give_up: called from wherever the last reference goes, in the middle of anything.
+            give_up: called by the garbage collector when the last reference is gone, maybe in the middle of
+                any other code.
         """
         self._waiting, self._bell, self._give_up = list(asked), bell, give_up
         self._at_once = all(pending.state == DONE for _, pending in asked)
-        """Nobody is there, or no time is left: nothing makes its reader wait."""
+        """All requests are done from the start (no member, or no time left), so that its reader never waits."""
 
     def __del__(self) -> None:
         unanswered = [pending for _, pending in self._waiting if pending.state != DONE]
@@ -77,15 +78,16 @@ class Gathering:
             self._give_up(unanswered)
 
     def __len__(self) -> int:
-        """How many members have yet to answer."""
+        """Number of answers that have not been iterated over yet."""
         return len(self._waiting)
 
     def __aiter__(self) -> Gathering:
         return self
 
     async def __anext__(self) -> tuple[Member, bytes | MeshError]:
-        # Before an answer is taken: cancelled, it stays.
-        if self._at_once:  # Others have their turn, and trio sees that the scope's time is over.
+        # Checkpoints come before an answer is taken, so that cancellation loses none.
+        # Lets other tasks run, and trio notice that the scope's deadline has passed.
+        if self._at_once:
             await trio.lowlevel.checkpoint()
         elif self._waiting:
             await trio.lowlevel.checkpoint_if_cancelled()

@@ -1,10 +1,10 @@
-"""Tasks that run handlers: kept and reused, for starting a task per request costs more than it.
+"""Tasks that run handlers. They are kept and reused, since starting a task costs more than a whole request.
 
     start ──> ready ──> a worker: job, job, job ──> idle
                             └─ a handler has to wait ──> two more workers go on with what is ready
 
-Most handlers never wait, and to wake a task for each would cost as much as they do. Where all of them
-wait, the workers double with each turn of the scheduler.
+Most handlers never wait, and waking a task for each would cost as much as the handler. If all of them wait,
+the number of workers doubles with each turn of the scheduler.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .service import Handler, Request
 from .waker import Waker
 
 IDLE_MAX = 1024
-"""Tasks kept, 4 KB each. To start one costs 10 us, so more than usually run at a time."""
+"""Idle tasks to keep, 4 KB each. Starting one costs 10 us, so this is more than usually run at a time."""
 E = TypeVar("E", bound=BaseException)
 
 
 class Worker:
-    """One task. `waited`: its job's handler had to wait, so a deadline may have cancelled the scope."""
+    """One task that runs jobs. `waited`: the job's handler has waited, so a deadline may have cancelled the scope."""
 
     __slots__ = ("_call", "job", "waited", "waker")
 
@@ -42,11 +42,11 @@ class Worker:
 
     def waits(self) -> None:
         self.waited = True
-        self._call(2)  # The handlers of the jobs behind it may have to wait, too.
+        self._call(2)  # The handlers of the next jobs may have to wait, too.
 
 
 class Workers:
-    """Runs the jobs of one service. The dispatcher bounds how many there are."""
+    """Runs the jobs of one service. The dispatcher limits their number."""
 
     def __init__(
         self, nursery: trio.Nursery, requests: dict[str, Handler], broadcasts: dict[str, Handler],
@@ -68,7 +68,7 @@ class Workers:
             self._call(1)
 
     def _call(self, count: int) -> None:
-        """Have so many more workers on their way to what is ready, if there is something for each."""
+        """Wake or start `count` workers, but no more than there are ready jobs without one."""
         for _ in range(min(count, len(self._ready) - self._coming)):
             self._coming += 1
             if self._idle:
@@ -80,8 +80,8 @@ class Workers:
     async def _work(self, worker: Worker) -> None:
         """Run jobs until one is cancelled, or enough tasks are idle.
 
-        One cancel scope for all of them: to make, enter and leave one costs several times as much as
-        to move its deadline there and back, and more than a small handler.
+        All jobs share one cancel scope: making, entering and leaving one costs several times as much as changing
+        its deadline twice, and more than a small handler.
         """
         with trio.CancelScope() as scope:
             while await self._run_ready(worker, scope) and len(self._idle) < IDLE_MAX:
@@ -91,9 +91,10 @@ class Workers:
             self._end(worker.job, None, None, cut_short=True)
 
     async def _run_ready(self, worker: Worker, scope: trio.CancelScope) -> bool:
-        """Run what is ready now, job after job. False: the scope may have been cancelled."""
+        """Run the jobs that are ready now. Return False if the scope may have been cancelled."""
         self._coming -= 1
-        of_use, left = True, len(self._ready)  # What becomes ready meanwhile is for another turn.
+        # Jobs that become ready meanwhile wait for another turn.
+        of_use, left = True, len(self._ready)
         while of_use and left and self._ready:
             worker.job = self._ready.popleft()
             left -= 1
@@ -105,10 +106,10 @@ class Workers:
         return of_use
 
     async def _run(self, worker: Worker, scope: trio.CancelScope) -> bool:
-        """Run the worker's job. False: its scope may have been cancelled, and is of no more use."""
+        """Run the worker's job. Return False if its scope may have been cancelled, and so cannot be used again."""
         job = worker.job
         assert job is not None
-        if job.cancelled:  # It has not begun, and need not.
+        if job.cancelled:  # Cancelled before it began.
             worker.job = None
             self._end(job, None, None, cut_short=True)
             return True
@@ -118,10 +119,10 @@ class Workers:
         refusal: ServiceError | None = None
         job.cancel = scope.cancel
         deadline_s = math.inf if job.deadline_s is None else job.deadline_s
-        if scope.deadline != deadline_s:  # Of requests that came together it is mostly the same.
+        if scope.deadline != deadline_s:  # Requests that came together mostly have the same one.
             scope.deadline = deadline_s
         worker.waited = False
-        try:  # What a cancelled handler raises beside Cancelled is logged, the rest goes on.
+        try:  # Cancelled passes through; other exceptions beside it in a group are logged.
             reply = await _stepped(handlers[job.endpoint](request), worker.waits)
         except* ServiceError as group:
             refusal = _own(_first(group))
@@ -136,7 +137,7 @@ class Workers:
     def _end(
         self, job: Job, reply: object, refusal: ServiceError | None, *, cut_short: bool = False
     ) -> float:
-        """The handler is out of the way: tell the dispatcher, and return the time."""
+        """Report the end of a handler to the dispatcher, and return the time."""
         job.cancel = None
         dispatcher, now_s = self.dispatcher, self._clock()
         if cut_short:
@@ -173,7 +174,7 @@ def _stepped(handling: Awaitable[object], waits: Callable[[], None]) -> Generato
 
 
 def _first(group: BaseExceptionGroup[E]) -> E:
-    """The first exception in there, however deep."""
+    """Return the first exception in a group, however deeply nested."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -181,12 +182,14 @@ def _first(group: BaseExceptionGroup[E]) -> E:
 
 
 def _own(error: ServiceError) -> ServiceError:
-    """What the caller is told. A member that this one asked may have refused it; this one has run."""
+    """Return the error for the caller. If the handler passes on a refusal by another member, the code becomes `failed`:
+    the caller would take the refusal's own code to mean that this handler has not run.
+    """
     return ServiceError("failed", str(error)) if error.code in REFUSALS else error
 
 
 def _told(error: Exception) -> str:
-    """What a caller is told of a failure; that the exception cannot say it is none of theirs."""
+    """Describe a failure to the caller; exceptions whose text fails show only their class."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
