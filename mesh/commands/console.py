@@ -1,4 +1,4 @@
-"""`mesh`: its commands as one program."""
+"""The program `mesh`: all its commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAMILIES: Families = {
     "mesh.commands.messages": ("request", "publish", "subscribe", "broadcast", "serve"),
     "mesh.commands.transfer": ("send-file", "receive-file"),
     "mesh.commands.doctor": ("doctor",),
-    # What is built on top of the mesh: nothing here knows more of it.
+    # Packages built on the mesh; the mesh itself knows only these names.
     "spark.commands.capture": ("capture",),
     "spark.commands.replay": ("replay",),
 }
@@ -27,12 +27,12 @@ Settings come from options, then MESH_* variables, then mesh.toml: docs/configur
 
 
 def parser(argv: Sequence[str] = ()) -> Parser:
-    """Of what these arguments need."""
+    """Return a parser with the commands that these arguments need."""
     top = make_parser("mesh", "Join a mesh from a shell: look around, send, receive.", EPILOG)
     add_commands(top, FAMILIES, argv)
     return top
 
 
 def load(argv: Sequence[str]) -> Callable[[], int]:
-    """What runs this command, and returns its exit status."""
+    """Return a function that runs this command and returns its exit status."""
     return partial(run_program, parser(argv), argv)

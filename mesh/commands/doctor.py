@@ -1,7 +1,7 @@
-"""`mesh doctor`: what is wrong on this machine, and what to do about it.
+"""`mesh doctor`: finds what is wrong on this machine, and says what to do about it.
 
-Settings and keys are read as `join` reads them; then the ports are bound, the seeds are called,
-multicast is tried, and at last it joins and looks who is there.
+It reads settings and keys as `join` does; then it binds the ports, connects to the seeds, tries multicast, and
+at last joins and looks which members there are.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from .reaching import unreachable_ones
 
 Row = tuple[str, bool, str]
 EARLIEST_S = 1_700_000_000
-"""A clock before this (2023) was never set; announcements would be taken for expired."""
+"""A clock before this (2023) was never set; others would take our announcements for expired."""
 SET_CLOCK = "set it, as by `timedatectl set-ntp true`"
 LOOK_S = MdnsSettings().echo_s + 0.5
-"""How long each finder is watched: until MdnsFinder would miss its own echo, and a little more."""
+"""How long each finder is watched: a little longer than MdnsFinder waits for its own echo."""
 DISCARD_PORT = 9
-"""Announced by the multicast test; nobody dials it, the announcement says goodbye."""
+"""Announced by the multicast test; nobody dials it, because the announcement is a goodbye."""
 GOODBYE_LIFETIME_S = 60
 
 
@@ -75,7 +75,7 @@ async def doctor(args: argparse.Namespace) -> int:
     if not clock[1]:
         say(clock)
     await _with_settings(args, say)
-    if all(name != "clock" for name, _, _ in rows):  # Nor did the others say so.
+    if all(name != "clock" for name, _, _ in rows):  # Nor did other checks find it wrong.
         say(clock)
     if args.json:
         print(json.dumps([{"check": name, "ok": ok, "text": text} for name, ok, text in rows]))
@@ -83,7 +83,7 @@ async def doctor(args: argparse.Namespace) -> int:
 
 
 async def _with_settings(args: argparse.Namespace, say: Callable[..., None]) -> None:
-    """What can be said only once the settings are right; whatever stops `join` stops here too."""
+    """Run the checks that need valid settings; stop where `join` would stop."""
     try:
         if args.target is not None:
             check_cluster(args.target)
@@ -137,11 +137,12 @@ def _changed(args: argparse.Namespace) -> Row:
 
 
 def _origin(origin: str) -> str:
-    return "option" if origin == KEYWORD else origin  # Nobody here gave `join` a keyword.
+    # On the command line, keywords of `join` are options.
+    return "option" if origin == KEYWORD else origin
 
 
 def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
-    """Raises SecurityError when there is no key to join with."""
+    """Check the keys. Raises SecurityError if there is no key to join with."""
     own = keyring.own(args.cluster)
     _, origin = key_source(settings(args))
     generations = "one generation" if len(own) == 1 else "two generations, a rotation is under way"
@@ -160,7 +161,7 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
 
 
 async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
-    """Every address `join` would bind, bound, and what it would tell of it."""
+    """Check that every address that `join` would bind can be bound, and can be announced."""
     try:
         binds = binds_of(config, keyring)
         with ExitStack() as stack:
@@ -182,7 +183,7 @@ async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
 
 
 def _ours(config: MeshConfig, endpoint: str) -> bool:
-    """Whether a seed is this node itself: a list of seeds is often the same on all nodes."""
+    """Return whether a seed is this node itself: all nodes often have the same list of seeds."""
     ports = parse_ports(config.listen, "listen")
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     here = addresses() if ports.host in WILDCARDS else [ports.host]
@@ -201,7 +202,7 @@ async def _seeds(config: MeshConfig) -> list[Row]:
 
 
 async def _finding(config: MeshConfig, finders: tuple[Finder, ...], keyring: Keyring) -> list[Row]:
-    """What each finder says after a while; those for seeds have nothing to say."""
+    """Report each finder's problem after a while, except for seeds, which `_seeds` checks."""
     others = [one for one in finders if not isinstance(one, MdnsFinder) and one.source != "seeds"]
     rows: list[Row] = []
     if not finders:
@@ -209,7 +210,7 @@ async def _finding(config: MeshConfig, finders: tuple[Finder, ...], keyring: Key
     async with trio.open_nursery() as nursery:
         mdns = None
         if config.zeroconf:
-            # A name of its own: two doctors of one network must not be taken for one.
+            # A random name: two doctors in one network must not be taken for one node.
             mdns = MdnsFinder(token_hex(8), interfaces=config.zeroconf_interfaces or None)
             await nursery.start(mdns.run, lambda found: None)
             await mdns.announce(_goodbye(config.clusters[0], keyring), DISCARD_PORT)
@@ -236,7 +237,7 @@ def _multicast(problem: str | None, *, alone: bool) -> Row:
 
 
 def _goodbye(cluster: str, keyring: Keyring) -> bytes:
-    """What the multicast test announces: the leave of a node nobody knows, which means nothing."""
+    """Return the announcement of the multicast test: the leave of an unknown node, which has no effect."""
     now_us = time.time_ns() // 1000
     farewell = Announcement(
         node=bytes(16), incarnation=now_us, issued_us=now_us, lifetime_s=GOODBYE_LIFETIME_S,
@@ -246,7 +247,7 @@ def _goodbye(cluster: str, keyring: Keyring) -> bytes:
 
 
 async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
-    """Join, and say who is there. A network of nobody is wrong where seeds promise somebody."""
+    """Join, and report the members. To find none is wrong if there is a target, or a seed that is not this node."""
     try:
         async with join(args.cluster, **settings(args)) as node:
             with node.within(config.settle_s):

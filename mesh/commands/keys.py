@@ -1,4 +1,4 @@
-"""`mesh keys`: make, look at, rotate and check keys. Needs no network."""
+"""`mesh keys`: makes, shows, rotates and checks keys. Needs no network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .options import settings as given_settings
 from .terminal import words
 
 FILE, DIRECTORY = Path("network.secret"), Path("keys")
-"""Where new keys go when neither an option nor the environment says."""
+"""Where new keys are written if neither an option nor a setting names a place."""
 NETWORK_ROTATED = """\
 {file} holds two generations now, the new one first. Both are valid. Next:
  1. copy {file} to every node, in place of the one there (mode 600)
@@ -139,7 +139,7 @@ def _drop_old(args: argparse.Namespace) -> int:
 
 
 def _to_change(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """The one source whose keys change, and its cluster where it needs one. Raises WrongUsage."""
+    """Return the one source whose keys are to be changed, checked against the cluster given. Raises WrongUsage."""
     file, directory = _source(args)
     if file is not None and args.name:
         raise WrongUsage(
@@ -177,7 +177,7 @@ def _list(args: argparse.Namespace) -> list[KeyRow]:
 
 
 def _source(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """Secret file or key directory: of the options, else as every node finds it. Raises WrongUsage."""
+    """Return the secret file or the key directory, from options or settings. Raises WrongUsage."""
     file, directory = _from_settings(args)
     if file is None and directory is None:
         source, origin = key_source(given_settings(args))

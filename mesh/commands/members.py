@@ -1,4 +1,4 @@
-"""`mesh members`: who is here."""
+"""`mesh members`: lists the members and their states."""
 
 from __future__ import annotations
 

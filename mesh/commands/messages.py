@@ -1,4 +1,4 @@
-"""`mesh request`, `publish`, `subscribe`, `broadcast`, `serve`: the patterns from a shell."""
+"""`mesh request`, `publish`, `subscribe`, `broadcast`, `serve`: the patterns of messaging from a shell."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _add_request(commands: Commands) -> None:
 
 
 def _add_target(command: argparse.ArgumentParser) -> None:
-    """Whom to ask or tell, and what."""
+    """Add the target and the payload."""
     command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
     command.add_argument(
         "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
@@ -200,7 +200,7 @@ async def publish(args: argparse.Namespace) -> int:
 
 
 def data_of(args: argparse.Namespace) -> bytes:
-    """The payload of a command that sends; lines come later. Blocks: call it before joining."""
+    """Return the payload of a command that sends; empty with --lines. May block on stdin: call it before joining."""
     if args.lines and args.payload is not None:
         raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
     return b"" if args.lines else payload("-" if args.payload is None else args.payload)
@@ -210,10 +210,10 @@ async def send_payloads(
     args: argparse.Namespace, data: bytes, send: Callable[[bytes], Awaitable[object]],
     finish: Callable[[], Awaitable[object]], told: Callable[[int], str],
 ) -> int:  # fmt: skip
-    """Send `data`, or each line as it comes, and `finish`. Returns how many.
+    """Send `data`, or each line as it comes, then `finish`. Return how many were sent.
 
     Args:
-        told: what is said of so many lines when it ends before its time.
+        told: returns what to print after so many lines if sending is interrupted.
     """
     sent = 0
     try:
@@ -225,7 +225,7 @@ async def send_payloads(
             await send(data)
             sent = 1
         await finish()
-    except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
+    except BaseException:  # Also after Ctrl-C: the user must learn how many were sent.
         if args.lines and sent:
             words(told(sent))
         raise

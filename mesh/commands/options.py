@@ -1,4 +1,4 @@
-"""Options all commands that join the network share, what their values may be, and how they join."""
+"""Options that all commands which join the network share, valid values of options, and joining with them."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from .reaching import tell_why_nobody
 
 CLUSTER = "console"
 COUNT_DIGITS_MAX = 18
-"""A count of 64 bits takes them, whatever they are."""
+"""Every number of so many digits fits into 64 bits."""
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""Where a family of commands puts its parsers; the class takes no parameter when Python runs."""
+"""Where a family of commands adds its parsers; at run time argparse's class accepts no type parameter."""
 
 
 class WrongUsage(Exception):
-    """Options that do not go together: the command's usage is shown, exit status 2."""
+    """Options that do not go together; the exit status is 2."""
 
 
 def seconds(text: str) -> float:
-    """A time to wait, which may be none."""
+    """Parse a time in seconds, 0 or more."""
     return seconds_of(text, "0 or more")
 
 
 def some_seconds(text: str) -> float:
-    """A time that must be longer than none."""
+    """Parse a time in seconds, more than 0."""
     return seconds_of(text, "more than 0", least=math.ulp(0.0))
 
 
 def seconds_of(
     text: str, wanted: str, *, least: float = 0.0, most: float = sys.float_info.max
 ) -> float:
-    """Args: wanted: which ones may be, in words."""
+    """Parse a time in seconds from `least` to `most`; `wanted` describes this range in the error."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= most:  # Nor is NaN.
+    if not least <= value <= most:  # `not <=` also refuses NaN.
         raise argparse.ArgumentTypeError(f"want seconds, {wanted}, got {text!r}")
     return value
 
 
 def count(text: str) -> int:
-    """How many, at least one."""
+    """Parse a count, at least 1."""
     if not text.isdecimal() or len(text) > COUNT_DIGITS_MAX or int(text) < 1:
         wanted = f"a whole number, 1 or more, of up to {COUNT_DIGITS_MAX} digits"
         raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
@@ -63,24 +63,24 @@ def count(text: str) -> int:
 
 
 def path(text: str) -> Path:
-    """A path; an empty one, as of an unset variable, is not the current directory."""
+    """Parse a path. An empty text, as of an unset variable, is an error and not the current directory."""
     if not text:
         raise argparse.ArgumentTypeError("want a path, got ''")
     try:
         return Path(text).expanduser()
-    except RuntimeError as error:  # Of ~SOMEBODY that nobody is.
+    except RuntimeError as error:  # ~NAME of an unknown user.
         raise argparse.ArgumentTypeError(f"want a path, got {text!r}: {error}") from None
 
 
 def named(text: str) -> str:
-    """A name; an empty one, as of an unset variable, is not the same as none."""
+    """Parse a name. An empty text, as of an unset variable, is an error and not the same as no name."""
     if not text:
         raise argparse.ArgumentTypeError("want a name, got ''")
     return text
 
 
 def add_keys(command: argparse._ActionsContainer) -> None:
-    """Where the keys are; not given: MESH_NETWORK_SECRET_FILE, MESH_KEYS_DIR, mesh.toml."""
+    """Add the options for keys; defaults: MESH_NETWORK_SECRET_FILE, MESH_KEYS_DIR, mesh.toml."""
     either = command.add_mutually_exclusive_group()
     either.add_argument(
         "--network-secret-file", type=path, metavar="FILE",
@@ -95,7 +95,7 @@ def add_keys(command: argparse._ActionsContainer) -> None:
 
 
 def add_joining(command: argparse.ArgumentParser, cluster: str = CLUSTER) -> None:
-    """Options of joining; `cluster` is the default to join as."""
+    """Add the options for joining; `cluster` is the default cluster."""
     group = command.add_argument_group("joining")
     group.add_argument(
         "--cluster", default=cluster, metavar="NAME", help=f"cluster to join as (default {cluster})"
@@ -118,7 +118,7 @@ def add_joining(command: argparse.ArgumentParser, cluster: str = CLUSTER) -> Non
 
 
 def add_payloads(command: argparse.ArgumentParser) -> None:
-    """For commands that send: one payload, or one per line."""
+    """Add the options of commands that send: one payload, or one per line."""
     command.add_argument(
         "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
     )
@@ -126,14 +126,14 @@ def add_payloads(command: argparse.ArgumentParser) -> None:
 
 
 def add_count(command: argparse.ArgumentParser, what: str) -> None:
-    """For commands that receive until they are told to end."""
+    """Add --count, for commands that receive until they are told to end."""
     command.add_argument(
         "--count", type=count, metavar="N", help=f"end after N {what} (default: go on for ever)"
     )
 
 
 def add_headers(command: argparse.ArgumentParser) -> None:
-    """For commands that publish; `given_once(args.header) or None` is what goes along."""
+    """Add --header, for commands that publish; the headers to send are `given_once(args.header) or None`."""
     command.add_argument(
         "--header", action="append", default=[], type=header, metavar="NAME=VALUE",
         help="sent along; repeatable; values are JSON, or else text",
@@ -141,7 +141,7 @@ def add_headers(command: argparse.ArgumentParser) -> None:
 
 
 def header(text: str) -> tuple[str, Any]:
-    """As `name_and_value`, of what can be sent. Raises ArgumentTypeError: it cannot."""
+    """Parse NAME=VALUE as a header. Raises ArgumentTypeError if it cannot be sent."""
     name, value = name_and_value(text)
     try:
         encode_headers({name: value}, HEADERS_BYTES_MAX)
@@ -151,7 +151,7 @@ def header(text: str) -> tuple[str, Any]:
 
 
 def name_and_value(text: str, first: str = "NAME") -> tuple[str, Any]:
-    """NAME=VALUE, or what usage calls the `first`: the value as JSON where it is some, else as text."""
+    """Parse NAME=VALUE, or what `first` calls the name; the value is read as JSON if it is valid, else as text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"want {first}=VALUE, got {text!r}")
@@ -162,7 +162,7 @@ def name_and_value(text: str, first: str = "NAME") -> tuple[str, Any]:
 
 
 def given_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """By name. Raises WrongUsage: one was given twice, and which was meant nobody knows."""
+    """Return the values by name. Raises WrongUsage if a name was given twice, since either value may be meant."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -172,7 +172,7 @@ def given_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Keywords for `join`; what was not given is left to the environment and mesh.toml."""
+    """Return keywords for `join`; options that were not given are left to the environment and mesh.toml."""
     names = ("listen", "seeds", "network_secret_file", "keys_dir", "settle_s")
     given = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
     if getattr(args, "no_zeroconf", False):
@@ -182,7 +182,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 @asynccontextmanager
 async def joined(args: argparse.Namespace, what: Joins | None = None) -> AsyncGenerator[Node]:
-    """Joined for the length of the block; a block that met nobody is told why, if that is known."""
+    """Join for the length of the block. After NoMembers, print why nobody was found, if that is known."""
     try:
         async with join(args.cluster if what is None else what, **settings(args)) as node:
             try:

@@ -1,6 +1,6 @@
-"""A program of commands: parser, log, exit status, and one line for whatever goes wrong.
+"""Runs a program of commands: parser, log, exit status, and one line for every error.
 
-Data goes to stdout, words to stderr. A stack trace on the terminal is a bug.
+Data goes to stdout, words go to stderr. A stack trace on the terminal is a bug.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .options import WrongUsage
 from .terminal import flush_out, show_every_name, speaking_as, words
 
 Families = Mapping[str, Sequence[str]]
-"""Names of modules, each with the commands that it adds."""
+"""Modules, each with the commands that it adds."""
 
 EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
 DONE, REFUSED, MISUSED = 0, 1, 2
@@ -34,7 +34,7 @@ VERBOSE = "--verbose"
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options and positionals in any order, and names the command in every error, which is a line."""
+    """Accepts options and positionals in any order, and names the command in its errors, each of which is one line."""
 
     def __init__(self, **keywords: Any) -> None:
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """What subparsers are called with; the intermixed form calls it again for its two passes."""
+        """Parse options and positionals intermixed. Subparsers call this, and so do both passes of that parse."""
         if self._passing or self._subparsers is not None or (args and {"-h", "--help"} & {*args}):
             return super().parse_known_args(args, namespace)
         self._passing = True
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return found, extras
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Help that cannot be written is an error like any other; argparse's own drops it, and ends with 0."""
+        """Print help; raise an error if it cannot be written, which argparse's own would ignore and exit with 0."""
         if file is not sys.stdout:
             super()._print_message(message, file)
             return
@@ -66,12 +66,12 @@ class Parser(argparse.ArgumentParser):
         flush_out()
 
     def error(self, message: str) -> NoReturn:
-        """In place of the usage, which takes more lines than the error."""
+        """Exit with one line, without the usage, which would be longer than the error."""
         self.exit(MISUSED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def make_parser(name: str, description: str, epilog: str) -> Parser:
-    """With the options that all programs have."""
+    """Return a parser with the options that all programs have."""
     top = Parser(prog=name, description=description, epilog=epilog)
     top.add_argument("--version", action=_Version, help="show program's version number and exit")
     top.add_argument(VERBOSE, action="store_true", help="log what happens to members and links")
@@ -79,7 +79,7 @@ def make_parser(name: str, description: str, epilog: str) -> Parser:
 
 
 class _Version(argparse.Action):
-    """Looked up when it is asked for: that loads for a tenth of the time that a command takes."""
+    """Looks the version up only when asked: importing what that needs takes a tenth of a command's time."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(nargs=0, **keywords)
@@ -96,8 +96,10 @@ class _Version(argparse.Action):
 
 
 def add_commands(top: Parser, families: Families, argv: Sequence[str]) -> None:
-    """Of the family whose command these arguments name: loading takes longer than what most commands do.
-    Of all, if they name none: then help or an error tells of all."""
+    """Add only the commands of the family that these arguments name: loading takes longer than most commands do.
+
+    If they name no command, all are added, so that help or the error lists them.
+    """
     named = next((word for word in argv if word != VERBOSE), None)
     commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
     meant = [module for module, names in families.items() if named in names]
@@ -130,15 +132,15 @@ def _run(parser: Parser, argv: Sequence[str] | None) -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """One line and a status for what may happen; anything else is raised on."""
-    with suppress(OSError):  # Said already, or of less weight than what is said now.
+    """Print a line for each expected error and return the exit status; raise any other error again."""
+    with suppress(OSError):  # It was reported already, or matters less than `error`.
         flush_out()
     found = list(leaves(error))
     for leaf in found:
         if isinstance(leaf, KeyboardInterrupt):
             raise leaf
     if any(isinstance(leaf, BrokenPipeError) for leaf in found):
-        return DONE  # Whoever read has enough.
+        return DONE  # The reader of stdout has closed it.
     if not all(isinstance(leaf, EXPECTED) for leaf in found):
         raise error
     for leaf in found:
@@ -147,9 +149,9 @@ def _explain(error: BaseException) -> int:
 
 
 def _misset(error: BaseException) -> bool:
-    """Whether it is what an option's parser could have said: of a name, or of a setting wherever it was set.
+    """Return whether it is an error of usage: an invalid name or setting, wherever it was set.
 
-    Not of a port that is in use, nor of a cluster that there is no key of: nothing that was typed is wrong.
+    A port that is in use is not, nor a cluster without a key: then nothing that was typed is wrong.
     """
     if isinstance(error, KeyMissing):
         return not isinstance(error.__cause__, NoKey)

@@ -1,4 +1,4 @@
-"""Whether the addresses a node was given lead anywhere: what `mesh doctor` and NoMembers tell."""
+"""Checks whether the addresses that a node was given can be reached, for `mesh doctor` and NoMembers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..nursery import run_within
 from .terminal import words
 
 ANSWER_S_MAX = 2.0
-"""For the resolver and the connection together; a live seed on a WAN needs a tenth of it."""
+"""For the look-up and the connection together; a live seed on a WAN needs a tenth of it."""
 
 
 async def look_around(node: Node, seconds: float) -> None:
-    """Return when whoever is there had so much time to be found, also by a loop that is late."""
+    """Give the node `seconds` to find others. A blocked loop uses up only a part of this time."""
     with node.within(seconds):
         await trio.sleep_forever()
 
 
 async def unreachable(endpoint: str) -> str | None:
-    """What is wrong with an address, and what to do; None when something accepts connections there."""
+    """Return what is wrong with an address, and what to do; None if it accepts connections."""
     try:
         host, port = parse_endpoint(endpoint)
     except BadEndpoint as error:
@@ -45,7 +45,7 @@ async def unreachable(endpoint: str) -> str | None:
                     await probe.connect(address)
                     problem = None
                     return
-            except OSError as error:  # Also of a family that this machine is without.
+            except OSError as error:  # Also for an address family that this machine lacks.
                 problem = _explain(error)
 
     await run_within(ANSWER_S_MAX, ask)
@@ -59,7 +59,7 @@ def _explain(error: OSError) -> str:
 
 
 async def unreachable_ones(endpoints: Iterable[str]) -> dict[str, str | None]:
-    """Each address with what is wrong with it, asked all at once."""
+    """Return what is wrong with each address, or None; all are tried at once."""
     found: dict[str, str | None] = dict.fromkeys(endpoints)
 
     async def ask(endpoint: str) -> None:
@@ -72,15 +72,15 @@ async def unreachable_ones(endpoints: Iterable[str]) -> dict[str, str | None]:
 
 
 async def tell_why_nobody(node: Node) -> None:
-    """A line for each seed that leads nowhere, and for each finder that has a problem; then where to look on.
+    """Print a line for each seed that cannot be reached and each finder with a problem, then what to try next.
 
-    With keys of another network all that is seen here is silence, or refusals.
+    With the keys of another network, all that is seen here is silence or refusals.
     """
     for endpoint, problem in (await unreachable_ones(node.config.seeds)).items():
         if problem is not None:
             words(f"seed {endpoint}: {problem}")
     for source, problem in node.problems().items():
-        if source != "seeds":  # Each was told above.
+        if source != "seeds":  # Seeds were reported above.
             words(f"{source}: {problem}")
     if not node.members():
         words("nobody is here; `mesh doctor` may say why")

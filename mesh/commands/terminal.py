@@ -1,4 +1,4 @@
-"""stdin, stdout, stderr and signals: bytes come and go as they are, words are for people."""
+"""stdin, stdout, stderr and signals: data passes unchanged, words are for people."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from ..errors import TooLarge
 from ..nursery import open_nursery
 
 STDIN_BYTES_MAX = 1 << 30
-"""More than any payload may have; what is longer is refused, not cut."""
+"""More than any payload may have; longer input is refused, not cut."""
 PIECE_BYTES = 1 << 16
 UNREAD_S = 0.25
-"""How often it is asked whether anybody reads on."""
+"""Pause between checks whether stdout still has a reader."""
 LEAVING: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
-"""Exit status by signal. Ctrl-C stays what it is: an interrupt, status 130."""
+"""Exit status by signal. Ctrl-C is not among them: it interrupts, status 130."""
 DEPTH_MAX = 32
-"""Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
+"""Depth to which nested headers are shown; msgpack lets a peer nest deeper than Python recurses."""
 
 
 def payload(text: str) -> bytes:
-    """The payload argument; `-` reads it from stdin, unchanged. Blocks: call it before joining."""
+    """Return the payload argument; `-` reads stdin, unchanged. May block: call it before joining."""
     if text != "-":
         return os.fsencode(text)
     with naming("stdin"):
@@ -46,10 +46,10 @@ def payload(text: str) -> bytes:
 
 
 async def stdin_lines() -> AsyncIterator[bytes]:
-    """Lines of stdin without their line ends, as they come.
+    """Iterate over the lines of stdin, without line ends, as they come.
 
-    Read from the descriptor: a thread left inside `sys.stdin` holds its lock when Python ends,
-    which then ends with a fatal error.
+    Reads from the descriptor: a thread left inside `sys.stdin` would hold its lock when Python ends, and
+    Python then ends with a fatal error.
     """
     with naming("stdin"):
         _tell_how_it_ends()
@@ -65,13 +65,13 @@ async def stdin_lines() -> AsyncIterator[bytes]:
 
 
 def _tell_how_it_ends() -> None:
-    """Who left a payload out would see a command that hangs."""
+    """On a terminal, say that input is expected: a user who forgot the payload would see a command that hangs."""
     if sys.stdin.isatty():
         words("reading what is typed, until Ctrl-D at the start of a line")
 
 
 async def _stdin_piece() -> bytes:
-    """Empty: there is no more."""
+    """Return a piece of stdin; empty at its end."""
     with naming("stdin"):
         return await trio.to_thread.run_sync(
             os.read, sys.stdin.fileno(), PIECE_BYTES, abandon_on_cancel=True
@@ -79,7 +79,7 @@ async def _stdin_piece() -> bytes:
 
 
 def out(data: bytes) -> None:
-    """Data goes to stdout as it is; a terminal gets a line end where there is none."""
+    """Write data to stdout unchanged; on a terminal add a line end if there is none."""
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         data += b"\n"
     sys.stdout.buffer.write(data)
@@ -87,8 +87,10 @@ def out(data: bytes) -> None:
 
 
 def flush_out() -> None:
-    """What was printed goes out now. What cannot is dropped: Python would try it again when it ends, say
-    so in lines of its own, and end with status 120."""
+    """Flush stdout; drop what cannot be written.
+
+    Otherwise Python would try again when it ends, print lines of its own, and exit with status 120.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -97,16 +99,16 @@ def flush_out() -> None:
 
 
 async def out_line(data: bytes) -> None:
-    """A line to stdout; whoever reads it may take their time, the node goes on meanwhile.
+    """Write a line to stdout; the node goes on while a slow reader makes us wait.
 
-    To the descriptor, for the reason that `stdin_lines` has.
+    Writes to the descriptor, for the same reason as `stdin_lines`.
     """
     with naming("stdout"):
         sys.stdout.flush()
         descriptor, rest = sys.stdout.fileno(), memoryview(data + b"\n")
         while rest:
             if len(rest) <= select.PIPE_BUF and select.select((), (descriptor,), (), 0)[1]:
-                rest = rest[os.write(descriptor, rest) :]  # There is room: it does not block.
+                rest = rest[os.write(descriptor, rest) :]  # There is room, so this does not block.
             else:
                 written = await trio.to_thread.run_sync(
                     os.write, descriptor, rest, abandon_on_cancel=True
@@ -116,13 +118,13 @@ async def out_line(data: bytes) -> None:
 
 @asynccontextmanager
 async def while_read() -> AsyncGenerator[None]:
-    """The block ends, as if it were done, soon after whoever read stdout has closed it.
+    """End the block, as if it were done, soon after the reader of stdout has closed it.
 
-    Else a command that waits goes on until it has something to write: in `... | head -1`, for ever.
-    Asked from time to time: epoll takes no files, and terminals are readable when somebody types.
+    Otherwise a command that waits would go on until it has something to write: in `... | head -1`, for ever.
+    It polls, because epoll accepts no files, and terminals are readable when somebody types.
     """
     errors = select.poll()
-    errors.register(sys.stdout.fileno(), 0)  # They are told unasked.
+    errors.register(sys.stdout.fileno(), 0)  # poll always reports errors.
 
     async def watch() -> None:
         while not errors.poll(0):  # noqa: ASYNC110  # Nobody sets an event.
@@ -131,16 +133,16 @@ async def while_read() -> AsyncGenerator[None]:
 
     async with open_nursery() as nursery:
         nursery.start_soon(watch)
-        with suppress(BrokenPipeError):  # It was found out by writing.
+        with suppress(BrokenPipeError):  # A write has found it first.
             yield
         nursery.cancel_scope.cancel()
 
 
 def show_every_name() -> None:
-    """What stdout has no character for is escaped, as on stderr: names may hold any."""
+    """Escape characters that stdout cannot encode, as stderr does: names may contain any."""
     if not isinstance(sys.stdout, io.TextIOWrapper):
         return
-    # In the locale C what is no UTF-8 goes out as it came, and Python may have been told to take ASCII.
+    # In the locale C, bytes that are not UTF-8 are passed through, and Python may have been told to use ASCII.
     plain = sys.stdout.errors == "surrogateescape" and sys.stdout.encoding != "utf-8"
     if sys.stdout.errors == "strict" or plain:
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -151,7 +153,7 @@ _speaker = ContextVar("speaker", default="mesh")
 
 @contextmanager
 def speaking_as(program: str) -> Iterator[None]:
-    """What each line of `words` begins with."""
+    """In the block, lines printed by `words` begin with `program`."""
     before = _speaker.set(program)
     try:
         yield
@@ -160,19 +162,21 @@ def speaking_as(program: str) -> Iterator[None]:
 
 
 def words(text: str) -> None:
-    """Words go to stderr, one line; what peers wrote in them cannot steer the terminal. Where it takes
-    none they are lost: what was done is done, and the exit status says so."""
+    """Print one line to stderr; characters from peers that would control the terminal are escaped.
+
+    If stderr cannot be written the line is dropped: the exit status still says what happened.
+    """
     with suppress(OSError):
         print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:
-    """Without what would steer a terminal."""
+    """Escape unprintable characters, which could control a terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def payload_fields(data: bytes) -> dict[str, str]:
-    """A payload in JSON without loss: as text when it is UTF-8, else in Base64."""
+    """Return a payload as fields for JSON, without loss: as text if it is UTF-8, else in Base64."""
     try:
         return {"payload": data.decode()}
     except UnicodeDecodeError:
@@ -180,7 +184,7 @@ def payload_fields(data: bytes) -> dict[str, str]:
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """A header's value for JSON: bytes as {"base64": ...}, what JSON has no form for as text."""
+    """Convert a header's value for JSON: bytes to {"base64": ...}, values that JSON cannot express to text."""
     if isinstance(value, Mapping | list | tuple) and depth >= DEPTH_MAX:
         return "..."
     if isinstance(value, bytes):
@@ -199,7 +203,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
 
 @dataclass(slots=True)
 class Told:
-    """Whether a command has been told to end: then `waiting` is cancelled, and `status` is its exit status."""
+    """Whether a command has been told to end: if so `waiting` is cancelled, and `status` is the exit status."""
 
     waiting: trio.CancelScope = field(default_factory=trio.CancelScope)
     status: int | None = None
@@ -207,9 +211,9 @@ class Told:
 
 @contextmanager
 def until_told(statuses: Mapping[signal.Signals, int] = LEAVING) -> Iterator[Told]:
-    """In the block the first of these signals ends its `waiting`, and another one changes nothing.
+    """In the block the first of these signals cancels `waiting`; later ones change nothing.
 
-    So the block is around all that has to end properly, `waiting` around what goes on for ever.
+    So the block is put around everything that has to end properly, and `waiting` around what runs for ever.
     """
     told, token = Told(), trio.lowlevel.current_trio_token()
 
@@ -221,8 +225,8 @@ def until_told(statuses: Mapping[signal.Signals, int] = LEAVING) -> Iterator[Tol
     def heard(number: int, frame: FrameType | None) -> None:
         token.run_sync_soon(take, signal.Signals(number), idempotent=True)
 
-    # Handlers of our own. Trio's receiver gives back what comes while the block ends, to cut it short; a
-    # signal that is ignored instead stays so, in what is started from here, too.
+    # Our own handlers. trio's signal receiver would deliver again a signal that comes while the block ends, which would
+    # cut the ending short; and an ignored signal would stay ignored in child processes.
     before = {number: signal.signal(number, heard) for number in statuses}
     try:
         yield told

@@ -1,7 +1,7 @@
-"""`mesh send-file` and `receive-file`: a file through a tunnel, compared by SHA-256.
+"""`mesh send-file` and `receive-file`: send a file through a tunnel, and compare its SHA-256.
 
-A file appears in the receiver's directory when it is whole, and nothing there is overwritten: where
-the name is taken, it becomes NAME.1, NAME.2 ...
+A file appears in the receiver's directory only when it is complete, and nothing is overwritten: if the
+name is taken, it becomes NAME.1, NAME.2 ...
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .terminal import out_line, until_told, words
 ENDPOINT = "file"
 PART_BYTES = 128 * 1024
 NAME_BYTES_MAX = 255
-"""What file systems allow."""
+"""Limit of file systems."""
 HEAD_BYTES_MAX = 4096
 SIZE_BYTES_MAX = (1 << 63) - 1
-"""What an offset can be; a larger number is no size, and too large for the arithmetic of progress."""
+"""Largest file offset. A larger number is not a size, and would overflow the arithmetic of Progress."""
 UNTOLD_MAX = 100
-"""Stored files that wait to be told on stdout; their tunnels wait then."""
+"""Stored files whose paths wait to be printed on stdout; beyond that their tunnels wait."""
 NAMESAKES_MAX = 1000
-"""Files NAME.1, NAME.2 ... beside NAME; one more is refused."""
+"""Most files NAME.1, NAME.2 ... beside NAME; one more is refused."""
 
 
 class Progress:
-    """A bar on a terminal; elsewhere a line per tenth. Rate and time left are of the whole so far."""
+    """Shows progress: a bar on a terminal, else a line per tenth. Rate and time left are averages from the start."""
 
     def __init__(self, total_bytes: int) -> None:
         self._total, self._done, self._shown = max(1, total_bytes), 0, -1
@@ -86,7 +86,8 @@ def add(commands: Commands) -> None:
 
 async def send_file(args: argparse.Namespace) -> int:
     name = safe_name(args.file.name)
-    if not stat.S_ISREG(args.file.stat().st_mode):  # Before it is opened: opening a pipe waits.
+    # Checked before opening: opening a pipe would wait.
+    if not stat.S_ISREG(args.file.stat().st_mode):
         raise MeshError(f"{args.file}: not a regular file")
     target = args.target if "/" in args.target else f"{args.target}/{ENDPOINT}"
     digest = hashlib.sha256()
@@ -108,7 +109,7 @@ async def send_file(args: argparse.Namespace) -> int:
 
 
 def safe_name(name: object) -> str:
-    """A file name that cannot leave its directory. Raises MeshError."""
+    """Return `name` if it is a file name that cannot leave its directory. Raises MeshError."""
     if not isinstance(name, str) or not 0 < len(_encoded(name)) <= NAME_BYTES_MAX:
         raise MeshError(f"a file needs a name of 1 to {NAME_BYTES_MAX} bytes of UTF-8")
     if name != PurePosixPath(name).name or name != PureWindowsPath(name).name:
@@ -126,7 +127,7 @@ def _encoded(name: str) -> bytes:
 
 
 def read_head(data: bytes) -> tuple[str, int]:
-    """Name and size in bytes, as the sender announces them. Raises MeshError."""
+    """Return the name and the size in bytes that the sender announces. Raises MeshError."""
     try:
         head = json.loads(data) if len(data) <= HEAD_BYTES_MAX else None
     except (ValueError, RecursionError):
@@ -138,11 +139,11 @@ def read_head(data: bytes) -> tuple[str, int]:
 
 
 async def store(tunnel: Tunnel, directory: Path) -> Path:
-    """Take one file; it appears under its name, or the next free one, when it is whole."""
+    """Receive one file; it appears under its name, or the next free one, when it is complete. Raises MeshError."""
     name, size = read_head(await anext(tunnel, b""))
     digest, got = hashlib.sha256(), 0
     progress = Progress(size)
-    # Not made from NAME: two senders may use one at once, and it may be as long as names can be.
+    # Not derived from NAME: two senders may use it at once, and it may have the greatest length allowed.
     temporary = directory / f".{token_hex(8)}.part"
     file = await trio.open_file(temporary, "xb")
     try:
@@ -160,19 +161,19 @@ async def store(tunnel: Tunnel, directory: Path) -> Path:
         stored = place(temporary, directory, name)
     finally:
         temporary.unlink(missing_ok=True)
-    with suppress(MeshError):  # It is stored, whether or not its sender is still there to hear so.
+    with suppress(MeshError):  # The file is stored, even if its sender has gone and cannot hear it.
         await tunnel.send(digest.hexdigest().encode())
     return stored
 
 
 def place(temporary: Path, directory: Path, name: str) -> Path:
-    """Give a whole file its name, or the first of NAME.1, NAME.2 ... that is free."""
+    """Give a complete file its name, or the first free one of NAME.1, NAME.2 ... Raises MeshError if none is free."""
     for number in range(NAMESAKES_MAX + 1):
         ending = f".{number}" if number else ""
         cut = name.encode()[: NAME_BYTES_MAX - len(ending)].decode(errors="ignore")
         final = directory / f"{cut}{ending}"
         try:
-            os.link(temporary, final)  # As a rename, but fails where there is a file already.
+            os.link(temporary, final)  # Like a rename, but fails if the file exists.
         except FileExistsError:
             continue
         return final
@@ -195,7 +196,8 @@ async def receive_file(args: argparse.Namespace) -> int:
             words(f"a file from {tunnel.caller}: {error}")
             await tunnel.send(str(error).encode()[:1000])
             return
-        await tell.send(final)  # Not printed here: a stdout nobody reads is not the sender's fault.
+        # Printed by the main task: an error of stdout is not the sender's fault.
+        await tell.send(final)
 
     with until_told() as told:
         async with joined(args, service) as node:
