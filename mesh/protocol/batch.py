@@ -21,10 +21,9 @@ Layout, little endian, version 1 (pinned by tests/golden/batch-v1.hex):
               with flag 1: `count` u32 header lengths, then the headers (msgpack maps) back to back;
               bodies back to back
 
-`(publisher, epoch, topic, sequence)` names a message for ever: a hole in the sequence is a loss
-anybody can see, a repeated one a duplicate anybody can refuse. A batch has no checksum, which would
-be a tenth of the sender's work: links are authenticated, and in the log it stands in a record, which
-has one.
+`(publisher, epoch, topic, sequence)` identifies a message for good: every receiver can detect a loss by
+a gap in the sequence, and a duplicate by a repeated one. A batch has no checksum, which would be a tenth
+of the sender's work: links are authenticated, and in the log a batch is inside a record, which has one.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ HEADER = struct.Struct("<HBBHHIIIIQQq16s")
 HEADER_BYTES = HEADER.size
 U32_MAX = (1 << 32) - 1
 NUMBERS_END = 1 << 63
-"""Sequences and epochs are before it: the one after the last fits 64 bits, too, signed or not."""
+"""Sequences and epochs are below this: they fit 64 bits, signed or not, and so does the end of a batch, unsigned."""
 PER_MESSAGE_BYTES = 8
-"""What a message takes beside its body, at most: in the column of lengths, and in that of headers."""
+"""Most bytes that a message takes beside its body and headers: 4 in each of the two columns of lengths."""
 COUNT_MAX = 1 << 20
-"""Messages in one batch; bounds what a peer can make us allocate per frame byte."""
+"""Most messages in one batch; bounds what a peer can make us allocate per byte of a frame."""
 
 
 class Batch:
-    """One batch, read lazily from the bytes it stands in.
+    """One batch, decoded lazily from the bytes that contain it.
 
     `payloads[i]` has sequence `base_sequence + i`. Nothing is copied until `payloads` is read.
     """
@@ -65,7 +64,7 @@ class Batch:
         """Read the header of the batch at `buffer[start:end]`.
 
         Raises:
-            RemoteProtocolError: the bytes are no batch, or a length in it is impossible.
+            RemoteProtocolError: if the bytes are not a batch, or a length in it is impossible.
         """
         end = len(buffer) if end is None else end
         if end - start < HEADER_BYTES:
@@ -107,18 +106,18 @@ class Batch:
 
     @property
     def bodies_bytes(self) -> int:
-        """Of all payloads together. Raises as `check` does."""
+        """Bytes of all payloads together. Raises as `check` does."""
         if self.flags & FLAG_HEADERS:
             self.check()
             return int(self.end - self._bodies_at)
         return int(self.end - self._lengths_at - 4 * self.count)
 
     def raw(self) -> bytes:
-        """The batch's own bytes."""
+        """Return the bytes of the batch."""
         return bytes(self.buffer[self.start : self.end])
 
     def view(self) -> memoryview:
-        """As `raw`, not copied."""
+        """Return the bytes of the batch without copying them."""
         return memoryview(self.buffer)[self.start : self.end]
 
     def check(self) -> None:
@@ -137,12 +136,12 @@ class Batch:
 
     @property
     def longest_bytes(self) -> int:
-        """Of its payloads. Raises as `check` does."""
+        """Size of the longest payload. Raises as `check` does."""
         self.check()
         return max(self._lengths, default=0)
 
     def message_headers(self) -> list[bytes] | None:
-        """The per-message headers column, None when the batch has none. Raises as `check` does."""
+        """Return the headers of each message, None if the batch has no such column. Raises as `check` does."""
         if not self.flags & FLAG_HEADERS or self.kind == LOST:
             return None
         self.check()
@@ -150,7 +149,8 @@ class Batch:
         return self._cut(self._column(at), at + 4 * self.count, self._bodies_at)
 
     def message_bytes(self) -> list[int]:
-        """What each message takes, without a share of the header. Raises as `check` does."""
+        """Return how many bytes each message takes, its entries in the columns of lengths included, without a
+        share of the batch's header. Raises as `check` does."""
         self.check()
         if not self.flags & FLAG_HEADERS:
             return [4 + body for body in self._lengths]
@@ -159,18 +159,18 @@ class Batch:
 
     @property
     def payloads(self) -> list[bytes]:
-        """The bodies. Raises as `check` does."""
+        """The bodies of the messages, in order. Raises as `check` does."""
         if self.kind == LOST:
             return []
         self.check()
         return self._cut(self._lengths, self._bodies_at, self.end)
 
     def cut(self, first: int, count: int) -> Batch:
-        """Messages [`first`, `first + count`) of it, as a batch that stands alone."""
+        """Return messages [`first`, `first + count`) as a batch of their own. Raises as `check` does."""
         return next(self.cuts([(first, first + count)]))
 
     def cuts(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Batch]:
-        """The same of each of these [first, end), ascending.
+        """Yield the messages of each range [first, end) as a batch of their own; ranges must ascend.
 
         Nothing is done per message: columns and bodies are cut as bytes.
         """
@@ -203,12 +203,12 @@ class Batch:
             done, at = end, behind
 
     def halves(self) -> tuple[Batch, Batch]:
-        """Of one that does not fit as a whole; there are two messages in it, or more."""
+        """Return the batch as two, because it does not fit as a whole. It must have at least two messages."""
         half = self.count // 2
         return self.cut(0, half), self.cut(half, self.count - half)
 
     def readdressed(self, topic: str, shared_headers: bytes) -> Batch:
-        """The same messages under another topic, with other shared headers."""
+        """Return the same messages under another topic, with other shared headers."""
         headers = self.message_headers()
         pieces, _ = batch_pieces(
             self.publisher, self.epoch, self.base_sequence, self.time_us, topic.encode(),
@@ -240,10 +240,10 @@ def batch_pieces(
     shared_headers: bytes = b"",
     message_headers: Sequence[bytes] | None = None,
 ) -> tuple[list[bytes], int]:
-    """Pack messages of one topic: the batch in pieces to be joined once, and its size in bytes.
+    """Pack messages of one topic; return the batch in pieces, to be joined once, and its size in bytes.
 
     Args:
-        message_headers: when given, as long as `payloads`.
+        message_headers: headers of each message, as many as `payloads`; None: no such column.
     """
     count = len(payloads)
     lengths = struct.pack(f"<{count}I", *map(len, payloads))
@@ -267,9 +267,10 @@ def batch_pieces(
 def encode_lost(
     publisher: bytes, epoch: int, base_sequence: int, time_us: int, topic: bytes, count: int
 ) -> bytes:
-    """Say that `count` messages from `base_sequence` on were dropped before this point.
+    """Pack a batch of kind *lost*: `count` messages from `base_sequence` on were dropped before this point.
 
-    More than the field holds are as many as it holds: the next message's sequence tells the rest.
+    A count that does not fit its field is told as the largest one that does: the sequence of the next
+    message tells the rest.
     """
     header = HEADER.pack(
         MAGIC, VERSION, LOST, 0, len(topic), HEADER_BYTES + len(topic), 0, min(count, U32_MAX), 0,

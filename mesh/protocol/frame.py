@@ -40,16 +40,16 @@ MORE = 1
 Buffer = bytes | memoryview
 """A frame as it arrives: bytes, or for a large one a view of libzmq's own memory."""
 Part = Buffer | bytearray
-"""Of a frame to be packed: a record, or a piece of one."""
+"""A part of a frame to be packed: a record, or a piece of one."""
 FRAME = struct.Struct("<BBBBIQQQ")
 RECORD = struct.Struct("<BBHIQ")
 FRAME_BYTES, RECORD_BYTES = FRAME.size, RECORD.size
 GREETING_BYTES_MAX = 256 * 1024
-"""More than INTRODUCED can have, the longest of what is said before both know each other's frames."""
+"""More than the size of INTRODUCED, the longest record sent before both ends know each other's frame limit."""
 
 
 class Kind(IntEnum):
-    """Record types. Numbers are for ever; 0x40 and above may be skipped when unknown."""
+    """Record types. Numbers never change; receivers skip unknown types from 0x40 on."""
 
     HELLO = 1
     WELCOME = 2
@@ -95,7 +95,7 @@ class Frame:
         """Decode one zmq part.
 
         Raises:
-            RemoteProtocolError: not a frame of this version, or a length in it is impossible.
+            RemoteProtocolError: if it is not a frame of this version, or a length in it is impossible.
         """
         if len(data) < FRAME_BYTES:
             raise RemoteProtocolError(f"frame of {len(data)} bytes is shorter than its header")
@@ -130,7 +130,8 @@ class Frame:
 
 
 def largest_frame(frame_bytes_max: int) -> int:
-    """What a node with this setting takes, in bytes: greetings and gossip are not cut to fit frames."""
+    """Return the largest frame in bytes that a node with this setting accepts: greetings and gossip are not
+    split to fit the setting."""
     return max(frame_bytes_max, GREETING_BYTES_MAX)
 
 

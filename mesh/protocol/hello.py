@@ -1,13 +1,13 @@
-"""What two nodes say before they share a link, and the bytes it is said in.
+"""Introductions and greetings, which nodes exchange before they share a link, and their encoding.
 
-    INTRODUCE   here is my announcement; who else is there?      to any node, on a connection of
-    INTRODUCED  mine, and those I know                           its own, by whoever found it
+    INTRODUCE   here is my announcement; who else is there?      to a node that was found, on a
+    INTRODUCED  mine, and those I know                           connection for nothing else
     HELLO       lane L of link K, from node N, to node M         first frame on every lane
     WELCOME     accepted; this is what I have received
     REFUSE      no, and why                                      the dialler decides what next
 
-Bodies are msgpack arrays in the order of the fields below. They come from a peer that so far has
-proven no more than that it holds a key, so each field is checked for type and size.
+Bodies are msgpack arrays in the order of the fields below. So far the peer has proven only that it holds
+a key, so each field is checked for type and size.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..errors import RemoteProtocolError
 from .values import check, decode_values, encode_values, load_values
 
 ANNOUNCEMENTS_MAX = 32
-"""Per GOSSIP or INTRODUCED record; more travel in several."""
+"""Most announcements in one GOSSIP or INTRODUCED record; more of them are split among several records."""
 NAMES_MAX = 256
-"""Idempotent targets of one node."""
+"""Maximum number of idempotent targets of one node."""
 KEY_ID_BYTES = 8
 
 CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, CLOCK, BAD = (
@@ -34,13 +34,13 @@ CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, CLOCK, BAD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one end takes, in bytes; both keep to the smaller of each."""
+    """What one end accepts, in bytes; of each limit both ends use the smaller value."""
 
     window: int
     frame_max: int
     record_max: int
     reassembly_max: int
-    """All unfinished records together."""
+    """For all unfinished records together."""
 
     def fields(self) -> list[int]:
         return [self.window, self.frame_max, self.record_max, self.reassembly_max]
@@ -48,14 +48,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That a node is a member of its clusters, see proving.py. `signatures` are pairs of key id and
-    signature; of a node in one cluster there are none."""
+    """Proves that a node is a member of its clusters: see proving.py. `signatures` are pairs of key id and
+    signature; a node in one cluster has none."""
 
     at: str = ""
     signatures: tuple[tuple[bytes, bytes], ...] = ()
 
     def fields(self) -> list[Any]:
-        """What stands at the end of a greeting; nothing where there is nothing to prove."""
+        """Return the last field of a greeting, in a list; an empty list if there is nothing to prove."""
         return [[self.at, *map(list, self.signatures)]] if self.signatures else []
 
 
@@ -64,7 +64,11 @@ NO_PROOF = Proof()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """First frame on a lane. `resume`: the link exists already, go on with it or say GONE."""
+    """First frame on a lane.
+
+    `resume`: the link exists already; the acceptor resumes it, or refuses with GONE. `expects`: the next
+    sequence that the sender expects on this lane.
+    """
 
     lane: int
     node: bytes
@@ -86,7 +90,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """Answer to a HELLO. `idempotent`: targets of this node that are safe to ask twice."""
+    """Answer to a HELLO. `idempotent`: targets of this node whose requests may safely be executed twice."""
 
     lane: int
     node: bytes
@@ -105,7 +109,7 @@ class Welcome:
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Raises RemoteProtocolError."""
+    """Decode the body of a HELLO. Raises RemoteProtocolError."""
     types = (int, bytes, bytes, bytes, bool, int, list, bytes, list)
     fields = decode_values(body, "HELLO", types, added=([],))
     lane, node, target, link_id, resume, expects, limits, announcement, names, proof = fields
@@ -121,7 +125,7 @@ def decode_hello(body: bytes) -> Hello:
 
 
 def decode_welcome(body: bytes) -> Welcome:
-    """Raises RemoteProtocolError."""
+    """Decode the body of a WELCOME. Raises RemoteProtocolError."""
     types = (int, bytes, bytes, int, list, bytes, list)
     fields = decode_values(body, "WELCOME", types, added=([],))
     lane, node, link_id, expects, limits, announcement, names, proof = fields
@@ -133,12 +137,12 @@ def decode_welcome(body: bytes) -> Welcome:
 
 
 def encode_announcements(announcements: Sequence[bytes]) -> bytes:
-    """Body of INTRODUCE (one), INTRODUCED and GOSSIP."""
+    """Return the body of an INTRODUCE (with one announcement), INTRODUCED or GOSSIP."""
     return encode_values(*announcements)
 
 
 def decode_announcements(body: bytes) -> list[bytes]:
-    """Raises RemoteProtocolError."""
+    """Return the announcements in such a body. Raises RemoteProtocolError."""
     fields = load_values(body, "announcements")
     check(
         "announcements", len(fields) <= ANNOUNCEMENTS_MAX,
@@ -148,7 +152,7 @@ def decode_announcements(body: bytes) -> list[bytes]:
 
 
 def decode_announcement(body: bytes, what: str) -> bytes:
-    """The one announcement in the body of `what`. Raises RemoteProtocolError: there is none, or several."""
+    """Return the one announcement in the body of `what`. Raises RemoteProtocolError if there is not exactly one."""
     announcements = decode_announcements(body)
     if len(announcements) != 1:
         raise RemoteProtocolError(f"{what} with {len(announcements)} announcements")
@@ -156,7 +160,7 @@ def decode_announcement(body: bytes, what: str) -> bytes:
 
 
 def _proof(values: list[Any]) -> Proof:
-    """The inverse of `Proof.fields`, for a greeting's last field. Raises RemoteProtocolError."""
+    """Decode a greeting's last field, the inverse of `Proof.fields`. Raises RemoteProtocolError."""
     if not values:
         return NO_PROOF
     at, *signatures = values

@@ -1,6 +1,6 @@
-"""What the core wants done. The shell carries it out, in order, before the next call.
+"""Instructions of the core, which the shell carries out, in order, before its next call to the core.
 
-A tuple `(conn, frame)` is "send"; it is by far the most frequent, so it is no class of its own.
+A tuple `(conn, frame)` means "send"; it is by far the most frequent instruction, so it has no class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Hangup:
-    """Close a connection of ours, or forget one of theirs; nothing more is heard of it."""
+    """Close a connection that we opened, or forget one that we accepted; the core hears nothing more of it."""
 
     conn: Conn
 
@@ -40,7 +40,7 @@ class Probe:
 
 
 class Probed(Enum):
-    """What a probe has found out."""
+    """Result of a probe."""
 
     LISTENS = "something listens there"
     REFUSED = "nothing listens there"

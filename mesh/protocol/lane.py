@@ -7,7 +7,8 @@ frames, no error), so every frame has a sequence and the sender keeps it until i
     receive:  n == expected: deliver | n < expected: duplicate, drop | n > expected: an error
     resume:   the peer names what it expects; everything from there is sent again, in order
 
-The acknowledgement is the credit: one mechanism bounds memory, gives back-pressure, heals resets.
+An acknowledgement also returns credit: one mechanism bounds memory, applies back-pressure and recovers
+from resets.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Lane:
         self.next_sequence += 1
 
     def acknowledge(self, through: int) -> None:
-        """The peer has everything up to `through`."""
+        """Forget the frames up to `through`, which the peer has received. Raises RemoteProtocolError if
+        that one was never sent."""
         if through >= self.next_sequence:
             raise RemoteProtocolError(
                 f"acknowledges frame {through}, {self.next_sequence - 1} were sent"
@@ -61,11 +63,11 @@ class Lane:
         return self.unacked[0][0] if self.unacked else self.next_sequence
 
     def is_acked(self, sequence: int) -> bool:
-        """Whether the frame of this sequence was sent and has been acknowledged; 0 is that of none."""
+        """Return whether the frame of this sequence was sent and has been acknowledged; 0 stands for no frame."""
         return 0 < sequence < self.oldest
 
     def accept(self, sequence: int, size_bytes: int) -> bool:
-        """True: deliver it. False: seen before, drop it. Raises RemoteProtocolError on a gap."""
+        """Return True for a frame to be delivered, False for a duplicate. Raises RemoteProtocolError on a gap."""
         if sequence == self.expected:
             self.expected += 1
             self.unconfirmed_bytes += size_bytes
@@ -75,14 +77,15 @@ class Lane:
         raise RemoteProtocolError(f"frame {sequence} where {self.expected} was due")
 
     def check_resume(self, peer_expects: int) -> None:
-        """Raises RemoteProtocolError when the peer cannot be expecting that frame next."""
+        """Raise RemoteProtocolError unless the frame that the peer expects next is kept, or the next to be sent."""
         if not self.oldest <= peer_expects <= self.next_sequence:
             raise RemoteProtocolError(
                 f"expects frame {peer_expects}, kept are {self.oldest} to {self.next_sequence - 1}"
             )
 
     def resume(self, peer_expects: int) -> list[bytes]:
-        """After a new connection: what to send again, given what the peer expects next."""
+        """Return the frames to send again on a new connection, given the sequence that the peer expects next.
+        Raises as `check_resume` does."""
         self.check_resume(peer_expects)
         self.acknowledge(peer_expects - 1)
         return [frame for _, frame in self.unacked]

@@ -1,4 +1,4 @@
-"""One link: what two adjacent nodes share, and no I/O.
+"""One link: the state that two adjacent nodes share, without I/O.
 
 Two lanes, each a connection of its own, so that control never waits behind data:
 
@@ -36,25 +36,26 @@ from .outbox import Outbox
 from .timers import NO_TIMER
 
 Received = tuple[int, int, Buffer, int, int]
-"""(kind, id, data, start, end): a whole record, its body is `data[start:end]`."""
+"""(kind, id, data, start, end) of a complete record; its body is `data[start:end]`."""
 
 CONTROL_QUEUE_BYTES_MAX = 4 << 20
-"""Control records that may wait for a peer; more means it has stopped listening for good."""
+"""Bytes of control records that may wait for a peer; more means that it has stopped reading for good."""
 
 FRAME_BYTES_MIN = 1024
 RECORD_EXTRA_BYTES = 64 * 1024
-"""What a record may have beside its payload: names, headers, lengths."""
+"""Most bytes that a record may have beside its payload: names, headers, lengths."""
 
 PIECE_BYTES_MIN = 512
-"""Every piece but the last has this much, the smallest chunk two nodes can agree on: what unfinished
-records cost is then what they are counted with."""
+"""Every piece but the last has at least this size, the smallest chunk that two nodes can agree on. Smaller
+ones would cost more memory than the bytes that are counted for unfinished records."""
 KEPT_FRAME_PARTS = 4
-"""A piece that is this part of its frame keeps all of it, and is not copied: so many times what is counted."""
+"""A piece of at least this part of its frame (a quarter) is not copied, and keeps the whole frame in memory: at
+most so many times the bytes that are counted for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
-    """What both ends agreed on: the smaller of each."""
+    """What both ends agreed on: of each limit the smaller value."""
 
     window_bytes: int
     frame_bytes_max: int
@@ -66,11 +67,11 @@ class LinkLimits:
 
     @property
     def payload_bytes_max(self) -> int:
-        """Of a request, reply, broadcast or tunnel part."""
+        """Largest payload of a request, reply, broadcast or tunnel part."""
         return self.record_bytes_max - RECORD_EXTRA_BYTES
 
     def told(self) -> Limits:
-        """What the peer has to know of them."""
+        """Return those limits that the peer has to know."""
         return Limits(
             window=self.window_bytes, frame_max=self.frame_bytes_max,
             record_max=self.record_bytes_max, reassembly_max=self.reassembly_bytes_max,
@@ -97,14 +98,14 @@ class LinkStatistics:
 
 @dataclass(slots=True)
 class Unfinished:
-    """A record of which there are pieces."""
+    """A record of which some pieces have arrived."""
 
     pieces: list[Buffer] = field(default_factory=list)
     size_bytes: int = 0
 
 
 class Link:
-    """State of one link. `up` once both lanes have a connection for the first time."""
+    """State of one link. It comes `up` when both lanes have a connection for the first time."""
 
     def __init__(
         self, peer: bytes, cluster: str, link_id: bytes, *, dialled: bool, limits: LinkLimits
@@ -122,17 +123,18 @@ class Link:
         """What the peer has proven to be a member of; empty until its first greeting."""
         self.up = False
         self.patience = NO_TIMER
-        """Ends when there has been no path for too long; kept by peering."""
+        """Timer by which peering gives the link up if it has had no path for too long."""
         self.ack_due_s: float | None = None
         self.ack_timer = False
         self.overdue = False
-        """So much control waits that the link has to be given up; the core does, when it flushes."""
+        """Whether so many control records wait that the link has to be given up; the core does so at its next flush."""
         self.outstanding = 0
-        """Requests of ours this link carries; kept by the request table."""
+        """How many of our requests this link carries; kept by the request table."""
         self.next_id = 0
         self.early: list[Received] = []
-        """Received while the link was not up at this end: nothing could be answered, and if it never
-        comes up nothing of it may remain. Not acknowledged, so the window bounds it."""
+        """Records received while the link was not up at this end. They wait, because nothing could be answered
+        yet, and nothing of them may remain if the link never comes up. The window bounds them, because they
+        are not acknowledged before."""
         self._ack_bytes = limits.window_bytes // 8
         self._control: list[bytes] = []
         self._control_bytes = 0
@@ -140,7 +142,7 @@ class Link:
         self._pieces_bytes = 0
         self._frames_sent = self._bytes_sent = self._bytes_received = 0
         self.frames_received = 0
-        """Of any kind: with the first one the peer knows of the link for certain."""
+        """Frames of any kind. The first one proves that the peer knows of the link."""
         self._sent_again = self._duplicates = self._resumes = 0
 
     def __repr__(self) -> str:
@@ -149,11 +151,11 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Both lanes have a connection now: what is sent leaves at once."""
+        """Whether both lanes have a connection now, so that frames leave at once."""
         return self.control.conn is not None and self.data.conn is not None
 
     def adopt(self, limits: LinkLimits) -> None:
-        """The peer answered: these are the limits both keep to. Before anything was sent."""
+        """Take over the limits agreed on, when the peer has answered; nothing has been sent before."""
         self.limits = limits
         self.payload_bytes_max = limits.payload_bytes_max
         self.control.window_bytes = self.data.window_bytes = limits.window_bytes
@@ -177,7 +179,8 @@ class Link:
         lane = self.lane(lane_number)
         again = lane.resume(peer_expects)
         lane.conn = conn
-        lane.unconfirmed_bytes = 0  # Our greeting said what we have: the peer has its credit back.
+        # Our greeting has acknowledged these bytes: the peer has its credit back.
+        lane.unconfirmed_bytes = 0
         self._sent_again += len(again)
         if self.up:
             self._resumes += 1
@@ -186,7 +189,7 @@ class Link:
         return again
 
     def detach(self, conn: Conn) -> Lane | None:
-        """The connection is gone; return the lane that lost it, None if it was not ours."""
+        """Unbind a connection that has ended; return its lane, None if it belonged to neither."""
         lane = self._lane_of(conn)
         if lane is not None:
             lane.conn = None
@@ -199,7 +202,7 @@ class Link:
     # Sending
 
     def send_control(self, kind: int, ident: int, body: bytes) -> None:
-        """Queue a control record. A peer that takes none for too long makes the link `overdue`."""
+        """Queue a control record. The link becomes `overdue` if too many wait, because the peer takes none."""
         chunk = self.limits.chunk_bytes
         for at in range(0, len(body) or 1, chunk):
             flags = MORE if at + chunk < len(body) else 0
@@ -214,12 +217,12 @@ class Link:
 
     @property
     def flowing(self) -> bool:
-        """Data may leave now: there is a connection and credit."""
+        """Whether data may leave now: the data lane has a connection and credit."""
         data = self.data
         return data.conn is not None and data.credit_bytes() >= self.limits.frame_bytes_max
 
     def flush(self, out: list[Instruction]) -> None:
-        """Append to `out` what may leave now: connections up, credit left."""
+        """Append to `out` the frames that may leave now: of lanes with a connection, as far as there is credit."""
         if self._control and self.control.conn is not None:
             self._flush_control(out)
         data, limits = self.data, self.limits
@@ -263,32 +266,32 @@ class Link:
         return frame
 
     def unsequenced(self, out: list[Instruction], records: list[bytes]) -> None:
-        """Send records that need no delivery, or none at all: a heartbeat, a pure ack."""
+        """Send a frame outside the sequence, which may get lost: a heartbeat, or a pure ack, without records."""
         if self.control.conn is not None:
             out.append((self.control.conn, self._frame(CONTROL, 0, len(records), records)))
 
     def goodbye(self, body: bytes) -> bytes:
-        """The first frame of a link that is not up here, and may be at the other end."""
+        """Return the first frame, a BYE, of a link that is not up at this end and may be up at the other one."""
         return self._control_frame([pack_record(Kind.BYE, 0, body)])
 
     def touch_lane(self, conn: Conn, out: list[Instruction]) -> None:
-        """An empty frame on the lane that has this connection: the transport finds out if it lives."""
+        """Send an empty frame on the lane of this connection, by which the transport finds out whether it has ended."""
         lane = self._lane_of(conn)
         if lane is not None:
             out.append((conn, self._frame(lane.number, 0, 0, [])))
 
     def ack_now(self) -> bool:
-        """Enough has been received that the peer should not wait for its credit."""
+        """Return whether so much has been received that the peer should get its credit back at once."""
         return self.data.unconfirmed_bytes >= self._ack_bytes
 
     # Receiving
 
     def receive(self, frame: Frame, size_bytes: int, now_s: float) -> list[Received]:
-        """Take one frame; return the records it completes, in order.
+        """Take one frame; return the records that it completes, in order.
 
         Raises:
-            RemoteProtocolError: a gap, credit that was never given, a record over its limit, or
-                outside the sequence although it is no heartbeat.
+            RemoteProtocolError: for a gap, an ack of a frame that was not sent, more bytes than there was
+                credit for, a record over its limit, or one outside the sequence other than a heartbeat.
         """
         self.frames_received += 1
         self._bytes_received += size_bytes
@@ -298,7 +301,7 @@ class Link:
             lane = self.lane(frame.lane)
             if not lane.accept(frame.sequence, size_bytes):
                 self._duplicates += 1
-                self.ack_due_s = now_s  # Our ack got lost, or it would not be here again.
+                self.ack_due_s = now_s  # It was sent again because our ack was lost.
                 return []
             if lane.unconfirmed_bytes > lane.window_bytes:
                 raise RemoteProtocolError(
@@ -313,7 +316,7 @@ class Link:
         pieces = self._pieces
         for kind, flags, ident, start, end in frame.records:
             if flags & MORE or (pieces and (kind, ident) in pieces):
-                # Most of a frame is kept with it; what is small must not keep so much.
+                # A view keeps the whole frame in memory, so a small piece is copied.
                 large = (end - start) * KEPT_FRAME_PARTS >= len(data)
                 piece = memoryview(data)[start:end] if large else bytes(data[start:end])
                 self._reassemble(whole, kind, flags, ident, piece)
@@ -344,7 +347,7 @@ class Link:
             whole.append((kind, ident, body, 0, len(body)))
 
     def check_payload(self, size_bytes: int) -> None:
-        """Raises RemoteProtocolError: the peer sent more than both agreed on."""
+        """Raise RemoteProtocolError if the peer sent a larger payload than both ends agreed on."""
         if size_bytes > self.payload_bytes_max:
             raise RemoteProtocolError(
                 f"payload of {size_bytes} bytes, the limit is {self.payload_bytes_max}"
@@ -359,7 +362,7 @@ class Link:
 
 
 def agreed(ours: LinkLimits, theirs: Limits) -> LinkLimits:
-    """Both ends' limits: the smaller of each. Raises RemoteProtocolError when they make no sense."""
+    """Return of each limit the smaller of both ends' values. Raises RemoteProtocolError if they make no sense."""
     frame = min(ours.frame_bytes_max, theirs.frame_max)
     window = min(ours.window_bytes, theirs.window)
     if frame < FRAME_BYTES_MIN or window < 2 * frame:

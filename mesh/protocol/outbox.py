@@ -1,9 +1,9 @@
-"""What waits to leave on the data lane of one link: flows, served in turn.
+"""Records queued for the data lane of one link, in flows that are served round-robin.
 
 Each tunnel is a flow, all topics together are one, all requests and replies are one. A frame takes
-from the flows in turn, a quantum each, so a 16 MiB reply delays a small one by a piece and not by
-16 MiB. Large records leave in pieces for the same reason; what the peer has of unfinished ones stays
-within what it is willing to put together.
+from the flows in turn, a quantum each, so a 16 MiB reply delays a record of another flow by a quantum
+and not by 16 MiB. Large records leave in pieces for the same reason; unfinished ones at the peer stay
+within the limit for what it reassembles.
 
     push ──> flow "requests"  ▇ ▇ ▇ ─┐
     push ──> flow "topics"    ▇ ▇ ───┼── turn ──> take(limit) ──> one frame's records
@@ -22,54 +22,55 @@ from .frame import MORE, RECORD, RECORD_BYTES, Buffer, Part
 QUANTUM_BYTES = 64 * 1024
 REQUESTS, TOPICS = "requests", "topics"
 SMALL_BYTES, JOINED_BYTES_MAX = 2048, 16 * 1024
-"""Small records that may be joined are, up to so much: one alone costs 200 bytes beside its own."""
+"""Records up to SMALL_BYTES that may be joined are, up to JOINED_BYTES_MAX together: each one alone would cost
+200 bytes of memory beside its content."""
 DEAD_MAX = 64
-"""Records taken back that may stay in a flow's queue, beside as many as live there."""
+"""Records taken back stay in a flow's queue until there are this many more than half of its length."""
 
 Piece = tuple[Sequence[Buffer], int]
-"""Bytes to be joined, header included, and how many they are."""
+"""Parts to be joined, the record header included, and their size in bytes."""
 
 
 class Owner(Protocol):
-    """Whoever wants to know when a record leaves."""
+    """Is told when a record leaves."""
 
     def begins(self) -> None:
-        """Its first piece enters a frame: from then on the peer may have seen it."""
+        """The record's first piece enters a frame: from then on the peer may have seen it."""
 
     def ends(self) -> None:
-        """Its last piece does, maybe in the same."""
+        """The record's last piece enters a frame, maybe the same one."""
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """One record that waits, or what is left of it."""
+    """One queued record, or those of its pieces that have not left."""
 
     parts: Sequence[Part]
     size_bytes: int
-    """Of `parts`, the next piece."""
+    """Bytes of `parts`, the next piece."""
     rest: list[Piece] | None
-    """Further pieces, last one first."""
+    """Further pieces, in reverse order."""
     total_bytes: int
     owner: Owner | None
     label: Any
     begun: bool = False
     gone: bool = False
     joined: bytearray | None = None
-    """All of `parts`, where more may be added to it."""
+    """The only one of `parts`, if further records may be joined to it."""
     count: int = 1
-    """Records in it, if it is such a one."""
+    """How many records are joined in this one."""
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
     records: deque[Record] = field(default_factory=deque)
     droppable: deque[Record] = field(default_factory=deque)
-    """Those that `drop_oldest` may take, oldest first."""
+    """Records that `drop_oldest` may take back, oldest first."""
     size_bytes: int = 0
     dead: int = 0
 
     def front(self) -> Record | None:
-        """The record to leave next."""
+        """Return the record to leave next, None if there is none."""
         records = self.records
         while records:
             if not records[0].gone:
@@ -79,8 +80,10 @@ class Flow:
         return None
 
     def join(self, piece: bytes, limit_bytes: int) -> bool:
-        """Add it to the last record. False: that is no such one, or full. A piece fits a frame, so what
-        is no larger does."""
+        """Join a record to the last one. Return False if that one takes no more, or would exceed `limit_bytes`.
+
+        `limit_bytes` is at most the size of a piece, and a piece fits a frame, so joined records do, too.
+        """
         last, size = self.records[-1], len(piece)
         if last.joined is None or last.total_bytes + size > limit_bytes:
             return False
@@ -101,7 +104,7 @@ class Flow:
 
 
 class Outbox:
-    """Bounded by the caller: check `room_bytes` or `takes` before a push that may be refused."""
+    """Queue of one link, bounded by the caller: it checks `room_bytes` or `takes` before a push that may be refused."""
 
     __slots__ = (
         "_begun_bytes", "_flows", "_next", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
@@ -110,11 +113,12 @@ class Outbox:
     def __init__(self, *, limit_bytes: int, chunk_bytes: int, reassembly_bytes: int) -> None:
         self.limit_bytes, self.chunk_bytes = limit_bytes, chunk_bytes
         self.reassembly_bytes = reassembly_bytes
-        """What records that have begun to leave may come to, unless there is just one."""
+        """Limit for all records in pieces that have begun to leave; one alone may exceed it."""
         self.size_bytes = self._begun_bytes = 0
         self._flows: dict[Hashable, Flow] = {}
         self._next: Hashable | None = None
-        """The flow whose large record waits for others to be finished: no other may begin one."""
+        """The flow whose large record waits until others have left completely; until it begins, no other flow may
+        begin a large record."""
 
     def __bool__(self) -> bool:
         return bool(self._flows)
@@ -124,9 +128,9 @@ class Outbox:
         return self.limit_bytes - self.size_bytes
 
     def takes(self, flow: Hashable, size_bytes: int) -> bool:
-        """Whether so much more may wait in `flow`: up to the limit, or one record of any size.
+        """Return whether `size_bytes` more may wait in `flow`: up to the limit, or any size if the flow is empty.
 
-        Others' flows do not count: topics that flood a link must not keep requests off it.
+        Other flows do not count: topics that flood a link must not keep requests off it.
         """
         found = self._flows.get(flow)
         return found is None or found.size_bytes + size_bytes <= self.limit_bytes
@@ -135,11 +139,11 @@ class Outbox:
         self, flow: Hashable, kind: int, ident: int, body: bytes, *, prefix: bytes = b"",
         owner: Owner | None = None, label: Any = None, stays: bool = True,
     ) -> Record:  # fmt: skip
-        """Queue one record; `prefix + body` is its body. In pieces when it is large.
+        """Queue one record with the body `prefix + body`, in pieces if it is larger than a chunk.
 
         Args:
-            label: what `drop_oldest` knows it by.
-            stays: `drop_oldest` passes over it.
+            label: kept for the caller of `drop_oldest`.
+            stays: whether `drop_oldest` must not take it back.
         """
         total = len(prefix) + len(body)
         if total <= self.chunk_bytes:
@@ -156,7 +160,7 @@ class Outbox:
 
     def _pieces(self, kind: int, ident: int, prefix: bytes, body: bytes) -> list[Piece]:
         pieces: list[Piece] = []
-        view, at = memoryview(body), 0  # Copied once, into the frame.
+        view, at = memoryview(body), 0  # So the body is copied only once, into frames.
         while at < len(body) or prefix:
             piece = view[at : at + self.chunk_bytes - len(prefix)]
             at += len(piece)
@@ -171,14 +175,15 @@ class Outbox:
         self, flow: Hashable, kind: int, ident: int, pieces: list[bytes], size_bytes: int, *,
         label: Any = None, stays: bool = True,
     ) -> None:  # fmt: skip
-        """Queue a record that fits a frame and is not to be cut; `pieces` are joined only there."""
+        """Queue a record that fits a frame and is not split; `pieces` are joined only when the frame is packed."""
         header = RECORD.pack(kind, 0, 0, size_bytes, ident)
         size_bytes += RECORD_BYTES
         record = Record((header, *pieces), size_bytes, None, size_bytes, None, label)
         self._append(flow, record, stays)
 
     def push_joined(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
-        """Queue a record that nobody takes back but with all of its flow, and nobody waits for."""
+        """Queue a record without owner that is never taken back alone, only with its whole flow: so it may be joined
+        with others."""
         if len(body) > min(SMALL_BYTES, self.chunk_bytes):
             self.push(flow, kind, ident, body)
             return
@@ -193,7 +198,7 @@ class Outbox:
         self._append(flow, record, stays=True)
 
     def push_first(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
-        """Queue a small record before all others of its flow; it is not one to be dropped."""
+        """Queue a small record in front of all others of its flow; `drop_oldest` must not take it back."""
         header = RECORD.pack(kind, 0, 0, len(body), ident)
         size = RECORD_BYTES + len(body)
         self._append(flow, Record((header, body), size, None, size, None, None), stays=True)
@@ -210,9 +215,9 @@ class Outbox:
         self.size_bytes += record.total_bytes
 
     def take(self, limit_bytes: int) -> tuple[list[Part], int]:
-        """Parts and count of the records for one frame of at most `limit_bytes`.
+        """Take records for one frame of at most `limit_bytes`; return their parts and their number.
 
-        At least one record is taken when there is one, however large: pieces fit a frame.
+        The first one is taken however large it is: pieces fit a frame.
         """
         parts: list[Part] = []
         count = taken = skipped = 0
@@ -229,7 +234,7 @@ class Outbox:
                     continue
                 size = record.size_bytes
                 if taken + size > limit_bytes and count:
-                    if quantum:  # Else its turn is still to come: first in the next frame.
+                    if quantum:  # Else it keeps its turn: it is the first in the next frame.
                         self._turn(name)
                     self.size_bytes -= taken
                     return parts, count
@@ -254,7 +259,8 @@ class Outbox:
         return parts, count
 
     def _begin(self, name: Hashable, flow: Flow, record: Record) -> bool:
-        """Its first piece may leave. False: the peer has enough to put together already."""
+        """Note that the record's first piece leaves. Return False, for a large record, if that has to wait, so that
+        the peer's limit for unfinished records is kept."""
         if record.rest:
             if self._next not in self._flows:
                 self._next = None
@@ -273,13 +279,13 @@ class Outbox:
         return True
 
     def _turn(self, name: Hashable) -> None:
-        """To the back of the queue, or out of it when empty."""
+        """Move the flow behind all others, or remove it if it is empty."""
         flow = self._flows.pop(name)
         if flow.front() is not None:
             self._flows[name] = flow
 
     def discard(self, flow: Hashable, record: Record) -> bool:
-        """Take a record back. False: some of it has left, and the rest will."""
+        """Take a record back. Return False if it has begun to leave; then the rest of it leaves, too."""
         found = self._flows.get(flow)
         if found is None or record.begun or record.gone:
             return False
@@ -290,16 +296,16 @@ class Outbox:
         return True
 
     def discard_all(self, flow: Hashable) -> None:
-        """Take back all of a flow that has not begun to leave."""
+        """Take back all records of a flow that have not begun to leave."""
         found = self._flows.get(flow)
         for record in list(found.records) if found is not None else ():
             self.discard(flow, record)
 
     def drop_oldest(self, flow: Hashable) -> Record | None:
-        """Take back the oldest record of which nothing has left and that need not stay.
+        """Take back the oldest record that may be dropped and has not begun to leave; None if there is none.
 
-        For a policy that gives way to the new. One that has begun to leave is completed: half of
-        it would be worse than all or nothing of it.
+        For the policy drop_oldest. A record that has begun to leave is completed, because half of it
+        would be worse than all or nothing of it.
         """
         found = self._flows.get(flow)
         while found is not None and found.droppable:

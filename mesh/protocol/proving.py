@@ -1,14 +1,14 @@
 """Proves, on each link, which clusters the other end is a member of.
 
-CURVE proves one key: that of the dialler's cluster, and that of the cluster that was dialled. Of further
-clusters an announcement proves only that the node has their keys, and not that it is this one: announcements
-are told to everybody. So with key files each greeting of a node in several clusters has a proof, signed by
-all of its keys, that nobody else can use for any other link:
+CURVE proves one key at each end: that of the dialling cluster, and that of the cluster that was dialled. For a
+node's other clusters there is only its announcement, which proves that this node holds their keys, but not that the
+other end of this link is that node: everybody gets announcements. So with key files, each greeting of a node in
+several clusters contains a proof. It is signed with all of the node's keys, and is of no use for any other link:
 
     at         name of the receiver's cluster whose key is in use on the connection
     signed     "mesh-link-1", u8 record type, link id, signer's node id, receiver's node id, at
 
-Where one secret makes all keys there is nothing more to prove: whoever has one key has them all.
+If all keys are derived from one secret there is nothing more to prove: whoever has one key has all of them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .hello import NO_PROOF, Proof
 from .link import Link
 
 DOMAIN = b"mesh-link-1"
-"""No announcement begins with it: its first byte is no version of theirs."""
+"""No announcement begins like this: its first byte is not a version of theirs."""
 
 
 class Prover:
-    """Of one node, `me`, which is a member of `clusters`."""
+    """Makes and checks the proofs of one node, `me`, a member of `clusters`."""
 
     def __init__(self, me: bytes, clusters: Sequence[str], keyring: Keyring) -> None:
         self._me, self._clusters, self._keyring = me, clusters, keyring
 
     def prove(self, kind: Kind, link_id: bytes, peer: bytes, at: str) -> Proof:
-        """What belongs into a greeting to `peer`, in whose cluster `at` the connection ends."""
+        """Return the proof for a greeting to `peer`, on a connection that uses the key of its cluster `at`."""
         if len(self._clusters) == 1 or self._keyring.door():
             return NO_PROOF
         keys = [pair for cluster in self._clusters for pair in self._keyring.own(cluster)]
@@ -43,7 +43,7 @@ class Prover:
     def greeted(
         self, shown: str, link_id: bytes, announcement: Announcement, proof: Proof
     ) -> tuple[str, ...]:
-        """Those of the announcement's clusters that a HELLO proves, in its order.
+        """Return those of the announced clusters that a HELLO proves, in the announcement's order.
 
         Args:
             shown: the cluster whose key CURVE has proven.
@@ -51,7 +51,7 @@ class Prover:
         return self._proven(shown, Kind.HELLO, link_id, announcement, proof)
 
     def welcomed(self, link: Link, announcement: Announcement, proof: Proof) -> tuple[str, ...]:
-        """The same of a WELCOME to a link."""
+        """Return the same for a WELCOME on a link."""
         return self._proven(link.cluster, Kind.WELCOME, link.link_id, announcement, proof)
 
     def _proven(

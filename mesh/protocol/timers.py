@@ -20,7 +20,7 @@ class Timer:
 
     @property
     def over(self) -> bool:
-        """Its time has come, or it was cancelled."""
+        """Whether its time has come, or it was cancelled."""
         return self.callback is None
 
     def cancel(self) -> None:
@@ -28,12 +28,12 @@ class Timer:
 
 
 NO_TIMER = Timer(lambda now_s: None)
-"""For a variable that holds one, before it does: one that is over."""
+"""A timer that is over: the value of variables for timers while none is set."""
 NO_TIMER.cancel()
 
 
 class Timers:
-    """`sooner` is called when the earliest deadline moved forward, so a sleeper can be woken."""
+    """Deadlines in a heap. `sooner` is called when the earliest one has become earlier, to wake the clock task."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
@@ -47,7 +47,8 @@ class Timers:
         return timer
 
     def patiently(self, now_s: float, seconds: float, callback: Callable[[float], None]) -> Timer:
-        """A deadline in so many seconds, of which a loop that is blocked spends an eighth: see `patience`."""
+        """Set a deadline in `seconds`, of which a blocked loop uses up one eighth, however long it is blocked
+        (see `patience`)."""
         part_s, left = seconds / PARTS, PARTS
         due_s = now_s + part_s
 
@@ -74,13 +75,13 @@ class Timers:
             self.sooner()
 
     def _forget_cancelled(self) -> None:
-        # Who sets timers and cancels them before they are due would fill the heap without this.
+        # Without this, timers that are set and cancelled long before they are due would fill the heap.
         self._heap = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._cancelled_limit = max(1024, 2 * len(self._heap))
 
     def due_s(self) -> float:
-        """When the earliest one is; inf: there is none."""
+        """Return when the earliest timer is due, inf if there is none."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)

@@ -14,7 +14,7 @@ from ..errors import RemoteProtocolError
 BODY_BYTES_MAX = 192 * 1024
 TEXT_BYTES_MAX = 4096
 ARRAY_MAX, MAP_MAX, BYTES_MAX = 1024, 256, 8192
-"""Of one array, map or byte string in a body."""
+"""Largest array, map and byte string in a body."""
 
 
 def encode_values(*values: Any) -> bytes:
@@ -25,10 +25,13 @@ def encode_values(*values: Any) -> bytes:
 def decode_values(
     body: bytes, what: str, types: Sequence[type], added: Sequence[Any] = ()
 ) -> list[Any]:
-    """The values of `what`, of just these types. Raises RemoteProtocolError.
+    """Return the values in the body of a record called `what`, which must have exactly these types.
 
     Args:
-        added: fields that not every peer has, behind the others: what each is where it is missing.
+        added: defaults of further fields, which follow the others and which older peers do not send.
+
+    Raises:
+        RemoteProtocolError: if a value is missing or has another type, or as `load_values` does.
     """
     values = load_values(body, what)
     # Fields may be added at the end by later versions; the ones we know must be there.
@@ -40,7 +43,7 @@ def decode_values(
 
 
 def load_values(body: bytes, what: str) -> list[Any]:
-    """The values, whatever they are. Raises RemoteProtocolError."""
+    """Return the values, of any types. Raises RemoteProtocolError if the body is not an array, or over a limit."""
     if len(body) > BODY_BYTES_MAX:
         raise RemoteProtocolError(f"{what} of {len(body)} bytes, the limit is {BODY_BYTES_MAX}")
     try:
@@ -56,11 +59,11 @@ def load_values(body: bytes, what: str) -> list[Any]:
 
 
 def check(what: str, *conditions: bool) -> None:
-    """Raises RemoteProtocolError unless all hold."""
+    """Raise RemoteProtocolError unless all conditions are true."""
     if not all(conditions):
         raise RemoteProtocolError(f"{what} with an impossible field")
 
 
 def clip(text: str) -> str:
-    """Text of any origin, as much of it as a peer accepts: a longer one would cost the link."""
+    """Return as much of a text as a peer accepts, as valid UTF-8: a peer ends the link for a longer one."""
     return text.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore")
