@@ -1,4 +1,4 @@
-"""Parts of a tunnel whose reader lags; many small ones are kept joined, as each alone costs 50 bytes more.
+"""Unread parts of a tunnel whose reader lags; many small ones are kept joined, as each alone takes 50 bytes more.
 
 append ──> newest ──PACK_PARTS of them──> packs ──the oldest one, cut──> take
 """
@@ -11,16 +11,16 @@ from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 PACK_PARTS = 16 * 1024
-"""About as many as a frame brings: who reads them as they come has no backlog."""
+"""About as many small parts as a frame contains, so a reader that keeps up needs no backlog."""
 SMALL_BYTES = 64
-"""Parts that are larger, on the average, are left as they are."""
+"""Parts with a larger average size are not joined."""
 
 Pack: TypeAlias = "deque[bytes] | tuple[bytes, array[int]]"
-"""Parts as they are; or joined, and how long each is."""
+"""Parts as they are; or joined, with the length of each."""
 
 
 class Backlog:
-    """Packed, it holds at most five times the parts' bytes, an empty part counted as one."""
+    """Queue of parts. Packed, it takes at most five times the parts' bytes, an empty part counted as one byte."""
 
     __slots__ = ("_newest", "_packs")
 
@@ -35,7 +35,7 @@ class Backlog:
             self._newest = deque()
 
     def take(self) -> deque[bytes]:
-        """The oldest parts, `PACK_PARTS` or all; none: it is empty."""
+        """Return the oldest parts, `PACK_PARTS` of them or all; an empty deque if there are none."""
         if self._packs:
             return _parts(self._packs.popleft())
         parts, self._newest = self._newest, deque()

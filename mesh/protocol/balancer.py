@@ -1,13 +1,13 @@
-"""Which member gets the next request: two at random, the one that would answer sooner.
+"""Choice of the member for the next request: of two members drawn at random, the one likely to answer sooner.
 
-score = (requests of ours it holds + the queue it last reported + 1) x its observed service time
+score = (our requests that it has + the queue that it last reported + 1) x its observed service time
 
-Two random choices spread load nearly as well as knowing everything, and a wrong estimate can hurt
-only the pairs it is in. In simulation, p99 with one of eight members four times slower: random
-choice 42 s (its queue never drains), this with BUSY before start 78 ms, a central queue 67 ms.
+Two random choices spread load nearly as well as full knowledge, and a wrong estimate does harm only in
+the pairs with that member. In simulation, p99 with one of eight members four times slower: random choice
+42 s (its queue never drains), this choice with BUSY before start 78 ms, a central queue 67 ms.
 
-A member that looks slower than all others is never asked while they are idle, and so never seen to be
-fast again: what nothing has renewed counts half after each of its heartbeats, until it is tried.
+A member that looks slower than all others would never be asked while they are idle, so it would never be
+seen to be fast again. Therefore each of its heartbeats halves a service time that no reply has renewed.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class Candidate:
     link: Link
     outstanding: int = 0
     queue: int = 0
-    """As it last said itself, and what was given up there since."""
+    """As it last reported, plus our requests to it that were given up since."""
     service_s: float = 0.0
     renewed: bool = False
     """Whether `service_s` was observed since its last heartbeat."""
 
     def observe(self, service_s: float, queue: int) -> None:
-        """A reply came: how long the handler took, and how many requests wait or run there."""
+        """Take from a reply how long the handler took, and how many requests wait or run at the member."""
         known = self.service_s
         self.service_s = service_s if known == 0.0 else known + SMOOTHING * (service_s - known)
         self.queue, self.renewed = queue, True
 
     def beat(self, queue: int) -> None:
-        """Its heartbeat came, and said how many requests wait or run there."""
+        """Take from a heartbeat how many requests wait or run at the member."""
         if not self.renewed:
             self.service_s /= 2
         self.queue, self.renewed = queue, False
 
     def score(self, typical_s: float) -> float:
-        # A member nobody has asked yet counts as typical, or it would get everything at first.
+        # A member that was never asked counts as typical; otherwise it would get all requests at first.
         service_s = max(self.service_s or typical_s, SERVICE_S_MIN)
         return (self.outstanding + self.queue + 1) * service_s
 
@@ -59,7 +59,7 @@ Choose = Callable[[Sequence[Candidate], Random], Candidate]
 
 
 def choose_of_two(candidates: Sequence[Candidate], rng: Random) -> Candidate:
-    """Pick one of at least one candidate."""
+    """Return one of the candidates, of which there is at least one."""
     if len(candidates) == 1:
         return candidates[0]
     count = len(candidates)

@@ -6,7 +6,7 @@
        ├─two more than concurrency, and the caller has other members to try: BUSY (soft)
        └─queue full, or the caller does not take its replies: BUSY (hard)
 
-BUSY is said before anything has started, so it is always safe to go elsewhere.
+BUSY is answered before the handler has started, so it is always safe to ask another member.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .request import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX, pack_busy
 from .values import clip, encode_values
 
 SOFT_MARGIN = 2
-"""Requests over `concurrency` that are still taken although the caller could go elsewhere."""
+"""Requests beyond `concurrency` that are still taken although the caller could ask another member."""
 RETRY_MS_MAX = 60_000
 LEAVING_LOAD = 1_000_000_000
 
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What the dispatcher must know of a handler; `allow` is None for everybody."""
+    """What the dispatcher must know of a handler. `allow`: clusters that may call it; None: all."""
 
     allow: frozenset[str] | None = None
     idempotent: bool = False
@@ -81,7 +81,7 @@ class ServiceStatistics:
 
 @dataclass(slots=True, eq=False)
 class Dispatcher:
-    """Decides when a handler runs; `start` is called with each job that may."""
+    """Decides when handlers run; calls `start` with each job that may run now."""
 
     cluster: str
     requests: dict[str, Endpoint]
@@ -97,9 +97,9 @@ class Dispatcher:
     _queue_bytes: int = 0
     _jobs: dict[tuple[Link, int], Job] = field(default_factory=dict)
     _service_s: float = 0.001
-    """How long one takes, of those that have ended."""
+    """Moving average of the time that handlers took."""
     _started_s: float = 0.0
-    """When the last one began."""
+    """When the last handler started."""
     served: int = 0
     failed: int = 0
     busy: int = 0
@@ -114,15 +114,15 @@ class Dispatcher:
 
     @property
     def told_load(self) -> int:
-        """What callers weigh. Who leaves takes none, however little it has to do."""
+        """The load that callers are told, to choose by: a node that leaves takes no requests, however low its load."""
         return LEAVING_LOAD if self.draining else self.load
 
     def offer(self, job: Job, flags: int, now_s: float) -> None:
-        """A request arrived. Raises RemoteProtocolError: one of its number is being worked on."""
-        if (job.link, job.ident) in self._jobs:  # The first could not be cancelled any more.
+        """Admit or refuse a request that has arrived. Raises RemoteProtocolError if one with its id is under way."""
+        if (job.link, job.ident) in self._jobs:  # Else the first could not be cancelled any more.
             raise RemoteProtocolError(f"request {job.ident} came twice")
         endpoint = self.requests.get(job.endpoint)
-        if not job.link.outbox.takes(REQUESTS, 0):  # First: a refusal is an answer, too.
+        if not job.link.outbox.takes(REQUESTS, 0):  # First, because an ERROR needs room as well.
             self._busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
         elif endpoint is None:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
@@ -139,7 +139,7 @@ class Dispatcher:
             self._admit(job, now_s)
 
     def offer_broadcast(self, job: Job, now_s: float) -> None:
-        """A broadcast arrived: run it when there is room, drop and count it when there is none."""
+        """Admit a broadcast that has arrived; drop and count it if there is no room, or it is not allowed."""
         endpoint = self.broadcasts.get(job.endpoint)
         allowed = endpoint is not None and (endpoint.allow is None or job.caller in endpoint.allow)
         if not allowed or self.draining or self._full(job):
@@ -148,7 +148,7 @@ class Dispatcher:
         self._admit(job, now_s)
 
     def _full(self, job: Job) -> tuple[str, int] | None:
-        """The setting that leaves no room for it, and its limit."""
+        """Return the setting that leaves no room for the job, and its limit; None if there is room."""
         if self.running < self.concurrency:
             return None
         if len(self._queue) >= self.queue_max:
@@ -170,7 +170,7 @@ class Dispatcher:
         self.start(job)
 
     def replied(self, job: Job, payload: bytes, now_s: float) -> None:
-        """The handler returned."""
+        """Send the reply that the handler has returned."""
         limit = job.link.payload_bytes_max
         if len(payload) > limit:
             self.raised(job, "failed", str(TooLarge("reply", len(payload), limit)), now_s)
@@ -180,22 +180,22 @@ class Dispatcher:
         self.finished(job, now_s)
 
     def raised(self, job: Job, code: str, message: str, now_s: float) -> None:
-        """The handler raised."""
+        """Send the error that the handler has raised."""
         self.failed += 1
         self._answer(job, Kind.ERROR, encode_values(clip(code), clip(message)), now_s)
         self.finished(job, now_s)
 
     def cut_short(self, job: Job, now_s: float) -> None:
-        """The handler was cancelled: its deadline passed, or its caller gave up."""
+        """Note that the handler was cancelled, because its deadline passed or its caller gave up."""
         self.expired += not job.cancelled
         self.finished(job, now_s)
 
     def finished(self, job: Job, now_s: float) -> None:
-        """The handler is out of the way, with or without an answer: the next may run."""
+        """Note that the handler has ended, with or without an answer; run those that wait for its slot."""
         self.running -= 1
         service_s = now_s - job.started_s
         self._service_s += 0.1 * (service_s - self._service_s)
-        if self._jobs.get((job.link, job.ident)) is job:  # A broadcast may have the same number.
+        if self._jobs.get((job.link, job.ident)) is job:  # A broadcast may have the same id.
             del self._jobs[job.link, job.ident]
         while self._queue and self.running < self.concurrency:
             following = self._queue.popleft()
@@ -208,7 +208,7 @@ class Dispatcher:
             self._run(following, now_s)
 
     def cancelled_by(self, link: Link, ident: int) -> bool:
-        """CANCEL. False: no such request here, it ended or is yet to come."""
+        """Cancel a request. Return False if it is not here, because it has ended or is yet to arrive."""
         job = self._jobs.pop((link, ident), None)
         if job is None:
             return False
@@ -216,14 +216,14 @@ class Dispatcher:
         return True
 
     def lost(self, link: Link) -> None:
-        """The callers at the other end of `link` are gone."""
+        """Cancel all requests of a link that has ended."""
         for key in [key for key in self._jobs if key[0] is link]:
             self._cancel(self._jobs.pop(key))
 
     def _cancel(self, job: Job) -> None:
         self.cancelled += 1
         job.cancelled = True
-        if job in self._queue:  # It takes nobody else's place.
+        if job in self._queue:  # It must not take up room in the queue.
             self._queue.remove(job)
             self._queue_bytes -= len(job.payload)
         if job.cancel is not None:
@@ -246,7 +246,8 @@ class Dispatcher:
     ) -> None:
         self.busy += 1
         turns = max(1.0, self.load / self.concurrency)
-        # Since the last one began none has ended, and there may have been none before.
+        # With all slots taken, no handler has ended since the last one started, so each takes at least that
+        # long. `_service_s` does not tell, if none has ended before.
         since_s = now_s - self._started_s if self.running >= self.concurrency else 0.0
         service_s = max(self._service_s, since_s)
         retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * service_s * turns)))

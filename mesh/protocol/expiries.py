@@ -1,7 +1,7 @@
-"""When the requests of one node expire, by one timer for all of them.
+"""Expiry of the requests of one node, by one timer for all of them.
 
-Nearly every request ends long before, and a timer of its own would be five objects made and thrown
-away for nothing.
+Nearly every request ends long before it expires, and a timer of its own would mean five objects created
+and thrown away for nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .request import Pending
 from .timers import NO_TIMER, Timers
 
 ENDED_MIN = 4096
-"""Entries of ended requests that may stay, beside as many as live there."""
+"""The heap is cleared of ended requests when it has more entries than this, and twice those that are live."""
 
 
 class Expiries:
-    """`expire` is called with each request whose time is over."""
+    """Calls `expire` with each request that expires."""
 
     __slots__ = ("_due_s", "_expire", "_heap", "_heap_max", "_pending", "_timer", "_timers")
 
@@ -28,11 +28,11 @@ class Expiries:
     ) -> None:  # fmt: skip
         """
         Args:
-            pending: requests under way, by number, kept by the caller: of others nothing expires.
+            pending: requests under way, by id, kept by the caller; no others expire.
         """
         self._pending, self._timers, self._expire = pending, timers, expire
         self._heap: list[tuple[float, int]] = []
-        """(when, request); entries of those that have ended stay until it is cleared."""
+        """(time in seconds, request id); entries of ended requests stay until the heap is cleared."""
         self._heap_max = ENDED_MIN
         self._due_s, self._timer = math.inf, NO_TIMER
 
@@ -45,7 +45,7 @@ class Expiries:
             self._watch()
 
     def _watch(self) -> None:
-        """See to it that the timer runs when the first request expires."""
+        """Set the timer to the first expiry, unless it runs before that."""
         heap = self._heap
         if len(heap) > self._heap_max:
             heap[:] = [entry for entry in heap if entry[1] in self._pending]

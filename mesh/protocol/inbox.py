@@ -1,13 +1,13 @@
-"""What waits for one subscription: bounded in bytes, with a policy for when it is full.
+"""Messages that wait for one subscription: bounded in bytes, with a policy for when the inbox is full.
 
-    drop_oldest   make room by dropping from the front, message by message where it must be
-    drop_newest   keep what is there, drop what comes
-    block         never full: publishers have credit for `limit_bytes` each, returned as it is read;
-                  a peer that does not keep to it, by more than was on its way when the subscription
-                  began, has the rest dropped
+    drop_oldest   make room by dropping from the front, single messages where a whole batch is too much
+    drop_newest   keep waiting messages, drop new ones
+    block         never full: each publisher has credit for `limit_bytes`, returned as messages are read;
+                  what a peer sends beyond that, and beyond what may have been on its way when the
+                  subscription began, is dropped
 
-Every drop, here or at the publisher, becomes a hole in a stream, and `take` reports it with the next
-messages of the same one: see streams.py.
+Every drop, here or at the publisher, leaves a gap in a stream, and `take` reports the gap with the next
+messages of the same stream: see streams.py.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .streams import Epoch, Streams
 class SubscriptionStatistics:
     """Plain counters of one subscription, in messages unless they say bytes.
 
-    `dropped` was dropped here, for want of room. `lost` is what is missing between messages that
-    were delivered, wherever it was dropped: those dropped here included, once the gap was passed.
+    `dropped`: dropped here, for want of room. `lost`: missing between messages that were delivered,
+    wherever they were dropped; those dropped here are included once a later message has been taken.
     """
 
     pattern: str
@@ -41,7 +41,7 @@ class SubscriptionStatistics:
 
 
 class Delivery:
-    """Messages of one topic by one sender, in order. `lost`: how many are missing just before.
+    """Messages of one topic from one sender, in order. `lost`: how many are missing just before them.
 
     `payloads[i]` has sequence `sequence + i`.
     """
@@ -57,12 +57,12 @@ class Delivery:
 
     @property
     def batch(self) -> Batch:
-        """The batch as it travelled; it may hold more messages than `payloads` when some dropped."""
+        """The batch that the messages came in; it may contain more than `payloads` if some were dropped."""
         return self._batch
 
     @property
     def headers(self) -> list[bytes] | None:
-        """Per message, as msgpack maps; None when the batch has none."""
+        """Headers of each message, as msgpack maps; None if the batch has none."""
         column = self._batch.message_headers()
         if column is None or len(column) == len(self.payloads):
             return column
@@ -77,8 +77,8 @@ class Delivery:
 class Entry:
     """Messages [`first`, `end`) of a batch, which wait.
 
-    `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
-    more: of batches of one small message each, a full inbox holds eight times its limit.
+    `size_bytes` is at least half of the bytes that the batch keeps in memory. Its objects take some hundred
+    bytes more: with batches of one small message each, a full inbox takes eight times its limit.
     """
 
     batch: Batch
@@ -88,11 +88,11 @@ class Entry:
     first: int
     end: int
     sizes: Sequence[int] | None = None
-    """Of each message of the batch, once some were dropped; then `size_bytes` has no header in it."""
+    """Bytes of each message of the batch, once some were dropped; then `size_bytes` is without the batch's header."""
 
 
 class Inbox:
-    """One subscription's end of it all. `wake` is called when it stops being empty."""
+    """Queue of one subscription of this node. `wake` is called when it stops being empty."""
 
     def __init__(
         self, ident: int, pattern: tuple[str, ...], policy: str, limit_bytes: int,
@@ -100,40 +100,42 @@ class Inbox:
     ) -> None:  # fmt: skip
         """
         Args:
-            early_bytes: what one peer may have on its way, uncharged, when a `block` subscription
-                begins: batches for another subscription of this node that match this one too.
+            early_bytes: most bytes that one peer may have on their way, without having used credit for
+                them, when a `block` subscription begins: batches for another subscription of this
+                node that match this one, too.
         """
         self.ident, self.pattern, self.policy = ident, pattern, policy
         self.limit_bytes = limit_bytes
         self.wake = wake
         self.sharing: Sharing | None = None
-        """Of its messages others of this node get none."""
+        """The group that this subscription shares its messages with; None: with nobody."""
         self._peer_bytes_max = limit_bytes + early_bytes
         self._from: dict[Link | None, int] = {}
-        """Bytes that wait per link, None for this node's own; only with `block`."""
+        """Waiting bytes by link, None for this node's own messages; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         self.streams = Streams()
         self.owed: dict[Link, int] = {}
-        """Bytes read and not yet returned as credit, per link; only with `block`."""
+        """Bytes read and not yet returned as credit, by link; only with `block`."""
         self._delivered = self._dropped = self._lost = 0
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def may_take(self, size_bytes: int) -> bool:
-        """Whether this node as a publisher may go on; others ask their credit."""
-        waiting = self._from.get(None, 0)  # What others sent does not count: the limit is for each.
+        """Return whether this node, as a publisher, may push a batch of `size_bytes`; peers look at their credit."""
+        waiting = self._from.get(None, 0)  # Only our own: each publisher has the limit to itself.
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
 
     @property
     def batch_bytes_max(self) -> int:
-        """With `block`, the largest batch for this node as a publisher to gather: what there is room
-        for, or a quarter of the limit and wait; else each would be smaller than the one just taken."""
+        """With `block`, the largest batch that this node, as a publisher, should gather: what there is room for,
+        or a quarter of the limit, for which it waits. With room alone as the measure, each batch would be
+        smaller than the one that was just taken."""
         return max(self.limit_bytes - self._from.get(None, 0), self.limit_bytes // 4)
 
     def push(self, batch: Batch, link: Link | None) -> None:
-        """A batch arrived. `link` is None for messages of this very node."""
+        """Add a batch, or as much of it as the policy allows. `link` is None for this node's own messages."""
         epoch = self.streams.note(batch)
         if batch.kind == LOST:
             return
@@ -156,7 +158,7 @@ class Inbox:
             self.wake()
 
     def take(self) -> Delivery:
-        """The oldest waiting messages. Raises IndexError when nothing waits."""
+        """Return the oldest waiting messages. Raises IndexError if none wait."""
         entry = self._entries.popleft()
         batch = entry.batch
         payloads = batch.payloads
@@ -175,8 +177,8 @@ class Inbox:
         return Delivery(batch, payloads, sequence, lost)
 
     def take_over(self, link: Link) -> int:
-        """`link` is new. What waits of its peer, and came by links before it, is returned by this one: how many
-        bytes that are."""
+        """Assign waiting messages that came by earlier links of the same peer to `link`, a new one, so that their
+        credit is returned by it. Return how many bytes they are."""
         before = {one for one in self._from if one is not None and one.peer == link.peer}
         if not before:
             return 0
@@ -187,9 +189,9 @@ class Inbox:
         return waiting
 
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
-        """Keep count of what waits from one publisher. False: too much, by any reading of its credit.
+        """Count the waiting bytes of one publisher. Return False if they exceed any credit that it can have had.
 
-        This node as a publisher has asked `may_take`: of its own nothing is dropped.
+        This node, as a publisher, has asked `may_take` before, so none of its own messages are dropped.
         """
         waiting = self._from.get(link, 0)
         if link is not None and waiting and waiting + size_bytes > self._peer_bytes_max:
@@ -200,7 +202,7 @@ class Inbox:
         return True
 
     def _drop(self, entry: Entry, count: int) -> None:
-        """So many messages of it are not delivered."""
+        """Note that `count` messages of the entry are not delivered."""
         epoch = entry.epoch
         self._dropped += count
         epoch.waiting -= count
@@ -208,7 +210,7 @@ class Inbox:
             self.streams.missed(entry.batch, count)
 
     def _make_room(self, entry: Entry) -> None:
-        """Drop from the front, message by message where a whole batch is too much."""
+        """Drop from the front until the entry fits, single messages where a whole batch is too much."""
         entries = self._entries
         while entries and (excess := self._waiting_bytes + entry.size_bytes - self.limit_bytes) > 0:
             oldest = entries[0]
@@ -224,7 +226,7 @@ class Inbox:
     def _shorten(self, entry: Entry, room: int, *, from_front: bool) -> None:
         """Drop messages at one end until the rest fits into `room` bytes; maybe all of them.
 
-        What stays is not looked at again: for every message that comes, one may have to go.
+        Messages that stay are not looked at, because this may happen for every message that arrives.
         """
         first, end = entry.first, entry.end
         if room <= 0:
@@ -244,9 +246,10 @@ class Inbox:
                 size -= sizes[end]
         self._drop(entry, entry.end - entry.first - (end - first))
         entry.first, entry.end, entry.size_bytes = first, end, size
-        if not from_front:  # More of it is never dropped.
+        if not from_front:  # With drop_newest no more of it is ever dropped.
             entry.sizes = None
-        if first < end and 2 * size < entry.batch.size_bytes:  # Or a few would hold all the rest.
+        # Otherwise a few messages would keep the whole batch in memory.
+        if first < end and 2 * size < entry.batch.size_bytes:
             entry.batch = entry.batch.cut(first, end - first)
             entry.first, entry.end, entry.sizes = 0, end - first, None
 

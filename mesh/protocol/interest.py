@@ -1,10 +1,10 @@
-"""Who wants a topic: a trie of patterns, and what each subscription still has credit for.
+"""Interest in topics: a trie of patterns, and the credit of each peer's subscription.
 
     orders.*.created   `*` stands for exactly one token
     orders.>           a last `>` stands for one or more
 
 The trie holds subscriptions of peers and of this node alike; a topic's matches are computed once
-and kept until `version` moves.
+and kept until `version` changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Branch(Generic[V]):
 
 
 class Interest(Generic[V]):
-    """Patterns to values. Adding and removing moves `version`."""
+    """Maps patterns to values. Adding and removing a value changes `version`."""
 
     def __init__(self) -> None:
         self._root: Branch[V] = Branch()
@@ -67,7 +67,7 @@ class Interest(Generic[V]):
         self.version += 1
 
     def remove(self, pattern: tuple[str, ...], value: V) -> None:
-        """Take out what `add` put in. Raises ValueError when it is not there."""
+        """Remove a value that `add` has added. Raises ValueError if it is not there."""
         path: list[tuple[Branch[V], str]] = []
         branch = self._root
         tail = pattern[-1] == ">"
@@ -85,7 +85,7 @@ class Interest(Generic[V]):
         self.version += 1
 
     def match(self, topic: str) -> list[V]:
-        """Values of all patterns that match `topic`, in no particular order, each `add` once."""
+        """Return the values of all patterns that match `topic`, in no particular order, once for each `add`."""
         found: list[V] = []
         branches = [self._root]
         for token in topic.split("."):

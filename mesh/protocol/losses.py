@@ -1,7 +1,7 @@
-"""Messages that the publisher dropped for a link, until the link is told.
+"""Messages that the publisher dropped for a link, until its peer is told.
 
-A gap in a stream that it knows it sees without being told; this is for streams of which it has seen
-nothing yet.
+A peer sees gaps in streams that it knows without being told; it is told for streams of which it has not
+received anything yet.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .link import Link
 from .outbox import TOPICS
 
 STREAMS_MAX = 1000
-"""Of which one link is yet to be told; the oldest are forgotten."""
+"""Most streams with losses of which one link is yet to be told; the oldest are forgotten."""
 
 
 class Stream(Protocol):
-    """What has to be known of a topic's stream."""
+    """What this module uses of a topic's stream."""
 
     epoch: int
     raw: bytes
@@ -29,14 +29,14 @@ class Stream(Protocol):
 
 @dataclass(slots=True)
 class Loss:
-    """Messages of a stream dropped for one link, from `first` on, that it has not been told of."""
+    """Messages of a stream, from `first` on, that were dropped for one link and not told yet."""
 
     first: int
     count: int = 0
 
 
 class Losses:
-    """Those of one publisher."""
+    """Losses of one publisher that are not told yet, by link."""
 
     __slots__ = ("_me", "_wall_us", "count", "of")
 
@@ -44,7 +44,7 @@ class Losses:
         self._me, self._wall_us = me, wall_us
         self.of: dict[Link, OrderedDict[Stream, Loss]] = {}
         self.count = 0
-        """Messages dropped in all, told or not."""
+        """All messages dropped so far, told or not."""
 
     def add(self, link: Link, stream: Stream, first: int, count: int) -> None:
         self.count += count
@@ -56,9 +56,9 @@ class Losses:
             losses.popitem(last=False)
 
     def tell(self, link: Link) -> None:
-        """Say what was dropped for a link that takes messages again, before any of them."""
+        """Tell what was dropped for a link that takes messages again, in front of all queued messages."""
         losses = self.of.pop(link, OrderedDict())
-        # Each goes before those pushed already: a topic's epochs have to arrive in their order.
+        # Latest epoch first, as each is pushed in front of those before: a topic's epochs must arrive in order.
         for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
             loss = losses[stream]
             body = encode_lost(

@@ -1,4 +1,4 @@
-"""Who is here: the state of every node this one has had a link with.
+"""Membership: the state of every node that this one has had a link with.
 
     (new) ──linked──> ALIVE <──heard── STALLED      loop silent, path alive: out of rotation, links kept
                       │  ^ └─silent 3 s──^
@@ -7,9 +7,9 @@
                    SUSPECT ──silent 3 s more──> DEAD     a refused dial after a disconnect: at once
      any ──goodbye──> LEFT
 
-Liveness has two voices: the path (libzmq's I/O thread answers heartbeats even while the event loop
-is blocked) and the loop (its own heartbeat on the control lane). This node's own lag is no evidence
-against others: `shift` moves every clock by it.
+Liveness has two sources: the path (libzmq's I/O thread answers heartbeats even while the event loop
+is blocked) and the loop (its own heartbeat on the control lane). A lag of this node's own loop is no
+evidence against others: `shift` moves all times by it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ TRANSITIONS = frozenset({
     (State.DEAD, State.ALIVE),
     (State.DEAD, State.LEFT),
 })  # fmt: skip
-"""Every change there is; `watch` reports it as its new state, and `joined` before all."""
+"""All changes of state. `watch` reports each by its new state, and `joined` before any of them."""
 GONE = (State.DEAD, State.LEFT)
 GONE_MAX = 1_000
-"""The dead and the gone that are remembered; a command line is a node, too, that comes and leaves."""
+"""Most members that are remembered although they are dead or have left; every run of the command `mesh` is a node
+that joins and leaves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +67,7 @@ class Member:
 
     @property
     def cluster(self) -> str:
-        """The first of its clusters: the one it names itself by."""
+        """The first of its clusters, by which it is named."""
         return self.clusters[0]
 
     def __repr__(self) -> str:
@@ -83,7 +84,7 @@ class Change:
 
 
 class Membership:
-    """Feeds on what links report, tells `changed` about every transition."""
+    """Derives the states from what links report; calls `changed` for every transition."""
 
     def __init__(
         self, *, stalled_s: float, suspect_grace_s: float, dead_after_s: float,
@@ -91,20 +92,20 @@ class Membership:
     ) -> None:  # fmt: skip
         """
         Args:
-            stalled_s: loop silence that makes a member stalled.
-            suspect_grace_s: how long a lost path may take to come back unnoticed.
-            dead_after_s: from a lost path to dead.
-            forget_s: how long the dead and the gone are remembered.
-            gone_max: how many of them; those who went first are forgotten.
+            stalled_s: seconds of silence of its loop that make a member stalled.
+            suspect_grace_s: seconds that a lost path may take to come back before the member is suspect.
+            dead_after_s: seconds from a lost path to dead.
+            forget_s: seconds for which dead members, and those that left, are remembered.
+            gone_max: most of them that are remembered; those that went first are forgotten.
         """
         self._stalled_s, self._grace_s, self._dead_s = stalled_s, suspect_grace_s, dead_after_s
         self._changed, self._forget_s, self._gone_max = changed, forget_s, gone_max
         self.members: dict[bytes, Member] = {}
         self._gone: dict[bytes, None] = {}
-        """Of them, in the order in which they went."""
+        """Nodes of members that are dead or have left, those that went first in front."""
 
     def of_cluster(self, cluster: str | None) -> Iterable[Member]:
-        """Members of `cluster`, None: of any, that have not left and are not dead."""
+        """Return the members of `cluster` (None: of all clusters) that are not dead and have not left."""
         return (
             member
             for member in self.members.values()
@@ -114,7 +115,7 @@ class Membership:
     def linked(
         self, node: bytes, clusters: tuple[str, ...], endpoints: tuple[str, ...], now_s: float
     ) -> Member:
-        """A link to the node is up, for the first time or again."""
+        """Note that a link to the node is up, for the first time or again; return its member."""
         member = self.members.get(node)
         if member is None or member.state is State.LEFT:
             self._gone.pop(node, None)
@@ -127,7 +128,7 @@ class Membership:
         return member
 
     def heard(self, member: Member, now_s: float) -> None:
-        """The member's event loop said something."""
+        """Note that a frame came from the member, so its event loop runs."""
         member.heard_s = now_s
         if member.state is State.STALLED:
             self._move(member, State.ALIVE, "its event loop runs again")
@@ -144,7 +145,7 @@ class Membership:
             self._move(member, State.ALIVE, "path is back")
 
     def gone(self, node: bytes, state: State, reason: str) -> None:
-        """It said goodbye (LEFT), or there is proof that it is not there (DEAD)."""
+        """Note that the node has left (LEFT), or that its link was given up (DEAD)."""
         member = self.members.get(node)
         if member is not None:
             self._move(member, state, reason)
@@ -154,9 +155,9 @@ class Membership:
         self._gone.pop(node, None)
 
     def shift(self, lag_s: float, now_s: float) -> None:
-        """This node was not running for `lag_s`: nobody could have been heard in that time.
+        """Move all times forward by `lag_s`, in which this node did not run and so could hear nobody.
 
-        What has waited for it may have been read already: nobody was heard later than now.
+        Frames that waited meanwhile may have been read already, so no time becomes later than now.
         """
         for member in self.members.values():
             member.heard_s = min(member.heard_s + lag_s, now_s)
@@ -164,7 +165,7 @@ class Membership:
                 member.path_lost_s = min(member.path_lost_s + lag_s, now_s)
 
     def tick(self, now_s: float) -> None:
-        """Draw the conclusions that time alone allows. Call a few times a second."""
+        """Make the transitions that follow from time alone. Call a few times a second."""
         for member in list(self.members.values()):
             if member.state in GONE:
                 if member.gone_s is None:
@@ -184,7 +185,7 @@ class Membership:
 
     def _move(self, member: Member, state: State, reason: str) -> None:
         if (member.state, state) not in TRANSITIONS:
-            return  # It is so already; LEFT is for ever; a suspect one is no less than stalled.
+            return  # No change; or from LEFT, which is final; or from SUSPECT to STALLED, which is less.
         member.state, member.reason, member.gone_s = state, reason, None
         self._gone.pop(member.node, None)
         if state in GONE:

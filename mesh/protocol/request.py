@@ -1,9 +1,9 @@
-"""One request: how it travels, and how far it is at the caller's end.
+"""One request: its encoding, and its state at the caller's end.
 
-REQUEST body: u32 time left in ms (0: none), u8 flags (1: you may say BUSY early), u8 length of the
-cluster, u8 length of the endpoint, both names, payload. REPLY and ERROR: u32 service time in us,
+REQUEST body: u32 time left in ms (0: no deadline), u8 flags (1: the member may answer BUSY early), u8 length
+of the cluster, u8 length of the endpoint, both names, payload. REPLY and ERROR: u32 service time in us,
 u16 queue, then the payload or msgpack [code, message]. BUSY: msgpack [queue, retry_after_ms, hard,
-setting, limit]; the last two, the limit that was met, were added later and may be missing.
+setting, limit]; the last two, the limit that was reached, were added later and may be missing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ REPLY_PREFIX = struct.Struct("<IH")
 MAY_BE_BUSY = 1
 LEFT_MS_MAX = 0xFFFFFFFF
 EXPIRED = ""
-"""Code of an ERROR: the deadline passed before the handler started. No ServiceError can have it."""
+"""Code of an ERROR: the deadline passed before the handler started. No ServiceError has this code."""
 
 WAITING, QUEUED, SENT, DONE = range(4)
 
 
 def pack_head(cluster: str, endpoint: str, left_ms: int = 0, flags: int = 0) -> bytes:
-    """What stands before the payload of a REQUEST or BROADCAST."""
+    """Return what comes before the payload of a REQUEST or BROADCAST."""
     return PREFIX.pack(left_ms, flags, len(cluster), len(endpoint)) + _names(cluster, endpoint)
 
 
@@ -42,10 +42,10 @@ def _names(cluster: str, endpoint: str) -> bytes:
 
 
 def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, int]:
-    """Cluster, endpoint, where the payload begins, time left in ms, flags.
+    """Return cluster, endpoint, where the payload begins, time left in ms, flags.
 
     Raises:
-        RemoteProtocolError: the names do not fit or are no text.
+        RemoteProtocolError: if the names do not fit or are not UTF-8.
     """
     if end - start < PREFIX.size:
         raise RemoteProtocolError(f"request of {end - start} bytes")
@@ -65,17 +65,17 @@ def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, i
 def pack_busy(
     queue: int, retry_after_ms: int, *, hard: bool, setting: str = "", limit: int = 0
 ) -> bytes:
-    """The body of a BUSY. `setting` is the one that allows no more than `limit`; empty: leaving."""
+    """Return the body of a BUSY. `setting` allows no more than `limit`; empty: the member is leaving."""
     return encode_values(queue, retry_after_ms, hard, setting, limit)
 
 
 def read_busy(body: bytes) -> list[Any]:
-    """Queue, retry after ms, hard, setting, limit. Raises RemoteProtocolError."""
+    """Return queue, retry_after_ms, hard, setting, limit. Raises RemoteProtocolError."""
     return decode_values(body, "BUSY", (int, int, bool), added=("", 0))
 
 
 class Pending:
-    """One request under way. `outcome` is a reply or an error once `state` is DONE."""
+    """One request under way. Once `state` is DONE, `outcome` is a reply or an error, None if it was cancelled."""
 
     __slots__ = (
         "candidate",
@@ -113,30 +113,30 @@ class Pending:
         self.state = WAITING
         self.candidate: Candidate | None = None
         self.tried: tuple[bytes, ...] = ()
-        """Members that were lost, or said BUSY although they have room."""
+        """Members that were lost, or answered BUSY although they have room."""
         self.full: tuple[bytes, ...] = ()
-        """Members that can take nothing."""
+        """Members that answered BUSY because they have no room."""
         self.full_of = ("", 0)
-        """The setting by which the last of them can take nothing, and its limit."""
+        """The setting whose limit the last member that answered BUSY had reached, and that limit."""
         self.ran_at = b""
-        """The member that may have executed it, and was lost before one was asked again; empty: none."""
+        """The member that may have executed the request and was lost, so that another was asked; empty: none."""
         self.retry_after_s = 0.0
         self.settled = NO_TIMER
-        """Its timer while there is nobody to ask."""
+        """Timer for how long the request waits while its cluster has no members."""
         self.sequence = 0
-        """Of the data frame in which the last of it left; 0: that has not left."""
+        """Sequence of the data frame in which its last piece left; 0: that has not left."""
         self.soft = False
-        """The member that has it may say BUSY although it has room."""
+        """Whether the member that has it may answer BUSY although it has room."""
         self.record: Record | None = None
-        """While it waits to leave."""
+        """Its record in the outbox of the link to the member that has it."""
         self.outcome: bytes | MeshError | None = None
 
     def begins(self) -> None:
-        """Its record begins to leave: the member may have seen it from now on."""
+        """See `outbox.Owner`: from now on the member may have seen the request."""
         if self.state == QUEUED:
             self.state = SENT
 
     def ends(self) -> None:
-        """The last of it leaves: before, the member cannot have all of it."""
+        """See `outbox.Owner`: the member has all of the request only if it has received this frame."""
         if self.candidate is not None:
             self.sequence = self.candidate.link.data.next_sequence

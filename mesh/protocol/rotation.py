@@ -1,4 +1,4 @@
-"""Who may take a request now: alive members with a link whose both lanes are up, per cluster."""
+"""Members that may take a request now, by cluster: those alive whose link has a connection for both lanes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .link import Link
 from .membership import Member, Membership, State
 
 LISTS_MAX = 1000
-"""Clusters whose lists are kept between changes: those that are asked for may be ever new ones."""
+"""Most clusters whose lists are kept between changes: a program may ask for ever new names."""
 
 
 class Rotation:
@@ -20,12 +20,12 @@ class Rotation:
         self._present: tuple[str, ...] | None = None
 
     def changed(self) -> None:
-        """Some member or link is not what it was."""
+        """Discard all lists, because a member or a link has changed."""
         self._lists.clear()
         self._present = None
 
     def of_cluster(self, cluster: str) -> list[Candidate]:
-        """Members that may take a request; do not modify."""
+        """Return the members that may take a request; the list must not be modified."""
         found = self._lists.get(cluster)
         if found is None:
             if len(self._lists) >= LISTS_MAX:
@@ -38,7 +38,7 @@ class Rotation:
         return found
 
     def linked(self, cluster: str) -> list[tuple[Member, Link]]:
-        """All members that could be told something now or a little later."""
+        """Return all members with a link, also those whose path is lost at the moment."""
         return [
             (member, link)
             for member in self._membership.of_cluster(cluster)
@@ -53,14 +53,14 @@ class Rotation:
         return self._present
 
     def candidate(self, link: Link, cluster: str) -> Candidate:
-        """The balancer's record of one linked member."""
+        """Return the balancer's record of one linked member."""
         candidate = self._candidates.get((link.peer, cluster))
         if candidate is None or candidate.link is not link:
             candidate = self._candidates[link.peer, cluster] = Candidate(link.peer, link)
         return candidate
 
     def load(self, node: bytes, loads: dict[str, int]) -> None:
-        """A heartbeat said how long the member's queues are."""
+        """Take from a member's heartbeat how long its queues are, by cluster."""
         for cluster, queue in loads.items():
             candidate = self._candidates.get((node, cluster))
             if candidate is not None:

@@ -1,8 +1,8 @@
-"""Subscriptions of one node that share: each message goes to one of them, though several match.
+"""Subscriptions of one node that share their messages: each message goes to only one of those that match.
 
-Of those that match when it arrives, the one that began first gets it. When one ends, it keeps what waits in
-it, and what comes from then on goes to the next. So nothing is lost or delivered twice, and of one topic
-everything in a subscription that began earlier is older than what is in a later one.
+Of those that match when a message arrives, the one that began first gets it. A subscription that ends keeps
+the messages that wait in it; later ones go to the next subscription. So nothing is lost or delivered twice,
+and of each topic all messages in an earlier subscription are older than those in a later one.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from typing import Any, Protocol, TypeVar
 
 
 class Sharing:
-    """Which of them share: those that were given the same one of these."""
+    """A group of subscriptions that share: those that were given the same object."""
 
     def __init__(self) -> None:
         self.members: set[Any] = set()
-        """Those that have not ended."""
+        """Subscriptions of the group that have not ended."""
 
 
 class Sharer(Protocol):
-    """What has to be known of a subscription."""
+    """What this module uses of a subscription."""
 
     @property
     def ident(self) -> int:
-        """Lower than of those that began later."""
+        """Number of the subscription; those that began later have higher ones."""
 
     @property
     def sharing(self) -> Sharing | None:
-        """None: it gets all messages, whoever else does."""
+        """Its group; None: it gets all messages that match it."""
 
 
 S = TypeVar("S", bound=Sharer)
 
 
 def one_of_each(matching: Iterable[S]) -> list[S]:
-    """Of subscriptions that match a topic: those that get its messages."""
+    """Return those of the matching subscriptions that get the messages: the first of each group, and all without
+    a group."""
     found: list[S] = []
     first: dict[Sharing, S] = {}
     for one in matching:
@@ -47,7 +48,7 @@ def one_of_each(matching: Iterable[S]) -> list[S]:
 
 
 def overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether there are topics that both patterns match."""
+    """Return whether there are topics that both patterns match."""
     for its, others in zip(one, other, strict=False):
         if ">" in (its, others):
             return True

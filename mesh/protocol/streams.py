@@ -1,9 +1,10 @@
-"""What one subscription knows of the streams it gets: what came last of each, and so what is missing.
+"""Losses in the streams of one subscription: the last sequence of each stream, and so what is missing.
 
-Every drop, at the publisher or here, leaves a hole in the sequence of a stream (publisher, topic), which
-is told with the next messages that are taken of it. Drops before the first message of a stream set the
-point from which the hole is measured. A publisher of more topics than it keeps begins those it had
-forgotten under a new epoch: what is missing at the end of the last one is told then.
+Every drop, at the publisher or here, leaves a gap in the sequence of a stream (publisher, topic), which is
+reported with the next messages taken of that stream. A note of drops that comes before the first message of
+a stream sets the sequence from which the gap is counted. A publisher with more topics than it keeps begins
+a forgotten topic again under a new epoch; what is missing at the end of the old epoch is reported with the
+first messages of the new one.
 """
 
 from __future__ import annotations
@@ -16,38 +17,39 @@ from .batch import Batch
 Key = tuple[bytes, str]
 """Publisher, topic."""
 STREAMS_MAX = 100_000
-"""(publisher, topic) pairs whose last sequence one subscription remembers: about 1 KB each."""
+"""Most (publisher, topic) pairs whose last sequence one subscription remembers: about 1 KB each."""
 
 EPOCHS_MAX = 8
-"""Of one stream, that are told apart."""
+"""Most epochs of one stream whose losses are counted separately."""
 
 
 @dataclass(slots=True, eq=False)
 class Epoch:
-    """What is known of one stream's epoch."""
+    """One epoch of a stream, as far as it is known here."""
 
     epoch: int
     expected: int
-    """The sequence behind what was taken last."""
+    """The sequence after the last message taken."""
     end: int
-    """Behind all that is known to exist."""
+    """The sequence after the last message known to exist."""
     missed: int = 0
-    """Of earlier epochs, to be told with the next message."""
+    """Messages missing in earlier epochs, to be reported with the next message."""
     waiting: int = 0
-    """Messages of it that wait here."""
+    """Messages of this epoch that wait in the inbox."""
     waiting_end: int = 0
-    """Behind the last of them."""
+    """The sequence after the last of them."""
     forgotten: bool = False
-    """What was missing is told with a later epoch; so is what is dropped from now on."""
+    """Not counted separately any more: what was missing, and what is dropped from now on, is reported with a
+    later epoch."""
 
     @property
     def missing(self) -> int:
-        """When nothing more of it will come."""
+        """Messages that are missing if no more of this epoch arrive, those of earlier epochs included."""
         return self.missed + max(0, self.end - self.expected - self.waiting)
 
 
 class Streams:
-    """Those of one subscription; of more than `STREAMS_MAX` it forgets what was taken from longest ago."""
+    """Streams of one subscription. Of more than `STREAMS_MAX` it forgets the one idle for longest."""
 
     __slots__ = ("_epochs",)
 
@@ -58,7 +60,8 @@ class Streams:
         return list(self._epochs)
 
     def note(self, batch: Batch) -> Epoch:
-        """Its messages and all that follow exist: should they be missing, that counts as a loss."""
+        """Note that the batch's messages exist, so that they count as lost if they are never taken; return their
+        epoch."""
         key = (batch.publisher, batch.topic)
         epochs = self._epochs.get(key)
         if epochs is None:
@@ -72,16 +75,16 @@ class Streams:
             if len(epochs) > EPOCHS_MAX:
                 missing = _forget_first(epochs)
                 epochs[0].missed += missing
-        elif batch.epoch < last.epoch:  # A note of losses, which goes first, was ahead of it.
+        elif batch.epoch < last.epoch:  # A note of a later epoch's losses, sent first, was faster.
             known = next((one for one in epochs if one.epoch == batch.epoch), None)
             last = known or Epoch(batch.epoch, 0, 0, forgotten=True)
         last.end = max(last.end, batch.next_sequence)
         return last
 
     def taken(self, batch: Batch, sequence: int, end: int) -> int:
-        """Messages [`sequence`, `end`) of it are being taken; how many are missing just before."""
+        """Note that messages [`sequence`, `end`) of the batch are taken; return how many are missing just before."""
         key = (batch.publisher, batch.topic)
-        if key not in self._epochs:  # Forgotten: then none are.
+        if key not in self._epochs:  # Forgotten, so no gap is known.
             self.note(batch)
         epochs = self._epochs[key]
         lost = 0
@@ -95,17 +98,17 @@ class Streams:
         return lost
 
     def missed(self, batch: Batch, count: int) -> None:
-        """So many of its messages were dropped, which waited when their epoch was forgotten: a later one
-        tells, as nobody will look for them."""
+        """Note that `count` of the batch's messages were dropped, which waited when their epoch was forgotten: a
+        later epoch reports them, because gaps in their own are not counted any more."""
         later = self._epochs.get((batch.publisher, batch.topic))
         if later is not None:
             later[0].missed += count
 
     def go_on(self, before: Streams, key: Key) -> None:
-        """What comes of a stream from now on comes here, no longer to the subscription of `before`.
+        """Continue a stream of `before`, another subscription's, whose next messages arrive here.
 
-        What is missing between messages that it has delivered, or will, it tells itself; what is missing
-        behind them is told here.
+        That subscription itself reports what is missing between messages that it has delivered or will
+        deliver; this one reports what is missing after those.
         """
         epochs = before._epochs[key]
         wait = [at for at, one in enumerate(epochs) if one.waiting]
@@ -120,7 +123,8 @@ class Streams:
 
 
 def _forget_first(epochs: list[Epoch]) -> int:
-    """What is missing of the oldest, which is told apart no longer; some of it may wait still."""
+    """Stop counting the oldest epoch separately, and return how many of its messages are missing. Others of them
+    may still wait."""
     first = epochs.pop(0)
     first.forgotten = True
     return first.missing

@@ -1,7 +1,7 @@
-"""Requests of one cluster that wait for a member, or for room on the way to one: first come, first served.
+"""Requests of one cluster that wait for a member, or for room in an outbox to one: first come, first served.
 
-Requests that were refused by the same members wait for the same ones, so of each such group only the
-first is looked at. That happens at every flush, however many wait behind it.
+Requests that were refused by the same members wait for the same others, so only the first of each such
+group is looked at. That is done at every flush, so its cost must not depend on how many wait behind it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .request import Pending
 
 
 class Line:
-    """What a request has in `full` must not change while it stands here."""
+    """Queue of these requests. The `full` of a request must not change while it is in here."""
 
     def __init__(self) -> None:
         self._groups: dict[frozenset[bytes], OrderedDict[Pending, int]] = {}
-        """Ordered: of a dict, finding the first costs what has left before it."""
+        """Each an OrderedDict: finding the first entry of a dict takes time for all removed before it."""
         self._came = 0
 
     def __bool__(self) -> bool:
@@ -28,7 +28,7 @@ class Line:
         return pending in self._groups.get(frozenset(pending.full), ())
 
     def add(self, pending: Pending) -> None:
-        """At the end; one that is here already keeps its place."""
+        """Add a request at the end; one that is here already keeps its place."""
         self._came += 1
         group = self._groups.setdefault(frozenset(pending.full), OrderedDict())
         group.setdefault(pending, self._came)
@@ -40,8 +40,8 @@ class Line:
             del self._groups[key]
 
     def firsts(self) -> Iterator[Pending]:
-        """The first of each group, as they came. Behind one that is removed meanwhile, or goes to the end,
-        the next follows."""
+        """Yield the first of each group, in the order in which they came. If the caller removes one, or moves it to
+        the end, the next of its group follows."""
         heap = [(next(iter(group.values())), key) for key, group in self._groups.items()]
         heapify(heap)
         while heap:
