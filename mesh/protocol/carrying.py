@@ -1,4 +1,4 @@
-"""Carrying out what the core wants done: the same for the real network and for a simulated one."""
+"""Carries out the core's instructions: the same code for the real network and for a simulated one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .lane import Conn
 
 
 class Door(Protocol):
-    """Where instructions go: a transport, or what stands for one."""
+    """Where instructions go: a transport, or a simulated one."""
 
     def send(self, conn: Conn, frame: bytes) -> bool: ...
     def dial(self, dial: Dial) -> None: ...
@@ -20,7 +20,8 @@ class Door(Protocol):
 
 
 def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
-    """Flush the core and do everything it wants, what follows from it included. False: nothing."""
+    """Flush the core and carry out all instructions, those that follow from them included. Return False if there
+    were none."""
     began_s = now_s()
     out = core.out
     at = 0
@@ -39,7 +40,7 @@ def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
                 door.hang_up(item.conn)
             elif isinstance(item, Probe):
                 door.probe(item.endpoint, item.node)
-        # Not before: what would leave by a link that has ended counts as sent then.
+        # Only now: instructions may end a link, and what is flushed to such a link would count as sent.
         core.flush(began_s)
         if at == len(out):
             break

@@ -12,21 +12,21 @@ GONE_MAX = 1024
 
 
 class Connections:
-    """Those that a link has, by `bound`; others have yet to be greeted or answered."""
+    """`bound` has those that belong to a link; on others a greeting or an answer is yet to come."""
 
     def __init__(self, out: list[Instruction]) -> None:
         self._out = out
         self.bound: dict[Conn, Link] = {}
         self.gone: OrderedDict[Conn, None] = OrderedDict()
-        """Ended lately: what the transport reads of them after that is not heard."""
+        """Connections that ended lately: frames that the transport still reads from them are ignored."""
 
     def hang_up(self, conn: Conn) -> None:
-        """Close it; nothing more is heard of it."""
+        """Close a connection; frames that still come from it are ignored."""
         self._out.append(Hangup(conn))
         self.ended(conn)
 
     def ended(self, conn: Conn) -> Link | None:
-        """It is closed; return the link that it belonged to."""
+        """Note that a connection has ended; return the link that it belonged to, None if it had none."""
         self.gone[conn] = None
         if len(self.gone) > GONE_MAX:
             self.gone.popitem(last=False)

@@ -45,7 +45,7 @@ class Expiries:
             self._watch()
 
     def _watch(self) -> None:
-        """Set the timer to the first expiry, unless it runs before that."""
+        """Clear the heap if it is too long, and set the timer to the first expiry unless it runs before that."""
         heap = self._heap
         if len(heap) > self._heap_max:
             heap[:] = [entry for entry in heap if entry[1] in self._pending]

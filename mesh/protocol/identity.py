@@ -1,4 +1,4 @@
-"""Who this node is, and what it says of itself: an announcement that is signed anew in time."""
+"""Identity of this node, and its announcement, which is signed again before it expires."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..config import MeshConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this node is.
+    """What tells this node from others.
 
     Args:
         node: 16 random bytes per process start.
-        incarnation: microseconds since 1970 when it joined; a lower one never wins.
-        host: same value = same machine and network namespace, so loopback reaches it.
+        incarnation: microseconds since 1970 when it joined; an announcement never replaces one with a higher value.
+        host: equal for nodes of one machine and network namespace, which reach each other by loopback.
     """
 
     node: bytes
@@ -27,7 +27,8 @@ class Identity:
 
 
 class OwnAnnouncement:
-    """Due every `announce_s`, and when the wall clock was set: by the old time nobody new would believe it."""
+    """Announcement of this node. It is due every `announce_s`, and when the wall clock was set: nodes that do not know
+    this one yet would refuse the old time."""
 
     def __init__(
         self, identity: Identity, config: MeshConfig, keyring: Keyring, wall_us: Callable[[], int]
@@ -39,12 +40,13 @@ class OwnAnnouncement:
         self._due_s = 0.0
         self._issued_us = 0
         self._offset_us = 0
-        """What the wall clock was ahead of ours when it was signed."""
+        """How far the wall clock was ahead of the monotonic one when the announcement was signed."""
 
     def sign(self, now_s: float, *, left: bool = False) -> bytes:
-        """It, as of now. Raises as `Announcement.sign` does."""
+        """Return the announcement, signed as of now. Raises as `Announcement.sign` does."""
         config, identity = self._config, self._identity
-        # A clock that was set back a little: or it would be a replay, until the clock has caught up.
+        # If the clock was set back a little, go on from the time before: otherwise peers would refuse the
+        # announcement as replayed, until the clock has caught up.
         later_us, clock_us = self._issued_us + 1, self._wall_us()
         close = later_us - clock_us <= config.clock_skew_s * 1_000_000
         self._issued_us = max(later_us, clock_us) if close or left else clock_us
@@ -61,6 +63,6 @@ class OwnAnnouncement:
 
     def is_due(self, now_s: float) -> bool:
         set_us = abs(self._wall_us() - round(now_s * 1_000_000) - self._offset_us)
-        # Less than a second is a loop that is late.
+        # Less than a second is only a late loop.
         was_set = set_us > max(self._config.clock_skew_s, 1) * 1_000_000
         return was_set or now_s >= self._due_s

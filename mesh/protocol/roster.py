@@ -1,8 +1,8 @@
-"""Every node known from a valid announcement, linked or not, and the ones that must stay away.
+"""All nodes known from a valid announcement, linked or not, and tombstones of those that are gone.
 
-An announcement replaces an older one of the same node, never a newer one; a node that left stays
-left until its tombstone is older than any announcement of it could be; one that was only forgotten
-has to say something newer. So a replay changes nothing, and who comes back is not kept away.
+An announcement replaces an older one of the same node, never a newer one. A node that left stays refused
+until its tombstone is older than any announcement of it can be; one that was only forgotten is refused until
+it sends a newer announcement. So a replay has no effect, and a node that comes back is not kept away.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ class Peer:
     reached: str = ""
     """The host part of the address at which it answered us last."""
     listens: bool = False
-    """Whether something has answered where it says it is."""
+    """Whether something has answered at an address that it announces."""
     refused_after: int | None = None
-    """How many frames had come of its link when nothing listened there. If more have come since it was there
-    nevertheless, as who is behind NAT is: that it is refused there says nothing."""
+    """How many frames of its link had come when a probe was refused although the link was connected. If more have
+    come since, the process was there nevertheless, as behind a NAT, and a refused probe proves nothing."""
     strangers: int = 0
-    """Times in a row that somebody else answered at an address of its."""
+    """How many times in a row another node answered at one of its addresses."""
     probed: set[str] = field(default_factory=set)
-    """Addresses that a probe has yet to find refused: when none is left, the process is gone."""
+    """Addresses whose probes have not been refused yet: when none is left, the process is gone."""
     retry: Timer = NO_TIMER
     hurried: bool = False
-    """Something has changed since the attempt under way began: if it fails, try again soon."""
+    """Whether the network has changed since the attempt under way began: if it fails, try again soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A node that was forgotten. `version`: only what is no newer is refused; None: it left, so all is."""
+    """A node that was forgotten. `version`: announcements up to this one are refused; None: all, because it left."""
 
     until_s: float
     clusters: tuple[str, ...]
     version: tuple[int, int] | None
 
     def refuses(self, announcement: Announcement, now_s: float) -> bool:
-        # Another cluster's key that spoke for the node keeps nobody away but itself.
+        # If another cluster's key has signed for this node id, only announcements of that cluster are refused.
         if now_s >= self.until_s or announcement.clusters != self.clusters:
             return False
         return self.version is None or announcement.version <= self.version
 
 
 class Pool:
-    """Peers in no order: one comes or goes, and some are drawn, without a walk over the others."""
+    """Peers in no order. Adding or discarding one, and drawing some at random, takes no time for the others."""
 
     def __init__(self) -> None:
         self._peers: list[Peer] = []
@@ -108,14 +108,14 @@ class Refusals:
     counts: dict[str, int] = field(default_factory=dict)
 
     def count(self, reason: str, text: str = "") -> None:
-        """`text` is logged for the first of its kind; without one it is nothing to worry about."""
+        """Count a refusal. `text` is logged for the first one of its reason; empty: nothing to worry about."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         if text and self.counts[reason] == 1:
             self.log(text)
 
 
 class Roster:
-    """Announcements in, peers out."""
+    """Takes announcements, keeps peers."""
 
     def __init__(
         self, me: bytes, host: bytes, keyring: Keyring, *, skew_s: int, tombstone_s: float,
@@ -127,10 +127,10 @@ class Roster:
         self.refusals = refusals
         self.peers: dict[bytes, Peer] = {}
         self._tombstones: dict[bytes, Tombstone] = {}
-        """In the order in which they end."""
+        """By node, in the order in which they expire."""
         self._by_raw: dict[bytes, Peer] = {}
         self.lost = Pool()
-        """Those without a link that have failed more than once."""
+        """Peers without a link whose dials have failed more than once."""
 
     def learn(self, raw: bytes, *, now_s: float, wall_us: int) -> tuple[Peer | None, bool]:
         """Take an announcement; return its peer (None: not wanted, or our own) and whether it is news.
@@ -138,7 +138,7 @@ class Roster:
         A goodbye is news once; its peer has `announcement.left` then.
 
         Raises:
-            BadAnnouncement: malformed, forged, expired, or of clusters this keyring does not know.
+            BadAnnouncement: if it is malformed, forged, expired, or of clusters that this keyring does not know.
         """
         known = self._by_raw.get(raw)  # Gossip repeats itself: no second signature check.
         if known is not None:
@@ -178,7 +178,8 @@ class Roster:
         return peer, True
 
     def _refuse_gone(self, *, left: bool) -> None:
-        """Not logged: gossip is slower than a goodbye, and so is whoever has yet to notice that a node is dead."""
+        """Count it, without logging: gossip may come after a goodbye, or from nodes that have not noticed yet that a
+        node is dead."""
         self.refusals.count(f"announcement of a node that {'left' if left else 'is gone'}")
 
     def _refuse(self, node: bytes, why: str) -> None:
@@ -187,7 +188,8 @@ class Roster:
         )
 
     def _make_room(self) -> bool:
-        """Forget the peer that could least be reached: a crash leaves one for its lifetime."""
+        """Forget the peer whose dials failed most often; a node that crashed is known until its announcement expires.
+        Return False if there is none."""
         lost = [peer for peer in self.peers.values() if peer.link is None and peer.failures]
         idle = [peer for peer in lost if peer.attempt is None]
         if not idle:
@@ -199,18 +201,18 @@ class Roster:
         return True
 
     def failed(self, peer: Peer) -> None:
-        """A dial came to nothing, or the link is gone: `peer.link` has been cleared before."""
+        """Note that a dial has failed, or that the link is gone; `peer.link` has been cleared before."""
         peer.failures += 1
         if peer.failures > 1 and peer.link is None and self.peers.get(peer.node) is peer:
             self.lost.add(peer)
 
     def linked(self, peer: Peer, link: Link) -> None:
-        """The peer has a link; whether it comes up is another matter."""
+        """Note that the peer has a link, which may not be up yet."""
         peer.link = link
         self.lost.discard(peer.node)
 
     def bury(self, node: bytes, *, now_s: float, left: bool = False) -> None:
-        """Forget the node and refuse what has been said of it; if it `left`, all that ever will be."""
+        """Forget the node, and refuse its announcements so far; if it has `left`, also all later ones."""
         peer = self.peers.pop(node, None)
         if peer is None:
             return
@@ -224,7 +226,7 @@ class Roster:
             del graves[next(iter(graves))]
 
     def expired(self, *, wall_us: int) -> list[Peer]:
-        """Peers without a link whose announcement has run out."""
+        """Return peers without a link whose announcement has expired."""
         return [
             peer
             for peer in self.peers.values()
@@ -232,10 +234,10 @@ class Roster:
         ]
 
     def endpoints(self, peer: Peer, *, door: bool) -> list[tuple[str, ClusterKeys]]:
-        """Where to dial the peer, best first, each with the server key *our keyring* has for it.
+        """Return where to dial the peer, best first, each with the server key that *our keyring* has for it.
 
-        Of its clusters only the first that we trust: the link has the cluster of the key that answered,
-        which must not depend on who dialled, nor on how often. The peer dials with that one's key too.
+        Only with keys of its first cluster that we trust: the link's cluster is that of the key that answers,
+        and must not depend on which end dials, or how often. The peer dials with a key of that cluster, too.
         """
         announcement = peer.announcement
         same_host = announcement.host == self.host
@@ -252,17 +254,17 @@ class Roster:
         return found
 
     def telling(self, peer: Peer) -> list[str]:
-        """Where a refusal on all of them is proof that nothing listens there.
+        """Return addresses of the peer that prove, if probes of all of them are refused, that its process is gone.
 
-        One will do where it is sure to be the peer's: that which led to it before, and our own loopback.
-        Of others it may be that to us they are somebody else's, as of bridges that every host has.
+        One is enough if it is certain to be the peer's: the one that led to it before, or our own loopback.
+        Others may be another host's as seen from here, such as addresses of bridges, which every host has.
         """
         uris = [uri for uri, _ in self.endpoints(peer, door=False)]
         sure = bool(uris) and (host_of(uris[0]) == peer.reached or is_loopback(uris[0]))
         return uris[:1] if sure else uris
 
     def some(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:
-        """Announcements worth telling, of nodes that are not `excluded`: all, or so many of them."""
+        """Return announcements of nodes other than `excluded`: all, or `count` of them at random."""
         others = [peer.raw for node, peer in self.peers.items() if node != excluded]
         return others if len(others) <= count else rng.sample(others, count)
 

@@ -1,9 +1,9 @@
 """Seeds: addresses that finders name, with nothing else known of them.
 
-    named ──> asked: INTRODUCE ──> answered: who is there is known; asked again once that one is gone
+    named ──> asked: INTRODUCE ──> answered: the node there is known; asked again once it is gone
                         └─ lost ──> the next key that may answer there ──> all were tried: asked later
 
-A finder repeats itself every few seconds; between two of its reports a seed is asked again by a backoff.
+A finder names its addresses again every few seconds; meanwhile a seed is asked again with a backoff.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .roster import Roster
 from .timers import Timers
 
 MISSES_MAX = 8
-"""Half a minute and more, by when finders have named the seed again."""
+"""Attempts with a backoff: they take half a minute or more, by when finders have named the seed again."""
 SEEDS_MAX = 1024
 STALE_S = 300.0
-"""Finders repeat themselves far sooner: by then none of them names the address any more."""
+"""Seconds after which no finder names the address any more: they repeat themselves far sooner."""
 OURS_S = 15.0
-"""An address at which we met ourselves is not asked again for so long."""
+"""Seconds for which an address at which this node itself answered is not asked again."""
 REFUSED_CLOCK = "refused by a seed that has another time"
 REASON_MAX = 40
-"""Letters of a refusal that are worth telling: those of hello.py are shorter."""
+"""Characters of a refusal's reason that are logged: those of hello.py are shorter."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,15 +38,15 @@ class Seed:
     endpoint: str
     tries: int = 0
     busy: bool = False
-    """It has been asked and has not answered yet."""
+    """Whether it has been asked and has not answered yet."""
     ours_s: float = -math.inf
-    """When we answered there ourselves. Behind a balancer's address there may be others."""
+    """When this node itself answered there. There may be others as well, behind the address of a load balancer."""
     node: bytes = b""
-    """Who answered there last."""
+    """The node that answered there last."""
     named_s: float = 0.0
     """When a finder named it last."""
     misses: int = 0
-    """Attempts in vain since somebody answered there, or was lost who had."""
+    """Failed attempts since a node last answered there, or since that node was lost."""
 
 
 class Asker(Protocol):
@@ -60,23 +60,23 @@ class Asker(Protocol):
 
 
 class Linking(Protocol):
-    """And of peering: the links that there are, and whether there may be more."""
+    """What seeds need of peering: the links, and whether it is closing, so that there will be no more."""
 
     closing: bool
     links: dict[bytes, Link]
 
 
 class Seeds:
-    """Those of one node. Each that `asker` was given comes back by `answered`, `failed` or `refused`."""
+    """Seeds of one node. For each that was given to `asker`, it calls `answered`, `failed` or `refused`."""
 
     def __init__(self, roster: Roster, timers: Timers, asker: Asker, linking: Linking) -> None:
         self._roster, self._timers = roster, timers
         self._asker, self._linking = asker, linking
         self._seeds: dict[str, Seed] = {}
-        """In the order in which they were named last."""
+        """By endpoint, in the order in which they were named last."""
 
     def found(self, endpoint: str, now_s: float) -> None:
-        """A finder named it: ask there who is who."""
+        """Ask at an address that a finder has named which nodes there are."""
         seed = self._seeds.pop(endpoint, None)
         if seed is None:
             if len(self._seeds) >= SEEDS_MAX and not self._make_room(now_s):
@@ -88,7 +88,7 @@ class Seeds:
         self._ask(seed, now_s)
 
     def _make_room(self, now_s: float) -> bool:
-        """Where nodes come and go, so do their addresses."""
+        """Forget the seed named longest ago, if it is stale: where nodes come and go, so do their addresses."""
         oldest = next(iter(self._seeds.values()))
         stale = now_s - oldest.named_s >= STALE_S and not oldest.busy
         if stale:
@@ -106,36 +106,36 @@ class Seeds:
         self._asker.introduce(seed, seed.endpoint, server, client, now_s)
 
     def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
-        """A key that may answer at a seed, and one of ours: all that can be tried there."""
+        """Return all that can be tried at a seed: pairs of a key that may answer there, and one of ours."""
         servers = self._roster.keyring.introduction_keys()
         return [(server, client) for client in self._asker.clients() for server in servers]
 
     def silent(self) -> list[str]:
-        """Addresses at which nobody answered when they were last asked, or who had is gone."""
+        """Return addresses at which nobody answered when they were last asked, or whose node is gone."""
         links, seeds = self._linking.links, self._seeds.values()
         return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
 
     def seek(self, node: bytes, now_s: float) -> None:
-        """A node is gone, or cannot be reached. Where a seed led to it another may answer soon: the
-        same, restarted."""
+        """Ask later at seeds that led to this node, which is gone or cannot be reached: another one may answer there
+        soon, such as the same program, restarted."""
         for seed in self._seeds.values():
             if seed.node == node and not seed.misses:
                 self._ask_later(seed, now_s)
 
     def _ask_later(self, seed: Seed, now_s: float) -> None:
-        """Before a finder repeats itself, less and less often."""
+        """Ask again with a backoff, so without waiting until a finder names the seed again."""
         seed.misses += 1
         if seed.misses <= MISSES_MAX:
             delay_s = self._asker.backoff_s(seed.misses - 1)
             self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
 
     def answered(self, seed: Seed, node: bytes, now_s: float, *, ours: bool) -> None:
-        """By `node`; empty: one that is not wanted. `ours`: by this very node."""
+        """Note that `node` has answered; empty: one that is not wanted. `ours`: it is this node itself."""
         seed.ours_s = now_s if ours else -math.inf
         seed.node, seed.misses = node, 0
 
     def failed(self, seed: Seed, now_s: float) -> None:
-        """The connection was lost before an answer."""
+        """Note that the connection was lost before an answer: try the next key, or ask later."""
         seed.busy = False
         if seed.tries % len(self._ways()):
             self._ask(seed, now_s)
@@ -143,7 +143,7 @@ class Seeds:
             self._ask_later(seed, now_s)
 
     def refused(self, seed: Seed, reason: str, now_s: float) -> None:
-        """Who is there does not believe what we say of ourselves. It may soon: once a clock has been set."""
+        """Note that the node there does not accept our announcement. It may do so later, once a clock has been set."""
         seed.busy = False
         kind, why = "refused by a seed", f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}"
         if reason == CLOCK:

@@ -1,4 +1,4 @@
-"""What peers have subscribed to at this node, and the credit that they grant its publisher."""
+"""Subscriptions of peers to topics of this node, and the credit that they grant its publisher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .values import decode_values
 
 
 class Subscribers:
-    """Subscriptions of peers, by link and their own numbers."""
+    """Subscriptions of peers, by link and the peer's id for each."""
 
     def __init__(
         self, interest: Interest[Wanted], publisher: Publisher, *, subscriptions_max: int,
@@ -21,15 +21,15 @@ class Subscribers:
     ) -> None:  # fmt: skip
         """
         Args:
-            subscriptions_max: of one peer.
-            grew: called when a peer wants more than before.
+            subscriptions_max: most subscriptions of one peer.
+            grew: called when a peer has subscribed to something.
         """
         self._interest, self._publisher = interest, publisher
         self._subscriptions_max, self._grew = subscriptions_max, grew
         self._remote: dict[Link, dict[int, RemoteSubscription]] = {}
 
     def subscribed(self, link: Link, record: Received, _now_s: float) -> None:
-        """SUBSCRIBE. Raises RemoteProtocolError."""
+        """Process a SUBSCRIBE. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         pattern, policy, window, waiting = decode_values(
             bytes(data[start:end]), "SUBSCRIBE", (str, int, int), added=(0,)
@@ -50,7 +50,7 @@ class Subscribers:
         self._grew()
 
     def unsubscribed(self, link: Link, record: Received, _now_s: float) -> None:
-        """UNSUBSCRIBE. Raises RemoteProtocolError."""
+        """Process an UNSUBSCRIBE. Raises RemoteProtocolError."""
         ident = record[1]
         subscription = self._remote.get(link, {}).pop(ident, None)
         if subscription is None:
@@ -62,7 +62,7 @@ class Subscribers:
         self._publisher.freed(subscription)
 
     def credited(self, link: Link, record: Received, _now_s: float) -> None:
-        """CREDIT. Raises RemoteProtocolError."""
+        """Process a CREDIT. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))
         subscription = self._remote.get(link, {}).get(ident)
@@ -70,19 +70,19 @@ class Subscribers:
             raise RemoteProtocolError(f"credit of {size} bytes")
         if subscription is None:
             return  # Unsubscribed meanwhile.
-        # It may return more than it was charged: for batches that were on their way to another
-        # subscription of that node when this one began.
+        # A peer may return more credit than this subscription has used: also for batches that were on their
+        # way to another subscription of that node when this one began. The window is the limit.
         credit_bytes = subscription.credit_bytes + size
         subscription.credit_bytes = min(credit_bytes, subscription.window_bytes)
         self._publisher.freed(subscription)
 
     def of(self, topic: str) -> set[bytes]:
-        """Peers that are known to want it."""
+        """Return the peers that have a subscription to `topic`."""
         found = self._interest.match(topic)
         return {one.link.peer for one in found if isinstance(one, RemoteSubscription)}
 
     def patterns(self) -> set[str]:
-        """Patterns of peers."""
+        """Return the patterns of all these subscriptions."""
         return {".".join(one.pattern) for of in self._remote.values() for one in of.values()}
 
     def link_down(self, link: Link) -> None:

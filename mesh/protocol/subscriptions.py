@@ -21,12 +21,13 @@ from .topics import Publisher, Wanted
 from .values import clip, encode_values
 
 OWED_S = 0.05
-"""Credit for less than a quarter of a subscription's window waits so long for more: a frame of its own takes
-both ends as long as one of messages. Only a message of more than three quarters of the window waits for it."""
+"""Seconds for which credit for less than a quarter of a subscription's window waits for more: a frame of its own
+takes both ends as long as a frame of messages. Only a message of more than three quarters of the window has to
+wait for such credit."""
 
 
 class Subscriptions:
-    """Those of one node, to topics of peers and its own."""
+    """Subscriptions of one node, to topics of its peers and its own."""
 
     def __init__(
         self, interest: Interest[Wanted], publisher: Publisher, timers: Timers, *,
@@ -34,10 +35,10 @@ class Subscriptions:
     ) -> None:  # fmt: skip
         """
         Args:
-            interest: the publisher's: what this node publishes goes to its own inboxes, too.
-            topics_max: topics whose matches are kept.
+            interest: the publisher's, because this node's messages go to its own inboxes, too.
+            topics_max: most topics whose matches are kept.
             early_bytes: see Inbox.
-            touched: called with every link that got something to send.
+            touched: called with every link that has something to send now.
         """
         self._interest, self._publisher, self._timers = interest, publisher, timers
         self._topics_max, self._early_bytes, self._touched = topics_max, early_bytes, touched
@@ -46,13 +47,13 @@ class Subscriptions:
         self._matches: dict[str, list[Inbox]] = {}
         self._next_inbox = 0
         self._owing: dict[Inbox, None] = {}
-        """Subscriptions read from since credit for less than a quarter of a window was last returned."""
+        """Subscriptions that owe credit for less than a quarter of their window, until the timer returns it."""
         self.unwanted_batches = 0
 
     def arrived(self, link: Link, record: Received, _now_s: float) -> None:
-        """BATCH. Raises RemoteProtocolError."""
+        """Process a BATCH. Raises RemoteProtocolError."""
         _, _, data, start, end = record
-        if len(data) > 4 * (end - start):  # What waits for a subscription keeps no frame alive.
+        if len(data) > 4 * (end - start):  # A small batch that waits must not keep a large frame.
             data, start, end = bytes(data[start:end]), 0, end - start
         batch = Batch(data, start, end)
         if batch.publisher != link.peer:
@@ -67,14 +68,15 @@ class Subscriptions:
         if not inboxes:
             self.unwanted_batches += 1  # Unsubscribed while it was on its way.
             return
-        batch.check()  # Here it costs the link; later it would hit whoever reads the subscription.
+        batch.check()  # An error ends the link here; later it would hit the subscription's reader.
         if batch.size_bytes > link.payload_bytes_max:
             link.check_payload(batch.longest_bytes)
         for inbox in inboxes:
             inbox.push(batch, link)
 
     def _match(self, topic: str) -> list[Inbox]:
-        """Once for each topic that arrives; whoever keeps it keeps one that may be."""
+        """Find the inboxes for a topic; once for each one that arrives, so the name is checked here. Raises
+        RemoteProtocolError if it is not valid."""
         try:
             read_topic(topic)
         except InvalidName as error:
@@ -85,7 +87,7 @@ class Subscriptions:
         return inboxes
 
     def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
-        """A new subscription of this node; tell the links with `announce`."""
+        """Begin a subscription of this node and return its inbox; `announce` tells a link of it."""
         self._next_inbox += 1
         inbox = Inbox(
             self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake,
@@ -98,7 +100,7 @@ class Subscriptions:
         return inbox
 
     def unsubscribe(self, inbox: Inbox) -> bool:
-        """Whether it was subscribed until now."""
+        """End a subscription. Return False if it had ended before."""
         if self.inboxes.pop(inbox.ident, None) is None:
             return False
         self._local.remove(inbox.pattern, inbox)
@@ -110,20 +112,24 @@ class Subscriptions:
         return True
 
     def share(self, inbox: Inbox, sharing: Sharing, after: Iterable[Inbox]) -> None:
-        """In the turn in which it was subscribed. `after`: see Subscription.share."""
+        """Make a subscription share its messages; only in the turn in which it was subscribed. `after`: see
+        Subscription.share."""
         inbox.sharing = sharing
         sharing.members.add(inbox)
         for before in after:
             self._go_on(before, {inbox})
 
     def hand_over(self, inbox: Inbox) -> None:
-        """In the turn in which it was unsubscribed: what is missing behind what it had, others tell that
-        share. For one whose rest is still taken, and not where all end: each would take from the one before."""
+        """Let others that share with this subscription, which has ended, report what is missing after its messages.
+
+        Only in the turn in which it was unsubscribed, and if the messages that wait in it are still taken. Not
+        when all that share end: each would take over from the one before.
+        """
         if inbox.sharing is not None:
             self._go_on(inbox, inbox.sharing.members)
 
     def _go_on(self, before: Inbox, heirs: Set[Inbox]) -> None:
-        """Streams of `before`, which has ended, go on in that one of `heirs` that gets their messages now."""
+        """Continue the streams of `before`, which has ended, in those of `heirs` that get their messages now."""
         streams = before.streams.keys()
         if len(heirs) < len(streams) and not any(
             overlap(one.pattern, before.pattern) for one in heirs
@@ -143,7 +149,7 @@ class Subscriptions:
         self._touched(link)
 
     def take(self, inbox: Inbox, now_s: float) -> Delivery:
-        """The next messages of a subscription; returns credit to their publisher when due."""
+        """Return the next messages of a subscription, and when it is due, credit to their publisher."""
         delivery = inbox.take()
         if inbox.policy == BLOCK:
             self._publisher.freed(inbox)
@@ -151,7 +157,7 @@ class Subscriptions:
                 if owed * 4 >= inbox.limit_bytes:
                     self._return_credit(inbox, link)
             if inbox.owed and inbox not in self._owing:
-                # Soon all the same: the next message may be as large as the window.
+                # Returned soon as well, because the next message may be as large as the window.
                 self._owing[inbox] = None
                 if len(self._owing) == 1:
                     self._timers.at(now_s + OWED_S, self._return_owed)
@@ -178,6 +184,6 @@ class Subscriptions:
             inbox.owed.pop(link, None)
 
     def close(self) -> None:
-        """The node has left: whoever waits for messages looks again."""
+        """Wake all tasks that wait for messages, because the node has left."""
         for inbox in self.inboxes.values():
             inbox.wake()

@@ -4,8 +4,8 @@
                                                                                     ├─> outbox of link B
                                                                                     └─> inboxes of this node
 
-No linger: a batch is whatever gathered until the pump got its turn. Interest is matched here, at the
-publisher, once per topic and change of interest; what nobody wants is counted and never packed.
+There is no linger timer: a batch is whatever gathers until the pump's turn. Interest is matched here, at
+the publisher, once per topic and change of interest; messages that nobody wants are counted, never packed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .outbox import TOPICS
 from .sharing import one_of_each
 
 BATCH_EXTRA_BYTES = HEADER_BYTES + TOPIC_BYTES_MAX
-"""What a batch takes beside its messages."""
+"""Most bytes that a batch takes beside its messages."""
 
 Wanted = RemoteSubscription | Inbox
 Blocker = RemoteSubscription | Inbox | Link
-"""A subscriber without credit, an inbox of this node that is full, a link whose outbox is."""
+"""What blocks a stream: a subscriber without credit, a full inbox of this node, or a link with a full outbox."""
 
 
 @dataclass(slots=True, eq=False)
 class TopicStream:
-    """One topic of this publisher. The application's hot path appends to it and no more.
+    """One topic of this publisher. The application's hot path only appends to it.
 
     `limit_bytes` is what `size_bytes` may reach before `flush` must be called: a frame's worth, or
     less while a `block` subscriber has little credit or many topics gather; negative while nobody
-    wants the topic or the stream is blocked, so that one comparison guards the hot path.
+    wants the topic or the stream is blocked, so that the hot path needs one comparison only.
     """
 
     topic: str
@@ -54,7 +54,7 @@ class TopicStream:
     blocked: bool = False
     version: int = -1
     links: dict[Link, str] = field(default_factory=dict)
-    """Links that want it, and the policy there."""
+    """Links whose peers want the topic, and the policy there."""
     blockers: list[RemoteSubscription] = field(default_factory=list)
     inboxes: list[Inbox] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ class TopicStream:
 
 @dataclass(frozen=True, slots=True)
 class PublisherStatistics:
-    """Plain counters, in messages. `dropped` is per policy at the outbox of a slow link."""
+    """Plain counters, in messages. `dropped`: by the policy, at the outbox of a slow link."""
 
     published: int
     batches: int
@@ -84,9 +84,9 @@ class Publisher:
     ) -> None:  # fmt: skip
         """
         Args:
-            gathered_bytes_max: what all topics together gather before some of it should leave.
+            gathered_bytes_max: bytes that all topics together gather before some should leave.
             epoch: of the first stream; greater than in any earlier life of this node id.
-            touched: called with every link whose outbox got something.
+            touched: called with every link to whose outbox something was added.
         """
         self._me, self._interest = me, interest
         room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - BATCH_EXTRA_BYTES
@@ -96,10 +96,11 @@ class Publisher:
         self._wall_us, self._touched = wall_us, touched
         self.streams: dict[str, TopicStream] = {}
         self._evictable: OrderedDict[TopicStream, None] = OrderedDict()
-        """Those that are not blocked, idle longest first."""
+        """Streams that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
         self.enough = False
-        """What topics have begun with is `gathered_bytes_max` or more: it should leave before others begin."""
+        """Whether the first messages of all dirty streams come to `gathered_bytes_max`: they should leave before other
+        streams begin."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
         self.losses = Losses(me, wall_us)
@@ -108,7 +109,7 @@ class Publisher:
         self._draining = False
 
     def stream(self, topic: str) -> TopicStream:
-        """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached, NodeClosed."""
+        """Return the stream of `topic`, a new one if there is none. Raises InvalidName, LimitReached, NodeClosed."""
         self.check_open()
         stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
@@ -121,11 +122,11 @@ class Publisher:
             self._next_epoch += 1
             self.refresh(stream)
             if self._blocked:
-                stream.limit_bytes = -1  # It may have to wait, too: `make_room` asks.
+                stream.limit_bytes = -1  # It may have to wait, too: `make_room` finds out.
         return stream
 
     def check_open(self) -> None:
-        """Raises NodeClosed once the node is leaving."""
+        """Raise NodeClosed once the node is leaving."""
         if self._draining:
             raise NodeClosed("the node is leaving, or has left")
 
@@ -137,7 +138,7 @@ class Publisher:
         raise LimitReached("topics_max", self._topics_max)
 
     def refresh(self, stream: TopicStream) -> None:
-        """Match the stream anew when interest has changed, and set its limit."""
+        """Match the stream again if interest has changed, and set its limit."""
         self._match(stream)
         self._limit(stream)
 
@@ -162,7 +163,7 @@ class Publisher:
             return
         limit = self._batch_bytes_max
         credit = limit + BATCH_EXTRA_BYTES
-        for link in stream.links:  # A batch all of them take; a larger message goes alone.
+        for link in stream.links:  # All must take the batch; a larger message goes alone.
             limit = min(limit, link.payload_bytes_max)
         for blocker in stream.blockers:
             credit = min(credit, blocker.credit_bytes)
@@ -172,7 +173,8 @@ class Publisher:
         stream.limit_bytes = max(1, min(limit, credit - BATCH_EXTRA_BYTES))
 
     def make_room(self, stream: TopicStream, size_bytes: int) -> bool:
-        """Hand on what has gathered if another message would be too much; False: it has to wait."""
+        """Flush the stream if another message of `size_bytes` would be too much. Return False if the message has to
+        wait."""
         if stream.size_bytes + PER_MESSAGE_BYTES + size_bytes <= stream.limit_bytes:
             return True
         self.refresh(stream)
@@ -182,14 +184,14 @@ class Publisher:
             return self.flush(stream)
         if self.ahead(stream, size_bytes) is None:
             return True
-        stream.limit_bytes = -1  # To be asked again.
+        stream.limit_bytes = -1  # So that this is called again for the next message.
         return False
 
     def ahead(self, stream: TopicStream, size_bytes: int) -> TopicStream | None:
-        """The stream that has to go on before this one takes another message; None: none has to.
+        """Return the stream that has to go on before this one takes another message; None if none has to.
 
-        Itself, if it is blocked; or the last of those that wait for one who has no room for this one
-        either. Else a message of each of ever new topics would wait there.
+        That is this stream itself if it is blocked; or else, if its blocker has no room for the message, the
+        last stream that waits for the same one. Otherwise a message of each of ever new topics could wait.
         """
         if stream.blocked:
             return stream
@@ -199,7 +201,7 @@ class Publisher:
         return waiting[-1] if waiting else None
 
     def append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
-        """Add one message; `make_room` came before. True: it is the first since the last flush."""
+        """Add one message, after `make_room`. Return True if it is the first since the last flush."""
         if not stream.wanted and not stream.payloads:
             self._nobody += 1
             return False
@@ -214,7 +216,7 @@ class Publisher:
         self, stream: TopicStream, payloads: Sequence[bytes], size_bytes: int,
         headers: Sequence[bytes] | None,
     ) -> bool:  # fmt: skip
-        """Add messages that there is room for, `size_bytes` in all. As `append`."""
+        """Add messages for which there is room, `size_bytes` in all. Return as `append` does."""
         if headers is not None:
             if stream.headers is None:
                 stream.headers = [b""] * len(stream.payloads)
@@ -232,10 +234,10 @@ class Publisher:
         return True
 
     def begin(self, stream: TopicStream) -> None:
-        """It has its first message since the last flush: the next one takes it along.
+        """Note that the stream has its first message since the last flush, so that the next one includes it.
 
-        The more topics gather, the less each may. With a frame's worth for each of a thousand, nothing
-        would leave and nobody else run before there was a quarter of a gigabyte.
+        The more topics gather, the less each of them may. If each of a thousand gathered a frame's worth,
+        nothing would leave, and no other task run, before there was a quarter of a gigabyte.
         """
         stream.dirty = True
         self.dirty.append(stream)
@@ -246,7 +248,7 @@ class Publisher:
         self.enough = self._begun_bytes >= self._gathered_bytes_max
 
     def flush_gathered(self) -> None:
-        """Hand on what has gathered, as far as nobody blocks it."""
+        """Flush all streams in which messages have gathered, as far as they are not blocked."""
         dirty, self.dirty = self.dirty, []
         self._begun_bytes, self.enough = 0, False
         for stream in dirty:
@@ -254,7 +256,7 @@ class Publisher:
             self.flush(stream)
 
     def flush(self, stream: TopicStream) -> bool:
-        """Pack what has gathered and hand it on. False: blocked by a subscriber without credit."""
+        """Pack what has gathered, and queue it for all who want it. Return False if the stream is blocked."""
         self._match(stream)
         payloads = stream.payloads
         if not payloads or not stream.wanted:
@@ -283,7 +285,7 @@ class Publisher:
             self._evictable[stream] = None
 
     def _blocker(self, stream: TopicStream, size: int) -> Blocker | None:
-        """Who has no room for `size` bytes of the stream now; None when all have."""
+        """Return one that has no room for `size` bytes of the stream now; None if all have."""
         for inbox in stream.inboxes:
             if not inbox.may_take(size):
                 return inbox
@@ -327,10 +329,10 @@ class Publisher:
         first: int, count: int,
     ) -> None:  # fmt: skip
         outbox = link.outbox
-        while outbox.room_bytes < size and policy != BLOCK and outbox:  # Alone, it may go.
+        while outbox.room_bytes < size and policy != BLOCK and outbox:  # Empty, it takes any size.
             dropped = outbox.drop_oldest(TOPICS) if policy == DROP_OLDEST else None
             if dropped is None:
-                # This one gives way: to what its policy keeps, or to others' that fill the outbox.
+                # The new batch is dropped: the policy keeps older ones, or other flows fill the outbox.
                 self.losses.add(link, stream, first, count)
                 return
             self.losses.add(link, *dropped.label)
@@ -345,26 +347,27 @@ class Publisher:
         self._touched(link)
 
     def drain(self) -> None:
-        """Nothing more is published: the hot path ends where it asks whether it may. What was, leaves."""
+        """Publish nothing more; what was published still leaves. With a negative limit no stream takes a message
+        without asking, and so each publish gets to `check_open`."""
         self._draining = True
         for stream in self.streams.values():
             stream.limit_bytes = -1
 
     def close(self) -> None:
-        """Nothing leaves any more."""
+        """Publish nothing more, and discard what has not left."""
         self.drain()
         self.streams.clear()
         self._evictable.clear()
 
     @property
     def waiting(self) -> bool:
-        """Whether something of a topic has been published that is in no outbox yet."""
+        """Whether messages have been published that are in no outbox yet."""
         return bool(self.dirty) or any(
             stream.payloads for waiting in self._blocked.values() for stream in waiting
         )
 
     def freed(self, blocker: Blocker) -> None:
-        """It has room again, or does not block any more: `retry` what waits for it."""
+        """Note that a blocker has room again, or is gone; `retry` flushes what waits for it."""
         if blocker in self._blocked:
             self._freed[blocker] = None
 
@@ -373,7 +376,7 @@ class Publisher:
         return bool(self._freed)
 
     def retry(self) -> list[TopicStream]:
-        """Flush the streams that wait for what was freed; those that may go on, or wait for others now."""
+        """Flush the streams that wait for freed blockers; return those that may go on, or wait for other blockers."""
         may_go_on: list[TopicStream] = []
         freed, self._freed = self._freed, {}
         for blocker in freed:
@@ -382,7 +385,7 @@ class Publisher:
                 stream = waiting.popleft()
                 self._unblock(stream)
                 if not self.flush(stream) and blocker in self._blocked:
-                    # For the same one: all behind it wait as well.
+                    # It waits for the same blocker again, and so do all behind it.
                     waiting.extendleft(self._blocked[blocker])
                     self._blocked[blocker] = waiting
                     break
@@ -390,7 +393,7 @@ class Publisher:
         return may_go_on
 
     def forget(self, link: Link) -> None:
-        """The link is gone, and with it what it was to be told."""
+        """Forget a link that has ended, and the losses that it was to be told."""
         self.losses.forget(link)
         self.freed(link)
 
@@ -401,7 +404,7 @@ class Publisher:
 
 
 def _takes(link: Link, size: int, payloads: Sequence[bytes]) -> bool:
-    """Whether none of a batch of `size` bytes is more than this peer takes of any message."""
+    """Return whether a batch of `size` bytes, and each message in it, is within the peer's limits."""
     most = link.payload_bytes_max
     return size <= most or (
         size <= link.limits.record_bytes_max and max(map(len, payloads)) <= most

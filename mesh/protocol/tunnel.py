@@ -1,16 +1,16 @@
-"""One end of a tunnel: an ordered, throttled stream of parts to one member.
+"""One end of a tunnel: an ordered stream of parts to one member, with flow control.
 
     opener   OPENING ──ACCEPT──> OPEN            acceptor   OPEN from the start
              BUSY, no member, refused ──> BROKEN
     both     OPEN ──send_eof──> no more to send; ──EOF in──> no more to read; both: CLOSED
-             STOP in: it will not read any more, sending is refused from then on
+             STOP in: the other end reads no more, sending is refused from then on
              OPEN ──RESET in or out, link gone──> BROKEN
 
-The reader throttles the writer: `window_bytes` may be in flight or unread, and credit comes back as
-parts are read, by the quarter of a window, so that a small part is not answered with another. A writer
-that needs the rest as well, for a part of most of a window, says so: BLOCKED. Invariants, checked by
-properties: what was delivered is a prefix of what was sent; credit is never negative; never more than
-the window is in flight. A part arrives as it was sent.
+The reader throttles the writer: at most `window_bytes` may be in flight or unread. Credit is returned as
+parts are read, a quarter of the window at a time, so that not every small part causes a record in return.
+A writer that needs the rest as well, for a part of nearly a window, asks for it with BLOCKED. Invariants,
+checked by property tests: the parts delivered are a prefix of the parts sent; credit is never negative;
+never more than the window is in flight. Parts are neither split nor joined for the reader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TunnelStatistics:
 
 
 class TunnelEnd:
-    """State of one end, which whoever holds it gives a `wake` and maybe an `arrived`."""
+    """State of one end. Its holder sets `wake`, and may set `arrived`."""
 
     def __init__(
         self, link: Link, ident: int, target: str, *, opener: bool, window_bytes: int
@@ -51,48 +51,49 @@ class TunnelEnd:
         """
         Args:
             ident: unique per link and opener.
-            window_bytes: what this end grants the other one.
+            window_bytes: credit that this end grants the other one.
         """
         self.link, self.target = link, target
         self.wire_id = ident << 1 | opener
-        """Of what it sends, and its flow in the link's outbox; the other end's differs in the last bit."""
+        """Id of the records that this end sends, and its flow in the link's outbox; the other end's differs in the last
+        bit."""
         self.wake: Callable[[], None] = lambda: None
-        """Called whenever somebody who waits should look again."""
+        """Called whenever waiting tasks should look at the state again."""
         self.arrived: Callable[[], None] | None = None
-        """Called in its place when it is for a part that came."""
+        """If set, called instead of `wake` when a part has arrived."""
         self.state = OPENING if opener else OPEN
         self.reason = ""
         self.refusal = ""
         self.full_of: Sequence[Any] = ("", 0)
-        """The setting that left no room for it at the other end, and its limit; empty: it was not that."""
+        """The setting whose limit the other end had reached, and that limit, if it refused the tunnel for that."""
         self.window_bytes, self.peer_window_bytes = window_bytes, 0
         self.credit_bytes = 0
         self._kept_bytes = 0
-        """What the reader may keep for itself, unasked: less than a quarter of its window."""
+        """Credit that the reader may hold back as long as nobody asks for it: less than a quarter of its window."""
         self._asked_bytes = self._wanted_bytes = 0
-        """Credit returned in all that we have said we wait for; that the writer has."""
+        """Totals of returned credit: for which we have told the reader that we wait; for which the writer waits."""
         self._sent_credit = self._returned_bytes = 0
-        """Credit used for parts in all; returned for parts read."""
+        """Totals of credit: used for parts sent; returned for parts read."""
         self.sent_eof = self.received_eof = self.stopped = self.peer_stopped = False
         self._parts: deque[bytes] = deque()
         self._backlog: Backlog | None = None
-        """What came behind them, if that is more; they are not empty then."""
+        """Parts that came after those in `_parts`, if these are many; `_parts` is not empty then."""
         self._unread_bytes = self._owed_bytes = 0
         self._sent_parts = self.sent_bytes = self._received_parts = self.received_bytes = 0
 
-    # The other end's words
+    # Records of the other end
 
     def accepted(self, window_bytes: int) -> None:
-        """It granted us a window; the opener may send now."""
+        """Take the window that the other end grants, by ACCEPT or OPEN: this end may send now."""
         if self.credit_bytes or self.peer_window_bytes or window_bytes < 1:
             raise RemoteProtocolError(f"tunnel accepted with a window of {window_bytes} bytes")
         self._kept_bytes = (window_bytes - 1) // 4
-        # It may grant what it likes: what waits here is ours to bound.
+        # The other end may grant any window, but parts wait in our outbox, which we have to bound.
         window_bytes = min(window_bytes, self.link.limits.outbox_bytes)
         self.peer_window_bytes = self.credit_bytes = window_bytes
         if self.state == OPENING:
             self.state = OPEN
-            self._maybe_closed()  # Data and EOF, on the other lane, may have been faster.
+            self._maybe_closed()  # Data and EOF, on the other lane, may have come before.
         self.wake()
 
     def credited(self, size_bytes: int) -> None:
@@ -105,7 +106,7 @@ class TunnelEnd:
         self.wake()
 
     def peer_blocked(self, returned_bytes: int) -> None:
-        """BLOCKED: the writer goes on when so much credit has been returned in all."""
+        """BLOCKED: the writer waits until the total of returned credit is `returned_bytes`."""
         if not 0 < returned_bytes <= self._returned_bytes + self.window_bytes:
             raise RemoteProtocolError(
                 f"a tunnel waits for {returned_bytes} bytes of credit, "
@@ -125,7 +126,7 @@ class TunnelEnd:
             )
         self._received_parts += 1
         self.received_bytes += len(part)
-        if self.stopped:  # Nobody reads any more: let it run out, so that the close stays clean.
+        if self.stopped:  # Nobody reads it: dropped without error, so that the tunnel can close.
             self._unread_bytes -= len(part) or 1
             return
         if self._backlog is not None:
@@ -138,18 +139,18 @@ class TunnelEnd:
         (self.arrived or self.wake)()
 
     def ended(self) -> None:
-        """EOF: the other end sends no more."""
+        """EOF: the other end sends no more parts."""
         self.received_eof = True
         self._maybe_closed()
         self.wake()
 
     def peer_stops(self) -> None:
-        """STOP: the other end will not read what else we send."""
+        """STOP: the other end reads none of the parts that are still to be sent."""
         self.peer_stopped = True
         self.wake()
 
     def broke(self, reason: str) -> None:
-        """RESET, or the link is gone. What was unread is dropped, unless all of it is here."""
+        """RESET, or the link is gone. Unread parts are dropped, unless EOF has come, so that none is missing."""
         if self.state not in (CLOSED, BROKEN):
             self.state, self.reason = BROKEN, reason
             if not self.received_eof:
@@ -160,15 +161,15 @@ class TunnelEnd:
 
     @property
     def part_bytes_max(self) -> int:
-        """Largest part the other end takes."""
+        """Largest part that the other end takes."""
         return min(self.peer_window_bytes, self.link.payload_bytes_max)
 
     def may_send(self, size_bytes: int) -> bool:
         return self.credit_bytes >= max(1, size_bytes)
 
     def asks_for(self, size_bytes: int) -> int:
-        """For a part that may not be sent: how much credit must have been returned in all before it
-        may. 0: the reader returns enough unasked, or was asked."""
+        """Return the total of returned credit for which a part of `size_bytes` has to wait; 0 if the reader returns
+        enough of it unasked, or has been asked."""
         size, window = max(1, size_bytes), self.peer_window_bytes
         wanted = self._sent_credit + size - window
         if not window or size <= window - self._kept_bytes or wanted <= self._asked_bytes:
@@ -177,7 +178,7 @@ class TunnelEnd:
         return wanted
 
     def sending(self, size_bytes: int) -> None:
-        """A part is on its way: it uses credit. Check `may_send` first."""
+        """Use credit for a part that is sent now. Check `may_send` first."""
         self.credit_bytes -= max(1, size_bytes)
         self._sent_credit += max(1, size_bytes)
         assert self.credit_bytes >= 0, "sent without credit"
@@ -197,7 +198,7 @@ class TunnelEnd:
         return bool(self._parts)
 
     def read(self) -> bytes:
-        """The next part."""
+        """Return the next part. Check `readable` first."""
         part = self._parts.popleft()
         if self._backlog is not None and not self._parts:
             self._parts = self._backlog.take()
@@ -210,18 +211,18 @@ class TunnelEnd:
 
     @property
     def credit_due(self) -> bool:
-        """Whether credit is worth a word: a quarter of a window, or what the writer waits for."""
+        """Whether to return credit now: there is a quarter of the window, or what the writer waits for."""
         owed, returned = self._owed_bytes, self._returned_bytes
         return owed * 4 >= self.window_bytes or returned < self._wanted_bytes <= returned + owed
 
     def take_owed(self) -> int:
-        """All the credit there is to return to the writer."""
+        """Return all credit that is owed to the writer, and count it as returned."""
         owed, self._owed_bytes = self._owed_bytes, 0
         self._returned_bytes += owed
         return owed
 
     def stop_reading(self) -> None:
-        """Nobody here will read the rest."""
+        """Drop unread parts, and those still to come: nobody here reads them."""
         self.stopped = True
         self._drop_unread()
 

@@ -1,11 +1,11 @@
-"""All tunnels of one node: which records belong to which end, and what they make it do.
+"""All tunnels of one node: gives each record to the end that it is for, and sends what the ends have to say.
 
-Record ids carry who opened: `number << 1 | 1` from the opener, `number << 1` from the acceptor. Data
+Record ids tell which end sends: `number << 1 | 1` is from the opener, `number << 1` from the acceptor. Data
 and EOF travel on the data lane, in order; accept, credit, blocked, stop and reset on the control lane.
 
 TUNNEL_OPEN: msgpack [cluster, endpoint, window]. TUNNEL_ACCEPT, TUNNEL_CREDIT, TUNNEL_BLOCKED: msgpack
-[bytes]. TUNNEL_RESET: msgpack [code, text, setting, limit]; the last two, the limit that left no room for
-one more, were added later and may be missing.
+[bytes]. TUNNEL_RESET: msgpack [code, text, setting, limit]; the last two, the limit that was reached, were
+added later and may be missing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
 from .values import clip, decode_values, encode_values
 
 Opened = Callable[[TunnelEnd, str, str], object]
-"""Told of an incoming tunnel, its cluster and endpoint, once it has been admitted."""
+"""Called with each incoming tunnel, its cluster and its endpoint, once it has been admitted."""
 
 
 class TunnelTable:
-    """Ends by link and wire id."""
+    """Ends of tunnels by link and wire id."""
 
     def __init__(
         self, *, tunnels_max: int, window_bytes: int, opened: Opened,
@@ -33,10 +33,10 @@ class TunnelTable:
         self._tunnels_max, self._window_bytes = tunnels_max, window_bytes
         self._opened, self._touched = opened, touched
         self.endpoints: dict[str, dict[str, Endpoint]] = {}
-        """What can be opened here, by cluster and name."""
+        """Endpoints to which tunnels can be opened here, by cluster and name."""
         self.draining = False
         self.handlers = 0
-        """That run, of tunnels opened to here; kept by the shell. One may outlive its tunnel."""
+        """Running handlers of incoming tunnels; counted by the shell. A handler may outlive its tunnel."""
         self._ends: dict[tuple[Link, int], TunnelEnd] = {}
         self.opened = self.accepted = self.refused = self.broken = self.closed = self.late = 0
 
@@ -59,7 +59,7 @@ class TunnelTable:
         return end
 
     def send(self, end: TunnelEnd, part: bytes) -> None:
-        """Put a part on its way. The caller has checked `may_send`."""
+        """Send a part. The caller has checked `may_send`."""
         end.sending(len(part))
         self._push(end, Kind.TUNNEL_DATA, part)
 
@@ -71,7 +71,7 @@ class TunnelTable:
             end.wake()
 
     def wait_credit(self, end: TunnelEnd, size_bytes: int) -> None:
-        """A part waits for credit: ask for what would not come by itself."""
+        """Note that a part waits for credit; ask the reader for it if it would not return enough unasked."""
         returned_bytes = end.asks_for(size_bytes)
         if returned_bytes:
             self._control(end, Kind.TUNNEL_BLOCKED, encode_values(returned_bytes))
@@ -88,25 +88,25 @@ class TunnelTable:
             self._control(end, Kind.TUNNEL_CREDIT, encode_values(owed))
 
     def stop_reading(self, end: TunnelEnd) -> None:
-        """This end reads no more; the other one learns that sending is pointless."""
+        """Read no more at this end; the other one is told, so that it stops sending."""
         if not end.stopped and not end.received_eof and end.state not in (CLOSED, BROKEN):
             self._control(end, Kind.TUNNEL_STOP, b"")
         end.stop_reading()
         end.wake()
 
     def reset(self, end: TunnelEnd, code: str, text: str) -> None:
-        """Break it, on both sides."""
+        """Break the tunnel at both ends."""
         if end.state in (CLOSED, BROKEN):
             return
         told = clip(text[:1024])
-        body = encode_values(clip(code), told)  # Before anything is discarded.
+        body = encode_values(clip(code), told)  # First: if it raises, nothing has been discarded.
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, body)
         end.broke(f"given up at this end: {told}")
         self._settle(end)
 
     def let_go(self, why: str) -> None:
-        """All ends are broken, as of here: nobody is told, not even those that wait."""
+        """Mark all ends as broken, but tell neither peers nor waiting tasks."""
         for end in self:
             end.state, end.reason = BROKEN, why
 
@@ -123,7 +123,7 @@ class TunnelTable:
             self._touched(end.link)
 
     def _settle(self, end: TunnelEnd) -> None:
-        """Forget an end that has nothing to do any more."""
+        """Forget the end if it is closed or broken."""
         done = end.state in (CLOSED, BROKEN)
         if done and self._ends.pop((end.link, end.wire_id), None) is not None:
             self.broken += end.state == BROKEN
@@ -132,10 +132,10 @@ class TunnelTable:
     # Records
 
     def record(self, link: Link, kind: int, ident: int, body: bytes) -> None:
-        """A tunnel record came.
+        """Process a record of a tunnel.
 
         Raises:
-            RemoteProtocolError: more data than the window, credit that makes no sense, and so on.
+            RemoteProtocolError: for more data than the window, credit that makes no sense, and so on.
         """
         if kind == Kind.TUNNEL_OPEN:
             self._incoming(link, ident, body)
@@ -143,7 +143,7 @@ class TunnelTable:
         end = self._ends.get((link, ident ^ 1))
         if end is None:
             self.late += 1  # It broke or was reset here while this was on its way.
-            if kind == Kind.TUNNEL_ACCEPT:  # And our RESET overtook the OPEN on the other lane.
+            if kind == Kind.TUNNEL_ACCEPT:  # Our RESET overtook the OPEN, on the other lane: again.
                 link.send_control(Kind.TUNNEL_RESET, ident | 1, encode_values("late", "given up"))
                 self._touched(link)
             return
@@ -189,7 +189,8 @@ class TunnelTable:
         self._opened(end, cluster, endpoint)
 
     def _refusal(self, link: Link, cluster: str, endpoint: str) -> tuple[str, str, int]:
-        """Why the peer may not open one there now, empty: it may; setting and limit, where it is for those."""
+        """Return why the peer may not open a tunnel there now, empty if it may; and the setting and limit that are
+        the reason, if any are."""
         found = self.endpoints.get(cluster, {}).get(endpoint)
         if found is None:
             return "no_such_endpoint", "", 0
@@ -200,7 +201,7 @@ class TunnelTable:
         return "busy" if self.draining else "", "", 0
 
     def lost(self, link: Link, reason: str) -> None:
-        """The link is gone, and its tunnels with it: a tunnel never moves to another member."""
+        """Break all tunnels of a link that has ended: a tunnel never moves to another member."""
         for end in [end for key, end in self._ends.items() if key[0] is link]:
             end.broke(reason)
             self._settle(end)
