@@ -295,7 +295,7 @@ class Hosted:
         finally:
             if queues.get(queue.name) is not queue:
                 self.endings.discard(queue)
-                self.vhost.settling.release_held()  # As a purge does.
+                self.vhost.settling.release_held()  # Before the answer, as for a purge.
                 for consumer in list(queue.consumers):
                     self._sessions[consumer].cancel(reason)
 
@@ -334,7 +334,7 @@ class Hosted:
         self.wake()
         if not queue.logged:
             purged = queue.purge()
-            # Not at the next turn: who is answered may publish before that, and there is room.
+            # Before the answer: its client may publish at once, and would be refused until the next turn.
             self.vhost.settling.release_held()
             return purged
         purged = 0

@@ -93,7 +93,7 @@ class _Scanned:
 
     @property
     def file(self) -> File:
-        """Opened for what is to be copied or changed, until `close`: a log may have more segments than there are descriptors."""
+        """The file, opened when it is needed and until `close`: a log may have more segments than there are descriptors."""
         if self._file is None:
             self._file = self.disk.open(segment_name(self.segment.number))
         return self._file

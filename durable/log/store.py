@@ -21,9 +21,9 @@ from .recovery import Begin, Check, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small
 
 FILES_MAX = 64
-"""Segments that are open at a time: a log may have any number of them, and each that is open takes a descriptor."""
+"""Maximum number of open segments: a log may have any number of segments, and each open one takes a descriptor."""
 NEWEST_KEPT = 8
-"""Of these: a commit is to find those that it writes open."""
+"""So many of the newest segments are always kept open, because a commit must not need a descriptor."""
 
 
 class Store:
@@ -344,13 +344,12 @@ class Store:
         return file
 
     def _let_go(self) -> None:
-        """Of files above FILES_MAX, those that have been open longest; they close when nobody reads them any more.
-        From any thread, while others open further ones."""
+        """Close the files above FILES_MAX that have been open longest, each when its last reader has finished. May be
+        called from any thread, while others open further files."""
         opened = [*self._files]
         newest = sorted(opened)[-NEWEST_KEPT:]
-        for number in [one for one in opened if one not in newest][
-            : max(0, len(opened) - FILES_MAX)
-        ]:
+        others = [number for number in opened if number not in newest]
+        for number in others[: max(0, len(opened) - FILES_MAX)]:
             self._files.pop(number, None)
 
     @contextmanager

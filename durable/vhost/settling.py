@@ -160,7 +160,7 @@ class Settling:
             self.appended_bytes += self._unappended.popleft().size_bytes
 
     def release_held(self) -> None:
-        """Forget the bodies that no lane in memory needs any more: what they took is free at once."""
+        """Drop the bodies that no memory queue needs any more, so that their memory is free at once."""
         for one in self._held.take_released():
             for records in (one,) if isinstance(one, Records) else one.each():
                 for position in records.positions:
