@@ -105,7 +105,7 @@ class StoreFailed(StoreError):
         goes_on: only a vhost could not be made or deleted; the store goes on.
     """
 
-    def __init__(self, reason: str, *, goes_on: bool = False) -> None:
+    def __init__(self, reason: str, goes_on: bool = False) -> None:
         super().__init__(
             f"{reason}: check the disk" if goes_on
             else f"the store has stopped: {reason}: check the disk, then restart the broker"

@@ -33,8 +33,6 @@ def example(kind: type[DurableError]) -> DurableError:
     for one in list(inspect.signature(kind.__init__).parameters.values())[1:]:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             return kind("why")
-        if one.kind == one.KEYWORD_ONLY:  # It has a default.
-            break
         number = one.annotation in ("int", "int | None")
         given.append(ARGUMENTS.get(one.name, 7 if number else f"a {one.name}"))
     return kind(*given)
