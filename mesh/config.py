@@ -105,7 +105,7 @@ class MeshConfig:
     # Requests
 
     request_timeout_s: float = 5.0
-    """Default timeout of a request. There is no waiting for ever."""
+    """Default timeout of a request. No request waits for ever."""
 
     settle_s: float = 2.0
     """How long a request waits, while its cluster has no member, before NoMembers."""
@@ -186,10 +186,10 @@ class MeshConfig:
     """Bytes that may be in flight or unread in a tunnel; also the size of its largest part."""
 
     reassembly_bytes_max: int = 64 * MIB
-    """Unfinished records of one link; a peer that exceeds it loses the link."""
+    """Bytes of unfinished records of one link; a peer that exceeds it loses the link."""
 
     ack_delay_s: float = 0.05
-    """How long an acknowledgement may wait for a frame to travel with."""
+    """How long an acknowledgement may wait for a frame that can carry it."""
 
     # Counts
 

@@ -56,8 +56,8 @@ def named_stdout() -> None:
 def stand_in() -> None:
     """Open stand-ins for standard streams that the caller has closed, as with `>&-`.
 
-    Python has None there, and the next file opened would get that descriptor. Using a stand-in raises OSError at
-    once, since nothing is buffered.
+    Python has None there, and the next file opened would get that descriptor. Using a stand-in for stdin or stdout
+    raises OSError at once, since nothing is buffered.
     """
     for name, flags in STANDARD:
         if getattr(sys, name) is None:

@@ -65,7 +65,7 @@ class TooLarge(MeshError, ValueError):
 
 
 class InvalidName(MeshError, ValueError):
-    """Not a valid cluster, endpoint, topic or pattern; the text says what is valid."""
+    """A name that is not a valid cluster, endpoint, topic or pattern; the text says what is valid."""
 
 
 class LimitReached(MeshError):

@@ -22,7 +22,7 @@ RETRY_S = 1.0
 
 
 class Opening(Life[Tunnel]):
-    """Made by `Node.open_tunnel`: the tunnel's life is the `async with` block."""
+    """Made by `Node.open_tunnel`: the tunnel lives for the length of the `async with` block."""
 
     used_as = "async with node.open_tunnel(...) as tunnel"
 

@@ -34,7 +34,7 @@ class Request:
         self.caller, self.node = caller, node
         """The cluster whose key the caller has, and the id of its node."""
         self.deadline = deadline
-        """On trio's clock; the handler is cancelled then. None: the caller waits for ever."""
+        """On trio's clock; the handler is cancelled then. None: there is no deadline, as for a broadcast."""
 
 
 @dataclass(slots=True, eq=False)

@@ -51,7 +51,7 @@ class TunnellingStatistics:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """All counters of a node. `tunnels` are the open ones; `refused` counts refused connections and frames by reason.
+    """All counters of a node. `tunnels`: the open ones. `refused`: refused connections and announcements by reason.
 
     `unwanted_batches`: batches received for subscriptions that had just ended.
     """

@@ -22,7 +22,7 @@ class Receiver(Protocol):
         """An accepted connection ended: probably one of `conns`, maybe none of them."""
 
     def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
-        """Like `inbound_lost`, but libzmq hung up, on `who`, because of `what` it sent. Called before the loss."""
+        """Like `inbound_lost`, but our side hung up, on `who`, because of `what` it sent. Called before the loss."""
 
     def probed(self, node: bytes, endpoint: str, found: Probed) -> None: ...
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:

@@ -21,7 +21,7 @@ SOON_BYTES = 16 * 1024
 """libzmq encrypts and sends up to so much quickly. With more it is busy for longer, and we can work meanwhile."""
 PAUSE = 5
 """After a yield none is made for so many times as long as it took, so yields take at most a sixth of the time. A
-single message takes its thread some 30 us, so such messages can come at most every 150 us."""
+single message keeps its thread busy for some 30 us, so yields for such messages come at most every 150 us."""
 
 
 def _sched_yield() -> Callable[[], object]:
