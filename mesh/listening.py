@@ -34,7 +34,7 @@ class PortRange:
     last: int
 
     def port(self, number: int, of: int) -> int:
-        """Return the port for key `number` of `of` keys; 0: any free one. Raises ConfigError if the range is too small."""
+        """Return the port for key `number` of `of` keys (0: any free one). Raises ConfigError if there are too few."""
         if self.first == 0:
             return 0
         if self.first == self.last and number > 0:

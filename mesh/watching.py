@@ -65,8 +65,7 @@ class Gathering:
     ) -> None:  # fmt: skip
         """
         Args:
-            give_up: called by the garbage collector when the last reference is gone, maybe in the middle of
-                any other code.
+            give_up: called when the last reference is gone, wherever that is, maybe in the middle of any other code.
         """
         self._waiting, self._bell, self._give_up = list(asked), bell, give_up
         self._at_once = all(pending.state == DONE for _, pending in asked)

@@ -247,7 +247,7 @@ def _read_matching(directory: Path) -> list[ClusterKeys]:
 
 
 def _files(directory: Path, ending: str) -> list[Path]:
-    """List the files with this ending. Raises BadKeyFile if the directory cannot be read (`glob` finds nothing then)."""
+    """List the files with this ending. Raises BadKeyFile if the directory cannot be read (`glob` finds none)."""
     try:
         return sorted(path for path in directory.iterdir() if path.name.endswith(ending))
     except OSError as error:
@@ -325,7 +325,7 @@ def _write_pair(directory: Path, pair: ClusterKeys, *, ending: str = "", replace
 
 
 def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
-    """Write a file completely or not at all. It is on disk on return, and was never readable by others.
+    """Write a file completely or not at all; it is on disk on return. It has `mode` from the start: no secret leaks.
 
     Raises FileExistsError if `path` exists and `replace` is False.
     """
