@@ -19,7 +19,7 @@ class Resolver:
         self._threads = trio.CapacityLimiter(RESOLVERS_MAX)
 
     async def look_up(self, host: str, port: int) -> str | None:
-        """Return `host` if it is an address, else the first address of the name; None if it has none."""
+        """Return `host` if it is an address, else the first IPv4 address of the name; None if it has none."""
         if is_address(host):
             return host
         try:
