@@ -1,4 +1,4 @@
-"""The accepting side: who has dialled this node is told of others, or gets a link.
+"""The accepting side: answers the introductions and greetings of nodes that have dialled this one.
 
 INTRODUCE         ──> INTRODUCED, and a dial back
 HELLO, new link   ──> untrusted | crossing | not me | WELCOME, and an older link is given up
@@ -41,7 +41,7 @@ ANSWER_FIRST_S = 0.005
 
 
 class Acceptor:
-    """Answers greetings on connections that others have opened; the first one of each comes here."""
+    """Answers the first frame of each connection that another node has opened."""
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
@@ -54,10 +54,10 @@ class Acceptor:
     def greeted(
         self, conn: Conn, cluster: str, lane: int, kind: int, body: bytes, now_s: float
     ) -> None:
-        """`cluster`: the one whose key was shown.
+        """Answer the first frame of a connection. `cluster`: the one whose key the dialler has.
 
         Raises:
-            RemoteProtocolError: it is no greeting, or an impossible one.
+            RemoteProtocolError: if it is not a greeting, or an impossible one.
         """
         try:
             if kind == Kind.INTRODUCE:
@@ -79,18 +79,18 @@ class Acceptor:
 
     def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
         peer = self._exchange.heard_of(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
-        # Ours first; then enough to start from. Links bring the rest.
+        # Our own announcement first, then enough others to start from. Links bring the rest.
         excluded = peer.node if peer else b""
         others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
         answer = encode_announcements([self._exchange.announcement, *others])
         self._say(conn, CONTROL, Kind.INTRODUCED, answer)
         if peer is not None:
-            # Our answer must be there before our dial is, or our key is a stranger's to it.
+            # Our answer must arrive before our dial, or the peer does not know our key and refuses it.
             peer.knows_us = True
             self._dialler.later(peer, now_s, ANSWER_FIRST_S)
 
     def _consider(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
-        """Accept the HELLO, or return why not."""
+        """Accept the HELLO, or return the reason to refuse it."""
         if hello.target != self._settings.me:
             return NOT_ME
         if hello.node == self._settings.me or cluster == DOOR:
@@ -106,7 +106,8 @@ class Acceptor:
         if link is not None and link.link_id == hello.link_id:
             if link.cluster != cluster or link.dialled:
                 return BAD
-            link.lane(hello.lane).check_resume(hello.expects)  # Or the link would be half for ever.
+            # First: if it raised once the old connection is closed, the link would stay without this lane for ever.
+            link.lane(hello.lane).check_resume(hello.expects)
             old = link.lane(hello.lane).conn
             if old is not None:
                 self._connections.hang_up(old)
@@ -125,7 +126,7 @@ class Acceptor:
         return None
 
     def _ours_first(self, peer: Peer, now_s: float) -> bool:
-        """Our own dial to the same node is under way, or has just succeeded, and has precedence."""
+        """Return whether our own dial to the same node, under way or just completed, has precedence."""
         if self._settings.me < peer.node:
             return False
         dialling = peer.attempt is not None and peer.attempt.link is not None
@@ -151,7 +152,7 @@ class Acceptor:
 
     def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
         lane, settings, exchange = link.lane(hello.lane), self._settings, self._exchange
-        lane.check_resume(hello.expects)  # Before anything is said.
+        lane.check_resume(hello.expects)  # Before anything is sent.
         welcome = Welcome(
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
             limits=settings.limits.told(),

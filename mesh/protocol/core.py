@@ -1,4 +1,4 @@
-"""The whole protocol of one node, without I/O: frames, losses and finds in; instructions out.
+"""The whole protocol of one node, without I/O: frames, lost connections and found addresses in; instructions out.
 
     received ──> link (sequence, credit) ──> records ──> patterns
     request, publish, ... ──> outboxes ──> flush ──> frames ──> `out`
@@ -43,13 +43,13 @@ from .values import decode_values, encode_values
 OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
 LOOK_AGAIN_S = (0.002, 0.02, 0.2)
-"""After a monitor's word that a connection ended: its socket is told a little later."""
+"""Seconds after a monitor has reported that a connection ended: libzmq tells its socket a little later."""
 SUSPECT_GRACE_S = 0.5
-"""A reset connection is redialled in milliseconds; only a path lost for longer is worth a word."""
+"""A reset connection is redialled in milliseconds; only a path lost for longer than this is reported."""
 
 
 class Shell(Protocol):
-    """What the core tells the shell that is not an instruction to the transport."""
+    """What the core reports to the shell, beside instructions to the transport."""
 
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def changed(self, change: Change) -> None: ...
@@ -60,7 +60,7 @@ class Shell(Protocol):
 
 
 class Core:
-    """One node. Subscriptions, requests and tunnels are objects of their own machines."""
+    """One node. Its subscriptions, requests and tunnels are kept by state machines of their own."""
 
     def __init__(
         self, identity: Identity, config: MeshConfig, keyring: Keyring, shell: Shell, rng: Random,
@@ -68,7 +68,7 @@ class Core:
     ) -> None:  # fmt: skip
         """
         Args:
-            idempotent: targets of this node's services that are safe to ask twice.
+            idempotent: targets of this node's services whose requests may be executed twice.
         """
         self.identity, self.config = identity, config
         self._shell, self._rng = shell, rng
@@ -80,7 +80,7 @@ class Core:
         self._left_why = "the node has left"
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
-        """As told last: what peering and membership report is of that time."""
+        """Time of the latest call, and so of what peering and membership report during it."""
         self._tick_due_s = self._heartbeat_due_s = 0.0
         self._own = OwnAnnouncement(identity, config, keyring, wall_us)
         roster = Roster(
@@ -115,11 +115,11 @@ class Core:
 
     @property
     def closing(self) -> bool:
-        """No work is taken any more."""
+        """Whether the node takes no more work."""
         return self.peering.closing
 
     def announce(self, endpoints: Sequence[Endpoint], now_s: float) -> None:
-        """The node can be reached there from now on."""
+        """Announce that the node can be reached at these endpoints from now on."""
         self._own.endpoints = endpoints
         self._sign(now_s)
         self._tick_due_s = now_s + TICK_S
@@ -130,17 +130,17 @@ class Core:
         self._shell.announced(self.peering.announcement)
 
     def drain(self) -> None:
-        """Stop taking work; what runs goes on."""
+        """Take no more work; handlers that run go on."""
         self.peering.closing = True
         for dispatcher in self.patterns.dispatchers.values():
             dispatcher.draining = True
         self.patterns.tunnels.draining = True
         self.patterns.publisher.drain()
-        # Callers hear at once that there is no room here, before they try.
+        # Callers are told at once that there is no room here, before they try.
         self._tell_loads()
 
     def busy(self) -> bool:
-        """Something is still running, waiting to leave or not yet acknowledged."""
+        """Return whether handlers run, or anything waits to leave or is not yet acknowledged."""
         if any(dispatcher.running for dispatcher in self.patterns.dispatchers.values()):
             return True
         if self.patterns.publisher.waiting:
@@ -151,10 +151,10 @@ class Core:
         )
 
     def unsent_bytes(self) -> int:
-        """What waits for the one member for which most does, sent and unacknowledged included."""
+        """Return how many bytes wait for the member for which most do, including those sent and not acknowledged."""
         links = self.peering.links.values()
         waiting = (link.outbox.size_bytes + link.data.unacked_bytes for link in links)
-        # What is yet to become a batch has no size: 1, so that it is not taken for nothing.
+        # Messages that are not packed yet have no size here; 1 says that there are some.
         return max(waiting, default=0) + (1 if self.patterns.publisher.waiting else 0)
 
     def leave(self, now_s: float) -> None:
@@ -168,19 +168,19 @@ class Core:
         self.peering.dialler.leave(body)
 
     def close(self) -> None:
-        """The node has left, or crashed: nobody waits for anything of it any longer."""
+        """End everything, and wake all that wait, because the node has left or crashed."""
         self.peering.closing = self.left = True
         self.patterns.close(self._left_why)
 
     def let_go(self, why: str) -> None:
-        """Nobody is to use this one any longer, and nobody is told."""
+        """Make this node unusable without telling peers or waking tasks, in a forked child."""
         self.peering.closing = self.left = True
         self._left_why = why
         self.patterns.tunnels.let_go(why)
-        self.patterns.publisher.streams.clear()  # A message of a topic that is there asks nobody.
+        self.patterns.publisher.streams.clear()  # A publish to one that is there makes no check.
 
     def goodbye_heard(self) -> bool:
-        """Every peer has acknowledged the goodbye, or is gone."""
+        """Return whether every peer has acknowledged the goodbye, or is gone."""
         return not any(
             link.connected and link.control.unacked for link in self.peering.links.values()
         )
@@ -188,7 +188,7 @@ class Core:
     # Things that happen
 
     def found(self, endpoint: str, announcement: bytes, now_s: float) -> None:
-        """A finder found an address, or an announcement."""
+        """Take an address, or an announcement, from a finder."""
         self._now_s = now_s
         try:
             if announcement:
@@ -199,7 +199,7 @@ class Core:
             self.peering.warn_bad(error)
 
     def received(self, conn: Conn, cluster: str | None, data: Buffer, now_s: float) -> None:
-        """A frame came in on `conn`; `cluster` is the one ZAP admitted, None where we dialled."""
+        """Process a frame from `conn`; `cluster` is the one that ZAP admitted, None if we dialled."""
         self._now_s = now_s
         link = self._connections.bound.get(conn)
         if link is None and conn in self._connections.gone:
@@ -235,17 +235,17 @@ class Core:
                 link.early.append(record)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
-        """A connection failed or ended."""
+        """Note that a connection failed or ended. `denied`: see Dialler.lost."""
         self._now_s = now_s
         self.peering.lost(conn, now_s, denied=denied)
 
     def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
-        """The transport hung up on one of these, which is at `who`, for what it sent."""
+        """Note that the transport has ended one of these connections because of `what` came on it, from `who`."""
         self._now_s = now_s
         self.peering.cut_off(conns, what, who, now_s)
 
     def inbound_lost(self, conns: Sequence[Conn], now_s: float) -> None:
-        """One of these accepted connections may have ended: what is sent there will tell."""
+        """Check accepted connections of which one may have ended: an empty frame sent on it shows that."""
         for conn in conns:
             if conn in self._connections.bound:
                 for delay_s in LOOK_AGAIN_S:
@@ -269,7 +269,7 @@ class Core:
                 raise RemoteProtocolError("HEARTBEAT with impossible loads")
             self.rotation.load(link.peer, loads)
             return
-        if kind == Kind.BYE:  # The leaver waits for this: what is unread when it goes is lost.
+        if kind == Kind.BYE:  # The peer waits for this ack: frames unread when it ends are lost.
             link.unsequenced(self.out, [])
         for raw in decode_announcements(body):
             try:
@@ -282,13 +282,13 @@ class Core:
     # Time
 
     def tick(self, now_s: float) -> None:
-        """Run what is due. Call at `timers.due_s()`, or whenever."""
+        """Run the timers that are due. Call at `timers.due_s()`; more often does no harm."""
         self._now_s = now_s
         self.timers.run(now_s)
 
     def _tick(self, now_s: float) -> None:
         lag_s = now_s - self._tick_due_s
-        if lag_s > 2 * TICK_S:  # We were not running: silence meanwhile says nothing about others.
+        if lag_s > 2 * TICK_S:  # This loop did not run: silence meanwhile proves nothing.
             self.membership.shift(lag_s, now_s)
         self.membership.tick(now_s)
         if now_s >= self._heartbeat_due_s:
@@ -316,11 +316,11 @@ class Core:
 
     @property
     def touched(self) -> bool:
-        """Whether since the last flush a link got something to send, or a publisher may go on."""
+        """Whether, since the last flush, a link has got something to send, or a blocked publisher may go on."""
         return bool(self._touched) or self.patterns.publisher.may_retry
 
     def touch(self, link: Link) -> None:
-        """The link has something to send."""
+        """Note that the link has something to send."""
         self._touched[link] = None
 
     def flush(self, now_s: float) -> None:
@@ -367,7 +367,7 @@ class Core:
 
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None:
         uris = tuple(endpoint.uri for endpoint in peer.announcement.endpoints)
-        if link.dialled:  # The other end cannot know that its WELCOMEs have come.
+        if link.dialled:  # A frame on each lane tells the other end that its WELCOMEs have come.
             for conn in (link.control.conn, link.data.conn):
                 link.touch_lane(conn, self.out)
         self.patterns.link_up(link, idempotent)
@@ -404,7 +404,7 @@ class Core:
         self.rotation.changed()
         if ending is Ending.LOST:
             self.membership.gone(link.peer, State.DEAD, reason)
-        else:  # Whoever told of it: to those who watch, the member has left.
+        else:  # Reported as left also if only others said so.
             self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)
         self.patterns.link_down(link, reason, self._now_s, left=ending is Ending.LEFT)
         self.rotation.forget(link.peer)
@@ -416,7 +416,7 @@ class Core:
         if change.kind == "dead" and link is not None:
             self.patterns.requests.lost(link, self._now_s)
         if change.kind == "suspect" and link is not None and not link.connected:
-            # When the path was lost it may have been dying, and not done with closing what it listened on.
+            # When the path was lost the process may have been dying, but still have had its listening sockets.
             self.peering.probe_again(link)
         if change.kind == "alive":
             self._rotation_grew(change.member.clusters)
@@ -425,12 +425,12 @@ class Core:
     # What the application asks for
 
     def check_open(self) -> None:
-        """Raises NodeClosed once the node has left: while it only drains, handlers may need others."""
+        """Raise NodeClosed once the node has left. Not while it drains: handlers may still need other members."""
         if self.left:
             raise NodeClosed(self._left_why)
 
     def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
-        """A member that may take a tunnel and was not tried, None when there is none."""
+        """Return a member that may take a tunnel and was not tried; None if there is none."""
         candidates = self.rotation.of_cluster(cluster)
         fresh = [one for one in candidates if one.node not in tried]
         return choose_of_two(fresh, self._rng) if fresh else None
@@ -449,7 +449,7 @@ class Core:
     def subscribe(
         self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]
     ) -> Inbox:
-        """Raises InvalidName, LimitReached."""
+        """Begin a subscription, and tell all peers of it. Raises InvalidName, LimitReached, NodeClosed."""
         self.check_open()
         limit = self.config.subscriptions_max
         if len(self.patterns.subscriptions.inboxes) >= limit:

@@ -3,8 +3,8 @@
     address ──INTRODUCE──> INTRODUCED: announcements ──> peers without a link
     peer ──(INTRODUCE, if it cannot know our key yet)──> HELLO x 2 lanes ──> WELCOME x 2 ──> link
 
-A connection is never reconnected by libzmq but dialled anew, so HELLO is the first frame of every
-connection, and a connection belongs to one lane of one link for good.
+libzmq never reconnects a connection; this node dials a new one instead. So HELLO is the first frame of
+every connection, and a connection belongs to one lane of one link for good.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 PATIENCE_MAX = 4
-"""Times `handshake_s`, after failures: a machine too busy for handshakes in that time, or too far away,
-would else spend itself on ones in vain."""
+"""After failures a dial may take up to so many times `handshake_s`: machines too busy for a handshake in that
+time, or too far away, would otherwise spend all their time on handshakes that fail."""
 HURRIED_MAX = 16
-"""Peers that are tried again at once when some link has come up."""
+"""Most peers that are tried again at once when some link has come up."""
 DENIALS_WORTH_A_WORD = 3
 
 
@@ -63,29 +63,29 @@ class PeeringSettings:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A dialled connection without an answer yet: an introduction, where `link` is None; one lane of a
-    new link; or, with `resume`, of one that goes on."""
+    """A dialled connection without an answer yet: an introduction if `link` is None, otherwise one lane of a
+    new link or, with `resume`, of an existing one."""
 
     owner: Peer | Seed
     lane: int
     link: Link | None = None
     resume: bool = False
     turn: int = 0
-    """Which attempt to resume it is: each is at another address of the peer."""
+    """How many attempts to resume there were before: each is at the next address of the peer."""
     endpoint: str = ""
     due_s: float = math.inf
-    """When it has taken too long."""
+    """When it has failed if there is no answer."""
 
     @property
     def failures(self) -> int:
-        """In a row, before this one."""
+        """Failed calls in a row before this one."""
         if self.resume:
             return self.turn
         return self.owner.misses if isinstance(self.owner, Seed) else self.owner.failures
 
 
 class Exchange(Linking, Protocol):
-    """What both sides of a dial need of peering."""
+    """What the dialler and the acceptor need of peering."""
 
     announcement: bytes
 
@@ -100,7 +100,7 @@ class Exchange(Linking, Protocol):
 
 
 class Dialler:
-    """Owns every connection this node opened, until a link takes it."""
+    """Owns each connection that this node has opened, until the connection belongs to a link."""
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
@@ -116,14 +116,14 @@ class Dialler:
     # Opening
 
     def connect(self, peer: Peer, now_s: float) -> None:
-        """Do what is next towards a link with `peer`: introduce, dial, or wait for its dial."""
+        """Take the next step towards a link with `peer`: introduce this node, dial, or wait for the peer's dial."""
         if peer.link is not None or peer.attempt is not None or self._exchange.closing:
             return
         if self._roster.peers.get(peer.node) is not peer:
             return
         doors = self._roster.endpoints(peer, door=True)
-        # Without a door (per-cluster key files) the endpoint itself takes introductions, which
-        # only the node that must not dial needs: they are its way to ask for a dial.
+        # Without a door (per-cluster key files) introductions go to the peer's own endpoint. Only the node
+        # that must not dial needs them there: with one it asks the peer to dial.
         endpoints = doors or self._roster.endpoints(peer, door=False)
         if not endpoints:
             return
@@ -140,36 +140,36 @@ class Dialler:
             self.later(peer, now_s, self._settings.handshake_s)
 
     def _introduces(self, peer: Peer, *, doors: bool) -> bool:
-        """Whether it has to hear of us first: to admit our key, or to be the one that dials."""
+        """Return whether the peer must know of us first: to admit our key, or because it is the one that dials."""
         if peer.knows_us:
             return False
         if self._settings.me < peer.node:
             return True
-        # Whoever is of our cluster has its key, but perhaps not the generation we use.
+        # A peer of our own cluster has its key, but perhaps not the generation that we use.
         ours = self._settings.clusters[0] in peer.announcement.clusters
         return doors and (not ours or peer.denials > 0)
 
     def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
-        """Try again then, and not when it was planned before: or plans and dials would multiply."""
+        """Try again after `delay_s`, and not when it was planned before: otherwise plans and dials would multiply."""
         peer.retry.cancel()
         peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
 
     def hurry(self, now_s: float) -> None:
-        """A link came up, or its path is back: what kept others away may be over too, so some of them are tried soon."""
+        """Try some other peers soon: a link came up, or its path is back, so what kept them away may be over, too."""
         for peer in self._roster.lost.draw(HURRIED_MAX, self._rng):
             if peer.attempt is None:
                 self.later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
             else:
-                peer.hurried = True  # Once this attempt, begun too early, has failed.
+                peer.hurried = True  # Soon after this attempt, begun too early, has failed.
 
     def backoff_s(self, failures: int) -> float:
         spread = self._rng.uniform(0.75, 1.25)
         return float(min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(failures, 10)) * spread)
 
     def redial(self, link: Link, now_s: float, turn: int = 0) -> None:
-        """Dial whatever lane of an established link has no connection, to go on where it stopped.
+        """Dial each lane of an established link that has no connection, to resume it.
 
-        First where the link was made, then at the peer's other addresses, if it has any.
+        The first attempt goes to the address at which the link was made, others to the peer's other addresses.
         """
         peer = self._roster.peers.get(link.peer)
         if self._exchange.links.get(link.peer) is not link or peer is None:
@@ -184,7 +184,7 @@ class Dialler:
                 self._hello(peer, link, lane, endpoint, server, now_s, resume=True, turn=turn)
 
     def clients(self) -> tuple[ClusterKeys, ...]:
-        """Keys to introduce ourselves with, newest generation first."""
+        """Return the keys with which this node introduces itself, newest generation first."""
         return self._roster.keyring.door() or self._own()
 
     def _own(self) -> tuple[ClusterKeys, ...]:
@@ -208,7 +208,8 @@ class Dialler:
         return self._settings.handshake_s * min(1 + call.failures, PATIENCE_MAX)
 
     def dialled(self, conn: int, now_s: float) -> None:
-        """Now, not when it was to be: our loop may have been late in between."""
+        """Count the time allowed from now, when the shell has dialled: a loop that is late may have taken most of it
+        between the instruction and the dial."""
         call = self._calls.get(conn)
         if call is not None:
             call.due_s = now_s + self._patience_s(call)
@@ -252,7 +253,7 @@ class Dialler:
     # Closing
 
     def leave(self, body: bytes) -> None:
-        """Say goodbye behind each HELLO, too: whoever accepts both lanes' has the link before we do."""
+        """Say goodbye behind each HELLO, too: a peer that accepts both lanes' HELLOs has the link before we do."""
         for conn, call in self._calls.items():
             link = call.link
             if link is not None and not call.resume:
@@ -271,7 +272,7 @@ class Dialler:
             self.hang_up(conn)
 
     def forget(self, link: Link) -> None:
-        """The link is given up: so are the dials to resume it."""
+        """Give up the dials to resume a link that is given up."""
         for conn in [conn for conn, call in self._calls.items() if call.link is link]:
             self.hang_up(conn)
 
@@ -284,7 +285,8 @@ class Dialler:
             self.lost(conn, now_s)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
-        """A call failed. `denied`: they do not admit our key, or do not have the one we expect."""
+        """Note that a call has failed, if `conn` is one. `denied`: because the peer does not admit our key, or does not
+        have the one that we expect."""
         call = self._calls.pop(conn, None)
         if call is None:
             return
@@ -311,7 +313,7 @@ class Dialler:
         self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now, turn))
 
     def try_again(self, peer: Peer, now_s: float) -> None:
-        """The attempt came to nothing: another one, later, perhaps elsewhere."""
+        """End an attempt that has failed; plan another one, perhaps at another address."""
         self._roster.failed(peer)
         self.end_attempt(peer)
         hurried, peer.hurried = peer.hurried, False
@@ -321,10 +323,10 @@ class Dialler:
     # Answers
 
     def answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
-        """The first frame on a connection that this node opened.
+        """Process the first frame on a connection that this node has opened.
 
         Raises:
-            RemoteProtocolError: no answer, or an impossible one. Whoever asked is not told; `lost` does.
+            RemoteProtocolError: if it is no answer, or an impossible one. The call is still to be ended, by `lost`.
         """
         if kind == Kind.INTRODUCED:
             self._introduced(conn, body, now_s)
@@ -336,7 +338,7 @@ class Dialler:
             raise RemoteProtocolError(f"record type {kind} before WELCOME")
 
     def _introduced(self, conn: Conn, body: bytes, now_s: float) -> None:
-        """INTRODUCED: who is there. The first announcement is of the node that answers."""
+        """Process an INTRODUCED. The first announcement in it is that of the node that answers."""
         call = self._calls.get(conn)
         if call is None or call.link is not None:
             raise RemoteProtocolError("INTRODUCED without INTRODUCE")
@@ -364,11 +366,11 @@ class Dialler:
         if owner.knows_us:
             owner.listens = True
             self.connect(owner, now_s)
-        else:  # Somebody else answers where this node said it is.
+        else:  # Another node answers at an address that this one has announced.
             self.try_again(owner, now_s)
 
     def _welcomed(self, conn: Conn, welcome: Welcome, now_s: float) -> None:
-        """WELCOME on one lane. The link is a link once both lanes have it."""
+        """Process a WELCOME on one lane. A new link counts as a link once both lanes have theirs."""
         call = self._calls.get(conn)
         if call is None or call.link is None or not isinstance(call.owner, Peer):
             raise RemoteProtocolError("WELCOME without HELLO")
@@ -382,7 +384,8 @@ class Dialler:
         if not link.take_proof(self.prover.welcomed(link, peer.announcement, welcome.proof)):
             raise RemoteProtocolError("WELCOME that proves less than the one before")
         limits = agreed(link.limits, welcome.limits)
-        # Nothing is wrong with it: until here the call had to be known, or nobody would try again.
+        # No check has failed. Until here the call had to stay in the table, because an error leads to `lost`,
+        # which plans another attempt only for a call that it finds there.
         del self._calls[conn]
         if attempt is not None and not call.resume:
             link.adopt(limits)
@@ -394,7 +397,7 @@ class Dialler:
         self._exchange.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)
 
     def _refused(self, conn: Conn, reason: str, now_s: float) -> None:
-        """REFUSE, with one of the reasons of hello.py."""
+        """Process a REFUSE, with one of the reasons of hello.py."""
         call = self._calls.get(conn)
         self.hang_up(conn)
         if call is None:
@@ -424,5 +427,5 @@ class Dialler:
 
 
 def greeting(lane: int, kind: int, body: bytes) -> bytes:
-    """A frame outside the sequence with one record."""
+    """Return a frame outside the sequence with one record."""
     return pack_frame(lane, 0, 0, 0, 1, [pack_record(kind, 0, body)])

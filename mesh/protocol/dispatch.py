@@ -268,7 +268,7 @@ def refuse_unserved(link: Link, ident: int, cluster: str) -> None:
         body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
         prefix = bytes(REPLY_PREFIX.size)
         link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=prefix)
-    else:  # Who takes no answers gets no more of them.
+    else:  # The caller does not take its replies, so none is added.
         most = link.outbox.limit_bytes
         body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)
         link.send_control(Kind.BUSY, ident, body)

@@ -1,10 +1,10 @@
-"""The four patterns on top of links: which record goes to which machine, and what links do to them.
+"""The four patterns on top of links: passes each record to its state machine, and tells these of links.
 
     REQUEST ──> dispatcher          REPLY, ERROR, BUSY ──> request table       CANCEL ──> dispatcher
     BATCH ──> subscriptions         SUBSCRIBE, UNSUBSCRIBE, CREDIT ──> subscribers
     BROADCAST ──> dispatcher        TUNNEL_* ──> tunnel table
 
-Not safe for threads; the core calls it and flushes what it touched.
+Not safe for threads; the core calls it and flushes the links that it touched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
 
 CANCELLED_MAX = 10_000
-"""Cancellations remembered because they overtook their request on the other lane."""
+"""Most cancellations that are remembered because they overtook their request, on the other lane."""
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ class BroadcastCounters:
 
 
 class Patterns:
-    """Machines of one node. `touched` is called with every link that got something to send, `subscribed`
-    when a peer wants more than before."""
+    """State machines of one node. Calls `touched` with every link that has something to send now, and `subscribed`
+    when a peer has subscribed to something."""
 
     def __init__(
         self, me: bytes, incarnation: int, config: MeshConfig, rotation: Rotation, timers: Timers,
@@ -96,7 +96,7 @@ class Patterns:
     # Records
 
     def record(self, link: Link, record: Received, now_s: float) -> None:
-        """One whole record of a link. Raises RemoteProtocolError."""
+        """Process one complete record of a link. Raises RemoteProtocolError."""
         kind = record[0]
         handler = self._on.get(kind)
         if handler is not None:
@@ -146,7 +146,7 @@ class Patterns:
     # Broadcast
 
     def broadcast(self, cluster: str, endpoint: str, payload: bytes) -> int:
-        """Tell every member known now; return how many that were."""
+        """Send a broadcast to every member linked now; return to how many."""
         prefix = pack_head(cluster, endpoint)
         told = 0
         for _, link in self._rotation.linked(cluster):
@@ -167,7 +167,7 @@ class Patterns:
         self.subscriptions.link_up(link)
 
     def close(self, why: str) -> None:
-        """The node has left: whoever waits is told, and nothing is gathered any more."""
+        """End requests, topics, tunnels and subscriptions, and wake who waits for them: the node has left."""
         self.requests.close(why)
         self.publisher.close()
         for end in list(self.tunnels):
@@ -175,7 +175,7 @@ class Patterns:
         self.subscriptions.close()
 
     def link_down(self, link: Link, reason: str, now_s: float, *, left: bool = False) -> None:
-        """The link is gone for good: nothing of it remains. `left`: see `RequestTable.lost`."""
+        """Forget a link that is gone for good, and end what depends on it. `left`: see `RequestTable.lost`."""
         self.subscribers.link_down(link)
         self.publisher.forget(link)
         self.subscriptions.link_down(link)

@@ -1,9 +1,9 @@
 """Peering: which links there are, how they are lost, and when they are given up.
 
-One link per pair of nodes. Whoever learns of the other first introduces itself at once; then the
-node with the larger id dials, the other waits `handshake_s` and dials if nothing came (the larger
-one may be unable to reach it). The larger one of a cluster that both are in dials without having
-introduced itself: its key is known. Dials that cross all the same: the larger id's wins.
+One link per pair of nodes. The node that learns of the other one first introduces itself at once. Then the
+node with the larger id dials; the other one waits `handshake_s` and dials if nothing came, because the
+larger one may be unable to reach it. If both are in one cluster, the larger one dials without introducing
+itself, because its key is known. If dials cross all the same, that of the larger id wins.
 
     link made     by dialling.py or accepting.py; up once both lanes have a connection
     lane lost     the dialler redials, both ends probe; after `resume_s` the link is given up
@@ -35,13 +35,15 @@ from .roster import Peer, Roster
 from .timers import Timers
 
 TOLD_BYTES_MAX = SIZE_BYTES_MAX + 8
-"""What an announcement takes in a record of several."""
+"""Most bytes that an announcement takes in a record with several."""
 PROOF_FAILURES = 3
-"""Dials that a refused probe counts as."""
+"""How many failed dials a refused probe counts as."""
 IN_FLIGHT_S = 0.1
-"""What comes by then may have been sent before its sender ended, and was refused for that."""
+"""Seconds after a refused probe within which frames prove nothing: the process may have sent them, then ended, and
+the probe was refused because it had."""
 OVERHEARD_S = 1.0
-"""How long the goodbye of one that has left, as others say, may take: twice what a leaver waits for us."""
+"""Seconds for which to wait for the goodbye of a node that has left according to others: twice as long as a node
+that leaves waits for us."""
 
 
 class Ending(Enum):
@@ -49,13 +51,13 @@ class Ending(Enum):
 
     LOST = "lost"
     LEFT = "left"
-    """The peer said goodbye, and with it acknowledged all that it will ever take."""
+    """The peer said goodbye, and so has acknowledged all that it will ever take."""
     HEARSAY = "left, as others say"
-    """And it has not said goodbye itself."""
+    """According to others the peer has left, and no goodbye came from itself."""
 
 
 class Listener(Protocol):
-    """What peering tells the core."""
+    """What peering reports to the core."""
 
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
     def path_lost(self, link: Link) -> None: ...
@@ -91,10 +93,11 @@ class Peering:
     def heard_of(
         self, raw: bytes, now_s: float, *, relay: bytes = b"", dial: bool = True
     ) -> Peer | None:
-        """An announcement came from a finder, a greeting, or by gossip from node `relay`.
+        """Take an announcement from a finder, a greeting, or by gossip from node `relay`; return its peer, None if it
+        is not wanted, or has left.
 
         Args:
-            dial: unless a link is under way, begin one.
+            dial: whether to begin a link, unless one is under way.
         Raises:
             BadAnnouncement: see Roster.learn.
         """
@@ -116,15 +119,17 @@ class Peering:
         return peer
 
     def said_goodbye(self, link: Link, now_s: float) -> None:
-        """On its own link: that is so, whatever the clocks make of the announcement that came along."""
+        """End a link on which its peer has said goodbye. That counts even if the announcement that came with it was
+        refused because the clocks differ."""
         if self.links.get(link.peer) is link:
             self.fail(link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
             self._roster.bury(link.peer, now_s=now_s, left=True)
 
     def _overheard(self, link: Link, now_s: float) -> None:
-        """Others say that it left: nothing more goes there, but only its own goodbye says what it took.
+        """Send nothing more to a peer that has left according to others, and wait for its own goodbye.
 
-        That is on its way. Without it all that is under way there may have been executed.
+        Only the goodbye, which is on its way, acknowledges what the peer has taken. Without it all requests
+        that are under way there may have been executed.
         """
         if not link.connected:
             self._no_goodbye(link, now_s)
@@ -137,15 +142,15 @@ class Peering:
             self.fail(link, Ending.HEARSAY.value, now_s=now_s, ending=Ending.HEARSAY)
 
     def _gossip(self, raw: bytes, relay: bytes) -> None:
-        # Everybody hears news from whoever links to the newcomer; three more copies are enough to
-        # bridge nodes that cannot reach it, and 1,000 nodes do not each send 1,000.
+        # Each node that links to the newcomer passes the news on, so three copies from each are enough to
+        # reach nodes that cannot reach it themselves, and 1,000 nodes do not send 1,000 copies each.
         others = [link for node, link in self.links.items() if node != relay and link.up]
         body = encode_announcements([raw])
         for link in self._rng.sample(others, min(3, len(others))):
             link.send_control(Kind.GOSSIP, 0, body)
 
     def warn_bad(self, error: BadAnnouncement) -> None:
-        """Count a refused announcement, and say so once per kind."""
+        """Count a refused announcement, and log the first one of each kind."""
         kind = f"announcement {type(error).__name__.lower()}"
         self._roster.refusals.count(kind, f"refused an announcement: {error}")
 
@@ -155,7 +160,8 @@ class Peering:
         self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
         idempotent: Sequence[str], now_s: float,
     ) -> None:  # fmt: skip
-        """The lane has a connection: send again what the peer lacks, report what that changes."""
+        """Give a lane its connection: send again what the peer lacks, and report a link that is up or has its path
+        back."""
         was_up, was_connected = link.up, link.connected
         for frame in link.attach(lane, conn, expects):
             self._out.append((conn, frame))
@@ -165,7 +171,7 @@ class Peering:
             peer.up_since_s = now_s
             self.dialler.hurry(now_s)
             peer.refused_after = None
-            if not peer.listens:  # Later, when the path is lost, it is too late to ask.
+            if not peer.listens:  # Now: once the path is lost, a refusal could mean either.
                 self.probe(peer)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
@@ -174,7 +180,7 @@ class Peering:
             self._listener.path_back(link)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
-        """A connection failed or ended by itself; see Dialler.lost for the reasons."""
+        """Note that a connection failed or ended by itself. `denied`: see Dialler.lost."""
         link = self.connections.ended(conn)
         if link is None:
             self.dialler.lost(conn, now_s, denied=denied)
@@ -187,38 +193,39 @@ class Peering:
                 self.dialler.try_again(peer, now_s)
             return
         if not link.dialled and not link.frames_received:
-            # Its dialler gave it up before it had our WELCOME: it will not resume what it has not.
+            # The peer gave the connection up before it had our WELCOME, so it has no link to resume.
             self.fail(link, "its dialler was never heard", now_s=now_s)
             return
         if peer is None and link.control.conn is None:
-            self._no_goodbye(link, now_s)  # It has left, as others say, and can say nothing more.
+            self._no_goodbye(link, now_s)  # Others say that it left; no goodbye can come now.
             return
         self._listener.path_lost(link)
         if link.dialled:
             self.dialler.redial(link, now_s)
         if peer is not None:
             self.probe(peer)
-        if was_connected:  # Else it has had no path for a while, and that is what counts.
+        if was_connected:  # Else the timer runs already, from when the path was lost.
             due_s = now_s + self._settings.resume_s
             link.patience = self._timers.at(due_s, lambda now: self._give_up(link, now))
 
     def violated(
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
     ) -> None:
-        """What came on `conn` should not exist: it costs the connection, and its link, if it has one."""
+        """End a connection on which the peer broke the protocol, and its link if it has one."""
         self._blame(link, "a connection", str(error), now_s)
-        self.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
+        self.dialler.lost(conn, now_s)  # If it was the answer to our dial, that has failed.
         self.connections.hang_up(conn)
 
     def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
-        """It came on one of these, has ended that, and nobody saw more of it. Two links: either's."""
+        """Note that the transport has ended one of these connections because of `what` came on it, from `who`. If they
+        are of two links, it may be either, so neither is ended."""
         links = {link for conn in conns if (link := self.connections.bound.get(conn)) is not None}
         link = links.pop() if len(links) == 1 else None
         self._blame(link, f"a connection from {who}", what, now_s)
 
     def _blame(self, link: Link | None, who: str, why: str, now_s: float) -> None:
         one_of = "a connection"
-        if link is not None:  # Counted by cluster: of node ids there are always more.
+        if link is not None:  # Counted by cluster, because there are ever new node ids.
             who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
         self._roster.refusals.count(
             f"protocol violation by {one_of}", f"{who} broke the protocol and was cut off: {why}"
@@ -227,19 +234,19 @@ class Peering:
             self.fail(link, f"broke the protocol: {why}", now_s=now_s)
 
     def probe(self, peer: Peer) -> None:
-        """Find out whether the process is there at all: a refusal is proof that it is not, unless it was refused there
-        while it was."""
+        """Find out whether the peer's process is there at all: a refusal proves that it is gone, unless a probe was
+        refused before while the process was there."""
         peer.probed = set(self._roster.telling(peer))
         self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.probed))
 
     def probe_again(self, link: Link) -> None:
-        """As `probe`, of a link that has no path yet."""
+        """Do as `probe` for the peer of a link whose path is still lost."""
         peer = self._roster.peers.get(link.peer)
         if peer is not None:
             self.probe(peer)
 
     def probed(self, node: bytes, endpoint: str, found: Probed, now_s: float) -> None:
-        """Answer to a Probe."""
+        """Take the result of a Probe."""
         link, peer = self.links.get(node), self._roster.peers.get(node)
         if peer is None or link is None:
             return
@@ -267,7 +274,7 @@ class Peering:
         self, link: Link, reason: str, *, now_s: float, proof: bool = False,
         ending: Ending = Ending.LOST,
     ) -> None:  # fmt: skip
-        """Give the link up. `reason` is for people; `proof`: the process is gone for certain."""
+        """Give the link up. `reason` is for people; `proof`: whether it is certain that the process is gone."""
         for lane in (link.control, link.data):
             if lane.conn is not None:
                 self.connections.hang_up(lane.conn)
@@ -283,7 +290,7 @@ class Peering:
         if peer is not None:
             peer.link = None
             self._roster.failed(peer)
-            # Nothing listens there: it takes a while to start again, if it does.
+            # With proof the next dial comes later: a process takes a while to start again, if it does.
             failures = peer.failures + (PROOF_FAILURES if proof else 0)
             self.dialler.later(peer, now_s, self.dialler.backoff_s(failures))
         self.dialler.seeds.seek(link.peer, now_s)
@@ -293,10 +300,10 @@ class Peering:
     # Greetings
 
     def greeted(self, conn: Conn, cluster: str | None, frame: Frame, now_s: float) -> None:
-        """A frame on a connection without a link. `cluster`: the one ZAP admitted; None: we dialled.
+        """Process a frame on a connection without a link. `cluster`: the one that ZAP admitted; None: we dialled.
 
         Raises:
-            RemoteProtocolError: it is no greeting, or an impossible one.
+            RemoteProtocolError: if it is not a greeting, or an impossible one.
         """
         if len(frame.records) != 1:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
@@ -310,7 +317,7 @@ class Peering:
             self._acceptor.greeted(conn, cluster, frame.lane, kind, body, now_s)
 
     def _goodbye_without_link(self, kind: int, body: bytes, now_s: float) -> None:
-        """It comes behind a HELLO that we have refused, which said why: see Dialler.leave."""
+        """Take a BYE that came behind a HELLO which we have refused: see Dialler.leave."""
         if kind != Kind.BYE:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
         announcement = decode_announcement(body, "BYE")
@@ -320,7 +327,7 @@ class Peering:
     # Now and then
 
     def tick(self, now_s: float) -> None:
-        """Forget peers whose announcement ran out, and tell somebody of others. Call now and then."""
+        """Forget peers whose announcement has expired, and tell one peer of others. Call at every heartbeat."""
         for peer in self._roster.expired(wall_us=self._wall_us()):
             self.dialler.end_attempt(peer)
             self._roster.bury(peer.node, now_s=now_s)
@@ -329,12 +336,12 @@ class Peering:
             self.tell(self._rng.choice(up))
 
     def tell(self, link: Link) -> None:
-        """Tell the peer of nodes that we know, as many as a record may have.
+        """Tell the peer of nodes that we know, at most ANNOUNCEMENTS_MAX of them.
 
-        If each told all it knows to each, a thousand nodes would tell a billion. What is left out
-        when a link comes up follows in the end, with a record to somebody at every beat.
+        If every node told every other all that it knows, a thousand nodes would send a billion announcements.
+        Those left out when a link comes up follow in the end, because `tick` tells some peer of others.
         """
         known = self._roster.some(link.peer, ANNOUNCEMENTS_MAX, self._rng)
-        most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Where payloads are small, fewer.
+        most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Fewer where payloads must be small.
         for at in range(0, len(known), most):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))

@@ -7,7 +7,7 @@
 
     any ──deadline──> RequestTimeout, CANCEL to the member        any ──caller gives up──> CANCEL
 
-How each of them travels stands in request.py.
+request.py has the encoding of requests, and the state of a single one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .values import decode_values
 from .waiting import Line
 
 SOFT_TRIES = 3
-"""Members that may answer BUSY although they have room, before one is told to queue the request."""
+"""How many members may answer BUSY although they have room, before one is told to queue the request."""
 
 
 class RequestTable:
@@ -68,15 +68,15 @@ class RequestTable:
         Args:
             rotation: members of a cluster that can take a request now.
             present: clusters that have members at all, for the error when one has none.
-            idempotent: whether a node declares a target safe to ask twice.
-            touched: called with every link that got something to send.
+            idempotent: whether a node declares that requests to a target may be executed twice.
+            touched: called with every link that has something to send now.
         """
         self._rotation, self._choose, self._timers, self._rng = rotation, choose, timers, rng
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._touched, self._present = idempotent, touched, present
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[str, Line] = {}
-        """By cluster."""
+        """Waiting requests, by cluster."""
         self._next_id = 0
         self._expiries = Expiries(self._pending, timers, self._expire)
         self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
@@ -86,7 +86,7 @@ class RequestTable:
 
     @property
     def waiting(self) -> bool:
-        """Whether some request waits for a member, or for room on the way to one."""
+        """Whether any request waits for a member, or for room in the outbox to one."""
         return bool(self._waiting)
 
     def start(
@@ -96,25 +96,25 @@ class RequestTable:
         """Begin a request.
 
         Args:
-            deadline_s: what the member is told.
-            expires_s: when it ends here with RequestTimeout. Later than `deadline_s` where the
-                caller itself gives up by then.
+            deadline_s: the deadline that the member is told.
+            expires_s: when the request ends here with RequestTimeout. Later than `deadline_s` if the
+                caller itself gives up at the deadline.
             only: ask this member and no other (gather).
 
         Raises:
-            InvalidName, LimitReached: nothing was begun.
+            InvalidName, LimitReached: then nothing was begun.
         """
         if len(self._pending) >= self._requests_max:
             raise LimitReached("requests_max", self._requests_max)
         self._next_id += 1
         pending = Pending(self._next_id, target, payload, now_s, deadline_s, expires_s, wake, only)
         self._pending[pending.ident] = pending
-        if expires_s <= now_s:  # Sent, it would be executed by whoever is quick: for nobody.
+        if expires_s <= now_s:  # If sent, a quick member would execute it, although nobody waits.
             self._expire(pending, now_s)
             return pending
         self._expiries.add(expires_s, pending.ident)
         if only is None and pending.cluster in self._waiting and self._rotation(pending.cluster):
-            self._wait(pending)  # Others wait for room already: behind them.
+            self._wait(pending)  # Behind others that wait for room already.
         else:
             self._assign(pending, now_s)
         return pending
@@ -135,13 +135,14 @@ class RequestTable:
             self._enqueue(pending, candidate, soft, now_s)
 
     def _pick(self, pending: Pending, now_s: float) -> tuple[Candidate, bool] | None:
-        """A member with room, and whether it may say BUSY early; None: it waits, or has ended."""
+        """Return a member with room, and whether it may answer BUSY early; None if the request now waits, or has
+        ended."""
         candidates, tried = _open_to(pending, self._rotation(pending.cluster)), pending.tried
         if not candidates:
             self._nobody(pending, now_s)
             return None
         fresh = [one for one in candidates if one.node not in tried] if tried else candidates
-        # BUSY before it must is welcome only while there is somebody else to go to.
+        # A member may answer BUSY early only while there is another one to ask.
         soft = len(fresh) > 1 and len(tried) < SOFT_TRIES
         candidate = self._choose(fresh or candidates, self._rng)
         size = len(pending.payload)
@@ -157,14 +158,14 @@ class RequestTable:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
             error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
-            if pending.ran_at:  # It is not true that nothing was sent: to the first it was.
+            if pending.ran_at:  # TooLarge means that nothing was sent, but it was, to this member.
                 error = PeerLost(pending.target, short(pending.ran_at), maybe_executed=True)
             self._finish(pending, error)
             return
         pending.candidate, pending.state, pending.soft = candidate, QUEUED, soft
         pending.sequence = 0
         if pending.record is not None:
-            pending.record.owner = None  # Some of it may be yet to leave for the member before.
+            pending.record.owner = None  # Pieces of it may still leave for the previous member.
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
@@ -172,7 +173,7 @@ class RequestTable:
         if not 1 <= left_ms <= LEFT_MS_MAX:
             left_ms = min(max(left_ms, 1), LEFT_MS_MAX)
         flags = MAY_BE_BUSY if soft else 0
-        # Rounded up: the member must not say that the time is over before it is.
+        # Rounded up, so that the member does not end the request before its deadline.
         head = pack_head(pending.cluster, pending.endpoint, math.ceil(left_ms), flags)
         pending.record = link.outbox.push(
             REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending,
@@ -182,7 +183,7 @@ class RequestTable:
     def _nobody(self, pending: Pending, now_s: float) -> None:
         if pending.full:
             self._finish(pending, _overloaded(pending, len(pending.full)))
-        else:  # However long ago it began: asked anew, it would wait as well.
+        else:  # For settle_s from now, however old it is: a new request would wait as long.
             self._wait(pending)
             pending.settled = self._timers.patiently(
                 now_s, self._settle_s, lambda now: self._settled(pending, now)
@@ -192,37 +193,37 @@ class RequestTable:
         return NoMembers(pending.cluster, now_s - pending.started_s, self._present())
 
     def _wait(self, pending: Pending) -> None:
-        """For a member, or for room on the way to one."""
+        """Let the request wait for a member, or for room in the outbox to one."""
         pending.state, pending.candidate = WAITING, None
         self._waiting.setdefault(pending.cluster, Line()).add(pending)
 
     def _settled(self, pending: Pending, now_s: float) -> None:
-        """It waits as yet: who stops waiting cancels this."""
+        """Fail the request if there are still no members. It waits: this timer is cancelled when it no longer does."""
         if not self._rotation(pending.cluster):
             self._finish(pending, self._no_members(pending, now_s))
 
     def room_came(self, now_s: float) -> None:
-        """Frames have left: whoever waits for room goes, first come first."""
+        """Assign waiting requests for which there is room, because frames have left; first come, first served."""
         for cluster in list(self._waiting):
             self.members_came(cluster, now_s)
 
     def members_came(self, cluster: str, now_s: float) -> None:
-        """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
+        """Assign waiting requests of a cluster, because its rotation has grown or there is room in an outbox."""
         line, members = self._waiting.get(cluster), self._rotation(cluster)
         for pending in line.firsts() if line is not None else ():
             candidates = _open_to(pending, members)
             size = len(pending.payload)
             goes = any(self._takes(one.link, size) for one in candidates)
             refused = bool(pending.full) and not candidates
-            alone = not members and pending.settled.over  # All have gone while it waited for room.
+            alone = not members and pending.settled.over  # All went while it waited for room.
             if goes or refused or alone:
                 self._stop_waiting(pending)
-                self._assign(pending, now_s)  # To a member, or to Overloaded; or it waits for one.
+                self._assign(pending, now_s)  # Or it fails with Overloaded, or waits for a member.
             elif len(candidates) == len(members):
-                return  # Nobody has room for it, and those behind it do not overtake.
+                return  # No member has room for it, and those behind it must not overtake it.
 
     def _stop_waiting(self, pending: Pending) -> None:
-        pending.settled.cancel()  # Or it would keep the request, however soon that has ended.
+        pending.settled.cancel()  # Else it would keep the request in memory after its end.
         line = self._waiting[pending.cluster]
         line.remove(pending)
         if not line:
@@ -235,7 +236,7 @@ class RequestTable:
     # Answers
 
     def _answered(self, link: Link, ident: int) -> tuple[Pending, Candidate] | None:
-        """The request that `link` may answer under this number; None: it has ended."""
+        """Return the request with this id that `link` may answer; None, and counted as late, if it has ended."""
         pending = self._pending.get(ident)
         if pending is not None and pending.state == SENT:
             candidate = pending.candidate
@@ -245,7 +246,7 @@ class RequestTable:
         return None
 
     def replied_to(self, link: Link, record: Received, _now_s: float) -> None:
-        """REPLY: what the handler returned."""
+        """Process a REPLY: what the handler has returned. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         link.check_payload(end - start - REPLY_PREFIX.size)
         answered = self._answered(link, ident)
@@ -257,7 +258,7 @@ class RequestTable:
         self._finish(pending, bytes(data[body_at:end]))
 
     def error_for(self, link: Link, record: Received, _now_s: float) -> None:
-        """ERROR: the handler, or the member before it, said no."""
+        """Process an ERROR, of the handler, or of the member before the handler started. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         answered = self._answered(link, ident)
         if answered is None:
@@ -282,7 +283,8 @@ class RequestTable:
         return start + REPLY_PREFIX.size
 
     def busy_for(self, link: Link, record: Received, now_s: float) -> None:
-        """BUSY: not started. Another member, or Overloaded."""
+        """Process a BUSY: the request was not started; ask another member, or fail with Overloaded. Raises
+        RemoteProtocolError."""
         _, ident, data, start, end = record
         queue, retry_after_ms, hard, setting, limit = read_busy(bytes(data[start:end]))
         answered = self._answered(link, ident)
@@ -291,7 +293,9 @@ class RequestTable:
         pending, candidate = answered
         candidate.queue = queue
         self.busy += 1
-        if hard or not pending.soft:  # Else it could send it round and round until the deadline.
+        # A soft BUSY from a member that was told to queue the request counts as hard: otherwise the request
+        # could go round among the members until its deadline.
+        if hard or not pending.soft:
             pending.full += (candidate.node,)
         else:
             pending.tried += (candidate.node,)
@@ -305,10 +309,10 @@ class RequestTable:
     # Endings
 
     def lost(self, link: Link, now_s: float, *, left: bool = False) -> None:
-        """The link is gone or its peer is dead: what it held fails, or goes elsewhere.
+        """End the requests of a link that is gone, or whose peer is dead: each fails, or goes to another member.
 
         Args:
-            left: the peer said goodbye, and acknowledged in doing so all that it will ever take.
+            left: the peer said goodbye, and so has acknowledged all that it will ever take.
         """
         for pending in [
             one for one in self._pending.values()
@@ -331,9 +335,10 @@ class RequestTable:
                 self._finish(pending, error)
 
     def _renumber(self, pending: Pending) -> None:
-        """The member that was lost may be back while it still works on it, and be asked once more.
+        """Give the request a new id.
 
-        Under the number that it has it would take that for a violation.
+        The member that was lost may come back while it still works on the request, and be asked again. It would
+        take a second request with the same id for a violation of the protocol.
         """
         del self._pending[pending.ident]
         self._next_id += 1
@@ -342,7 +347,7 @@ class RequestTable:
         self._expiries.add(pending.expires_s, pending.ident)
 
     def cancel(self, pending: Pending) -> None:
-        """The caller does not want the answer any more; once there is one, that changes nothing."""
+        """End a request whose answer the caller no longer wants. No effect if it has ended already."""
         if pending.state == DONE:
             return
         self._withdraw(pending)
@@ -358,14 +363,15 @@ class RequestTable:
         self._finish(pending, error)
 
     def _withdraw(self, pending: Pending) -> None:
-        """Take it back if it has not left; tell the member if it has."""
+        """Take the request back if it has not left; if it has, tell the member."""
         candidate = pending.candidate
         if candidate is None:
             return
         if pending.state == QUEUED:
             self._take_back(pending)
         elif pending.state == SENT:
-            # Until it says how much it has: else one that is frozen looks idle, and is asked again.
+            # Counted until the member next reports its queue: otherwise a frozen member would look idle, and
+            # be asked again.
             candidate.queue += 1
             if candidate.link.up:
                 candidate.link.send_control(Kind.CANCEL, pending.ident, b"")
@@ -391,15 +397,15 @@ class RequestTable:
         if isinstance(outcome, MeshError):
             self.failed += 1
         if isinstance(outcome, RequestError) and pending.ran_at:
-            outcome.maybe_executed = True  # Whatever this member says of itself.
+            outcome.maybe_executed = True  # By that member, whatever this one reports.
         pending.wake()
 
     def close(self, why: str) -> None:
-        """The node leaves: nobody waits any longer."""
+        """End all requests with NodeClosed, because the node leaves."""
         for pending in list(self._pending.values()):
             executed = pending.state == SENT or bool(pending.ran_at)
             self._withdraw(pending)
-            # Each raises its own: it gathers frames.
+            # An error of its own for each: where it is raised, it collects frames of the traceback.
             self._finish(pending, NodeClosed(why, maybe_executed=executed))
 
 
@@ -408,5 +414,5 @@ def _overloaded(pending: Pending, tried: int) -> Overloaded:
 
 
 def _open_to(pending: Pending, members: list[Candidate]) -> list[Candidate]:
-    """Those of the rotation that have not said that they can take nothing."""
+    """Return those members of the rotation that have not answered that they have no room."""
     return [one for one in members if one.node not in pending.full] if pending.full else members
