@@ -43,7 +43,8 @@ from .values import decode_values, encode_values
 OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
 LOOK_AGAIN_S = (0.002, 0.02, 0.2)
-"""Seconds after a monitor has reported that a connection ended: libzmq tells its socket a little later."""
+"""Seconds after a monitor's report that a connection has ended, at which an empty frame is sent on it to find out:
+libzmq tells its socket a little later than the monitor."""
 SUSPECT_GRACE_S = 0.5
 """A reset connection is redialled in milliseconds; only a path lost for longer than this is reported."""
 
@@ -177,7 +178,7 @@ class Core:
         self.peering.closing = self.left = True
         self._left_why = why
         self.patterns.tunnels.let_go(why)
-        self.patterns.publisher.streams.clear()  # A publish to one that is there makes no check.
+        self.patterns.publisher.streams.clear()  # Publishing to one of them would check nothing.
 
     def goodbye_heard(self) -> bool:
         """Return whether every peer has acknowledged the goodbye, or is gone."""
@@ -416,7 +417,7 @@ class Core:
         if change.kind == "dead" and link is not None:
             self.patterns.requests.lost(link, self._now_s)
         if change.kind == "suspect" and link is not None and not link.connected:
-            # When the path was lost the process may have been dying, but still have had its listening sockets.
+            # When the path was lost, a dying process may not have closed its listening sockets yet.
             self.peering.probe_again(link)
         if change.kind == "alive":
             self._rotation_grew(change.member.clusters)

@@ -1,7 +1,7 @@
 """Introductions and greetings, which nodes exchange before they share a link, and their encoding.
 
-    INTRODUCE   here is my announcement; who else is there?      to a node that was found, on a
-    INTRODUCED  mine, and those I know                           connection for nothing else
+    INTRODUCE   here is my announcement; who else is there?      to any node that was found, on a
+    INTRODUCED  mine, and those I know                           connection of its own
     HELLO       lane L of link K, from node N, to node M         first frame on every lane
     WELCOME     accepted; this is what I have received
     REFUSE      no, and why                                      the dialler decides what next

@@ -142,8 +142,8 @@ class Peering:
             self.fail(link, Ending.HEARSAY.value, now_s=now_s, ending=Ending.HEARSAY)
 
     def _gossip(self, raw: bytes, relay: bytes) -> None:
-        # Each node that links to the newcomer passes the news on, so three copies from each are enough to
-        # reach nodes that cannot reach it themselves, and 1,000 nodes do not send 1,000 copies each.
+        # Each node to which this is news passes it on, so three copies from each are enough to reach nodes
+        # that cannot reach the newcomer, and 1,000 nodes do not send 1,000 copies each.
         others = [link for node, link in self.links.items() if node != relay and link.up]
         body = encode_announcements([raw])
         for link in self._rng.sample(others, min(3, len(others))):

@@ -158,7 +158,7 @@ class RequestTable:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
             error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
-            if pending.ran_at:  # TooLarge means that nothing was sent, but it was, to this member.
+            if pending.ran_at:  # TooLarge would mean that nothing was sent: it was, to `ran_at`.
                 error = PeerLost(pending.target, short(pending.ran_at), maybe_executed=True)
             self._finish(pending, error)
             return
@@ -397,7 +397,7 @@ class RequestTable:
         if isinstance(outcome, MeshError):
             self.failed += 1
         if isinstance(outcome, RequestError) and pending.ran_at:
-            outcome.maybe_executed = True  # By that member, whatever this one reports.
+            outcome.maybe_executed = True  # By `ran_at`, whatever the last member reports.
         pending.wake()
 
     def close(self, why: str) -> None:

@@ -115,7 +115,7 @@ class Refusals:
 
 
 class Roster:
-    """Takes announcements, keeps peers."""
+    """Peers by node id, learned from announcements."""
 
     def __init__(
         self, me: bytes, host: bytes, keyring: Keyring, *, skew_s: int, tombstone_s: float,

@@ -23,7 +23,8 @@ MISSES_MAX = 8
 """Attempts with a backoff: they take half a minute or more, by when finders have named the seed again."""
 SEEDS_MAX = 1024
 STALE_S = 300.0
-"""Seconds after which no finder names the address any more: they repeat themselves far sooner."""
+"""A seed that was not named for so many seconds may be forgotten: finders repeat themselves far sooner, so none of
+them names it any more."""
 OURS_S = 15.0
 """Seconds for which an address at which this node itself answered is not asked again."""
 REFUSED_CLOCK = "refused by a seed that has another time"

@@ -112,8 +112,8 @@ class Subscriptions:
         return True
 
     def share(self, inbox: Inbox, sharing: Sharing, after: Iterable[Inbox]) -> None:
-        """Make a subscription share its messages; only in the turn in which it was subscribed. `after`: see
-        Subscription.share."""
+        """Make a subscription share its messages. Call it in the turn in which it was subscribed, so before anything
+        can arrive. `after`: see Subscription.share."""
         inbox.sharing = sharing
         sharing.members.add(inbox)
         for before in after:
@@ -122,8 +122,8 @@ class Subscriptions:
     def hand_over(self, inbox: Inbox) -> None:
         """Let others that share with this subscription, which has ended, report what is missing after its messages.
 
-        Only in the turn in which it was unsubscribed, and if the messages that wait in it are still taken. Not
-        when all that share end: each would take over from the one before.
+        Call it in the turn in which it was unsubscribed, so before anything can arrive, and only if the messages
+        that wait in it are still taken. Not when all that share end: each would take over from the one before.
         """
         if inbox.sharing is not None:
             self._go_on(inbox, inbox.sharing.members)

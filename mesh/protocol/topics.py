@@ -191,7 +191,7 @@ class Publisher:
         """Return the stream that has to go on before this one takes another message; None if none has to.
 
         That is this stream itself if it is blocked; or else, if its blocker has no room for the message, the
-        last stream that waits for the same one. Otherwise a message of each of ever new topics could wait.
+        last stream that waits for that one. Otherwise a message of each of ever new topics could wait there.
         """
         if stream.blocked:
             return stream

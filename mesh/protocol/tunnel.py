@@ -145,7 +145,7 @@ class TunnelEnd:
         self.wake()
 
     def peer_stops(self) -> None:
-        """STOP: the other end reads none of the parts that are still to be sent."""
+        """STOP: the other end reads no more, so sending is pointless."""
         self.peer_stopped = True
         self.wake()
 

@@ -1,4 +1,4 @@
-"""All tunnels of one node: gives each record to the end that it is for, and sends what the ends have to say.
+"""All tunnels of one node: passes each record to the end that it is for, and queues what the ends send.
 
 Record ids tell which end sends: `number << 1 | 1` is from the opener, `number << 1` from the acceptor. Data
 and EOF travel on the data lane, in order; accept, credit, blocked, stop and reset on the control lane.
