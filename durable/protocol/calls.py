@@ -41,11 +41,14 @@ class Hello(NamedTuple):
     fields: dict[str, Any]
 
     def to_keep(self) -> Hello:
-        """Return the hello as it is kept while its tunnel lasts: without lists and dicts, which no field is, and
-        which decoded may take 70 times their length. Raises Malformed if there are too many fields."""
+        """Return the hello as it is kept while its tunnel lasts: lists and dicts are emptied, because no field is
+        one, and decoded they may take 70 times their length. Raises Malformed if there are too many fields."""
         if len(self.fields) > HELLO_FIELDS_MAX:
             raise Malformed(f"a hello of {len(self.fields)} fields, at most {HELLO_FIELDS_MAX}")
-        plain = {name: one for name, one in self.fields.items() if not isinstance(one, list | dict)}
+        plain = {
+            name: type(one)() if isinstance(one, list | dict) else one
+            for name, one in self.fields.items()
+        }
         return self._replace(fields=plain)
 
     def field(self, name: str, kind: type[T], default: Any = ...) -> T:
