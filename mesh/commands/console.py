@@ -18,17 +18,17 @@ FAMILIES: Families = {
     "spark.commands.replay": ("replay",),
 }
 EPILOG = """\
-exit status: 0 done; 1 the mesh or this machine said no (nobody there, refused, timed out, no key of a
-cluster, and what doctor found wrong); 2 wrong usage, name or setting; 130 interrupted; 143 terminated,
-but 0 where a command waits for that: serve, subscribe, receive-file.
+exit status: 0 success; 1 failure (no members, refused, timed out, no key of a cluster, or a problem that
+doctor found); 2 invalid usage, name or setting; 130 interrupted by Ctrl-C; 143 terminated by SIGTERM,
+but 0 for commands that run until then: serve, subscribe, receive-file.
 
-Settings come from options, then MESH_* variables, then mesh.toml: docs/configuration.md.
+Settings are read from options, then MESH_* variables, then mesh.toml: docs/configuration.md.
 `mesh COMMAND --help` explains a command."""
 
 
 def parser(argv: Sequence[str] = ()) -> Parser:
     """Return a parser with the commands that these arguments need."""
-    top = make_parser("mesh", "Join a mesh from a shell: look around, send, receive.", EPILOG)
+    top = make_parser("mesh", "Join a mesh from a shell: list members, send, receive.", EPILOG)
     add_commands(top, FAMILIES, argv)
     return top
 

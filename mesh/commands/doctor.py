@@ -42,7 +42,7 @@ from .reaching import unreachable_ones
 Row = tuple[str, bool, str]
 EARLIEST_S = 1_700_000_000
 """A clock before this (2023) was never set; others would take our announcements for expired."""
-SET_CLOCK = "set it, as by `timedatectl set-ntp true`"
+SET_CLOCK = "set it, for example with `timedatectl set-ntp true`"
 LOOK_S = MdnsSettings().echo_s + 0.5
 """How long each finder is watched: a little longer than MdnsFinder waits for its own echo."""
 DISCARD_PORT = 9
@@ -52,12 +52,16 @@ GOODBYE_LIFETIME_S = 60
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "doctor", help="say what is wrong and what to do",
+        "doctor", help="find problems and say how to fix them",
         description="Check versions, clock, settings, keys, ports, seeds and multicast, then join "
-        "and look\nwho is there. Exit status 1 when something is wrong.",
+        "and list\nthe clusters found. Exit status 1 if there is a problem.",
     )  # fmt: skip
-    command.add_argument("--target", metavar="CLUSTER", help="also: can this cluster be reached?")
-    command.add_argument("--json", action="store_true", help="one JSON document, a list of checks")
+    command.add_argument(
+        "--target", metavar="CLUSTER", help="also check that this cluster can be reached"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON document, a list of checks"
+    )
     add_joining(command)
     command.set_defaults(run=doctor)
 
@@ -125,7 +129,7 @@ def _versions() -> Row:
 def _clock() -> Row:
     now = time.time()
     if now < EARLIEST_S:
-        why = f"it was never set, and others take our announcements for expired: {SET_CLOCK}"
+        why = f"the clock was never set, so others consider our announcements expired: {SET_CLOCK}"
         return "clock", False, why
     return "clock", True, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
 
@@ -145,15 +149,15 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
     """Check the keys. Raises SecurityError if there is no key to join with."""
     own = keyring.own(args.cluster)
     _, origin = key_source(settings(args))
-    generations = "one generation" if len(own) == 1 else "two generations, a rotation is under way"
+    generations = "one generation" if len(own) == 1 else "two generations, rotation in progress"
     text = f"key {own[0].key_id.hex()} of {args.cluster} ({_origin(origin)}), {generations}"
     if not isinstance(keyring, FileKeyring):
-        return [("keys", True, f"{text}; of one network secret, which trusts all its clusters")]
+        return [("keys", True, f"{text}; from a network secret, which trusts all its clusters")]
     pairs = keyring.introduction_keys()
     held = {pair.cluster for pair in pairs if pair.secret is not None}
     trusted = {pair.cluster for pair in pairs} - held
     names = ", ".join(sorted(held)), ", ".join(sorted(trusted)) or "none"
-    rows = [("keys", True, f"{text}; held: {names[0]}; trusted besides: {names[1]}")]
+    rows = [("keys", True, f"{text}; held: {names[0]}; also trusted: {names[1]}")]
     if args.target is not None and not keyring.trusted(args.target):
         way = f"copy {args.target}.public from its members into the key directory"
         rows.append(("keys", False, f"no public key of {args.target}: {way}"))
@@ -206,7 +210,7 @@ async def _finding(config: MeshConfig, finders: tuple[Finder, ...], keyring: Key
     others = [one for one in finders if not isinstance(one, MdnsFinder) and one.source != "seeds"]
     rows: list[Row] = []
     if not finders:
-        rows.append(("finding", False, "zeroconf is off and there are no seeds: set `seeds`"))
+        rows.append(("finding", False, "zeroconf is off and no seeds are set: set `seeds`"))
     async with trio.open_nursery() as nursery:
         mdns = None
         if config.zeroconf:
@@ -232,8 +236,8 @@ def _multicast(problem: str | None, *, alone: bool) -> Row:
     if problem is None:
         return "zeroconf", True, "multicast DNS works on this machine"
     if alone:
-        return "zeroconf", False, f"{problem}; give seeds instead (MESH_SEEDS=tcp://HOST:PORT)"
-    return "zeroconf", True, f"{problem}; the other ways of finding nodes have to do"
+        return "zeroconf", False, f"{problem}; use seeds instead (MESH_SEEDS=tcp://HOST:PORT)"
+    return "zeroconf", True, f"{problem}; nodes can only be found by the other means"
 
 
 def _goodbye(cluster: str, keyring: Keyring) -> bytes:
@@ -262,11 +266,13 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
         return [("members", False, str(error))]
     promised = any(not _ours(config, seed) for seed in config.seeds)
     if not here and (promised or args.target is not None):
-        pairs = "our public key, and we the one that they use by now"
+        pairs = "our public key, and do we have their current one"
         same = pairs if config.keys_dir else "the same network secret"
-        why = f"nobody let us in within {config.settle_s:g} s; where seeds answer, do they hold {same}?"
-        skew = f"a seed's is more than {config.clock_skew_s} s apart: {SET_CLOCK}, there and here"
+        why = (
+            f"no node let us in within {config.settle_s:g} s; if seeds answer, do they have {same}?"
+        )
+        skew = f"more than {config.clock_skew_s} s off that of a seed: {SET_CLOCK}, there and here"
         return [("members", False, why)] + [("clock", False, skew)] * apart
     if not wanted:
-        return [("members", False, f"no member of {args.target}; others: {', '.join(here)}")]
-    return [("members", True, f"of {', '.join(here)}" if here else "nobody else is here yet")]
+        return [("members", False, f"no members of {args.target}; found: {', '.join(here)}")]
+    return [("members", True, f"of {', '.join(here)}" if here else "no other members yet")]

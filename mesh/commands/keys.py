@@ -27,56 +27,62 @@ from .terminal import words
 FILE, DIRECTORY = Path("network.secret"), Path("keys")
 """Where new keys are written if neither an option nor a setting names a place."""
 NETWORK_ROTATED = """\
-{file} holds two generations now, the new one first. Both are valid. Next:
- 1. copy {file} to every node, in place of the one there (mode 600)
- 2. restart the nodes, one after the other, seeds last
- 3. when all run with it: mesh keys drop-old --network-secret-file {file}
- 4. copy and restart once more; from then on the old secret opens nothing"""
+{file} now holds two generations, the new one first. Both are valid. Next:
+ 1. copy {file} to every node, replacing the old file (mode 600)
+ 2. restart the nodes one by one, seeds last
+ 3. when all run with the new file: mesh keys drop-old --network-secret-file {file}
+ 4. copy and restart once more; after that, the old secret is no longer accepted"""
 CLUSTER_ROTATED = """\
-{name} has two generations now, {name}.* and {name}.old.*. Both are valid. Next:
- 1. copy {name}.secret and {name}.old.secret to its members, mode 600
- 2. copy {name}.public and {name}.old.public to everybody else who has {name}.public
- 3. restart all of them, one after the other, seeds last
- 4. when all run with them: mesh keys drop-old {name} --keys-dir {directory}
- 5. remove {name}.old.* everywhere else and restart once more"""
+{name} now has two generations, {name}.* and {name}.old.*. Both are valid. Next:
+ 1. copy {name}.secret and {name}.old.secret to the members of {name} (mode 600)
+ 2. copy {name}.public and {name}.old.public to every other node that has {name}.public
+ 3. restart all these nodes one by one, seeds last
+ 4. when all run with the new files: mesh keys drop-old {name} --keys-dir {directory}
+ 5. remove {name}.old.* from all other nodes and restart them once more"""
 
 
 def add(commands: Commands) -> None:
     keys = commands.add_parser(
-        "keys", help="make, show, rotate and check keys",
+        "keys", help="create, show, rotate and check keys",
         description="One secret for a whole network (new-network), or a pair for each cluster "
-        "(new-cluster),\nfor clusters that must not impersonate each other. docs/guide.md says "
-        "who needs which file.",
+        "(new-cluster),\nfor clusters that must not be able to impersonate each other. docs/guide.md "
+        "says which node needs which file.",
     )  # fmt: skip
-    what = keys.add_subparsers(required=True, metavar="WHAT", title="what to do")
-    command = what.add_parser("new-network", help="one secret from which all keys derive")
+    what = keys.add_subparsers(required=True, metavar="WHAT", title="actions")
+    command = what.add_parser(
+        "new-network", help="create a network secret, from which all keys are derived"
+    )
     command.add_argument(
         "file", type=path, nargs="?",
-        help=f"a file that does not exist yet (default: MESH_NETWORK_SECRET_FILE, then {FILE})",
+        help=f"file to create; must not exist yet (default: MESH_NETWORK_SECRET_FILE, then {FILE})",
     )  # fmt: skip
     command.set_defaults(run=_new_network)
-    command = what.add_parser("new-cluster", help="a key pair for one cluster")
-    command.add_argument("name", metavar="CLUSTER", help="1 to 63 of a-z 0-9 . _ -")
+    command = what.add_parser("new-cluster", help="create a key pair for one cluster")
+    command.add_argument(
+        "name", metavar="CLUSTER", help="name of the cluster, 1 to 63 of a-z 0-9 . _ -"
+    )
     command.add_argument(
         "--keys-dir", type=path, metavar="DIR",
-        help=f"made if it does not exist (default: MESH_KEYS_DIR, then {DIRECTORY})",
+        help=f"key directory; created if missing (default: MESH_KEYS_DIR, then {DIRECTORY})",
     )  # fmt: skip
     command.set_defaults(run=_new_cluster)
     for name, run, text in (
-        ("rotate", _rotate, "make a new generation; the old one stays valid"),
-        ("drop-old", _drop_old, "end the old generation"),
-        ("show", _show, "list keys, never a secret"),
-        ("check", _check, "read every key file and say what is wrong with it"),
+        ("rotate", _rotate, "create a new generation of keys; the old one stays valid"),
+        ("drop-old", _drop_old, "remove the old generation of keys"),
+        ("show", _show, "list keys, but never a secret"),
+        ("check", _check, "read every key file and report what is wrong"),
     ):
         command = what.add_parser(name, help=text)
         command.add_argument(
             "name", nargs="?", metavar="CLUSTER",
-            help="of which cluster; rotate and drop-old need it with --keys-dir, and refuse it "
+            help="only this cluster; rotate and drop-old require it with --keys-dir and reject it "
             "with a network secret",
         )  # fmt: skip
         add_keys(command)
         if run in (_show, _check):
-            command.add_argument("--json", action="store_true", help="one JSON document, a list")
+            command.add_argument(
+                "--json", action="store_true", help="print one JSON document, a list"
+            )
         command.set_defaults(run=run)
     for command in what.choices.values():
         command.add_argument("--dir", dest="keys_dir", type=path, help=argparse.SUPPRESS)
@@ -85,12 +91,12 @@ def add(commands: Commands) -> None:
 def _new_network(args: argparse.Namespace) -> int:
     file = args.file or _from_settings(args)[0] or FILE
     if file.is_dir():
-        raise MeshError(f"{file} is a directory, name a file in it")
+        raise MeshError(f"{file} is a directory: name a file in it")
     try:
         new_network(file)
     except FileExistsError:
-        raise MeshError(f"{file} exists, not overwritten") from None
-    words(f"made {file}; give it to every node as network_secret_file, and to nobody else")
+        raise MeshError(f"{file} exists and was not overwritten") from None
+    words(f"created {file}; give it to every node as network_secret_file, and to nobody else")
     return 0
 
 
@@ -100,10 +106,10 @@ def _new_cluster(args: argparse.Namespace) -> int:
     try:
         pair = new_cluster(directory, args.name)
     except FileExistsError as error:
-        raise MeshError(f"{error.filename} exists, not overwritten") from None
+        raise MeshError(f"{error.filename} exists and was not overwritten") from None
     name = directory / args.name
     words(
-        f"made {name}.secret for its members, {name}.public for everybody they talk with, "
+        f"created {name}.secret for its members, {name}.public for all nodes they talk to, "
         f"key {pair.key_id.hex()}"
     )
     return 0
@@ -131,7 +137,7 @@ def _drop_old(args: argparse.Namespace) -> int:
         assert directory is not None
         dropped, what = drop_old_cluster(directory, args.name), f"{args.name}.* in {directory}"
     words(
-        f"the old generation is gone; spread {what}, then restart"
+        f"removed the old generation; copy {what} to all nodes that have it, then restart them"
         if dropped
         else "there was no old generation"
     )
@@ -143,10 +149,10 @@ def _to_change(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     file, directory = _source(args)
     if file is not None and args.name:
         raise WrongUsage(
-            f"{file} is the secret of the whole network: leave {args.name} out, or give --keys-dir"
+            f"{file} is the secret of the whole network: omit {args.name}, or give --keys-dir"
         )
     if directory is not None and not args.name:
-        raise WrongUsage(f"{directory} holds keys of clusters: name the one to change")
+        raise WrongUsage(f"{directory} holds keys of clusters: name the cluster to change")
     return file, directory
 
 
@@ -157,7 +163,7 @@ def _show(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     rows = _list(args)
     if rows:
-        words(f"all of it can be used, keys: {len(rows)}")
+        words(f"all keys are valid: {len(rows)}")
     return 0 if rows else 1
 
 
@@ -182,9 +188,11 @@ def _source(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     if file is None and directory is None:
         source, origin = key_source(given_settings(args))
         if source:
-            raise WrongUsage(f"network_secret ({origin}) is text, want --network-secret-file FILE")
+            raise WrongUsage(
+                f"network_secret ({origin}) is text, not a file: give --network-secret-file FILE"
+            )
         raise WrongUsage(
-            "which keys? Give --network-secret-file FILE or --keys-dir DIR, "
+            "no keys: give --network-secret-file FILE or --keys-dir DIR, "
             "or set MESH_NETWORK_SECRET_FILE or MESH_KEYS_DIR"
         )
     return file, directory

@@ -17,14 +17,16 @@ LOOK_S = 1.0
 def add(commands: Commands) -> None:
     command = commands.add_parser(
         "members", help="list members and their state",
-        description="List the members this node finds. Exit status 1 when there is none.",
+        description="List the members found. Exit status 1 if there are none.",
     )  # fmt: skip
-    command.add_argument("of", metavar="CLUSTER", nargs="?", help="default: every cluster")
-    command.add_argument("--watch", action="store_true", help="go on with every change, for ever")
-    command.add_argument("--json", action="store_true", help="one JSON document per line")
+    command.add_argument(
+        "of", metavar="CLUSTER", nargs="?", help="cluster to list (default: all clusters)"
+    )
+    command.add_argument("--watch", action="store_true", help="keep running and print every change")
+    command.add_argument("--json", action="store_true", help="print one JSON document per line")
     command.add_argument(
         "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
-        help=f"how long to look around (default {LOOK_S:g})",
+        help=f"how long to look for members (default {LOOK_S:g})",
     )  # fmt: skip
     add_joining(command)
     command.set_defaults(run=members)
@@ -40,7 +42,7 @@ async def members(args: argparse.Namespace) -> int:
         for member in sorted(found, key=lambda one: (one.clusters, one.node)):
             show(member, member.state.value, as_json=args.json)
         if not found and node.members():
-            words(f"no member of {args.of}; there are others, `mesh members` lists them")
+            words(f"no members of {args.of}; `mesh members` lists those of other clusters")
         elif not found:
             await tell_why_nobody(node)
         return 0 if found else 1

@@ -41,7 +41,7 @@ from .terminal import (
 )
 
 LOOK_S = 0.5
-JSON_HELP = 'as JSON: {"payload": "text"}, or {"payload_base64": "..."} when it is no UTF-8'
+JSON_HELP = 'as JSON: {"payload": "text"}, or {"payload_base64": "..."} if it is not UTF-8'
 
 
 def add(commands: Commands) -> None:
@@ -54,21 +54,21 @@ def add(commands: Commands) -> None:
 
 def _add_request(commands: Commands) -> None:
     command = commands.add_parser(
-        "request", help="ask one member, print its reply",
-        description="Ask one member of a cluster, chosen by load, and print its reply: the bytes "
-        "as they are,\nwith a line end on a terminal. Exit status 1 when nobody answered.",
+        "request", help="send a request and print the reply",
+        description="Send a request to one member of a cluster, chosen by load, and print the "
+        "reply unchanged,\nwith a line end on a terminal. Exit status 1 if no member answered.",
     )  # fmt: skip
     _add_target(command)
     command.add_argument(
         "--timeout", type=some_seconds, metavar="SECONDS",
-        help="for each reply (default: MESH_REQUEST_TIMEOUT_S, mesh.toml, 5)",
+        help="timeout for each reply (default: MESH_REQUEST_TIMEOUT_S, mesh.toml, 5)",
     )  # fmt: skip
     command.add_argument(
         "--gather", action="store_true",
-        help="ask every member; a line each, with the start of its node id. Exit status 1 unless "
-        "all answered",
+        help="ask every member; print a line for each, with the start of its node id. Exit status 1 "
+        "unless all answered",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help=JSON_HELP)
+    command.add_argument("--json", action="store_true", help=f"print the reply {JSON_HELP}")
     add_joining(command)
     command.set_defaults(run=request)
 
@@ -77,21 +77,21 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     """Add the target and the payload."""
     command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
     command.add_argument(
-        "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
+        "payload", nargs="?", default="", help="payload as text, or - for stdin (default: empty)"
     )
 
 
 def _add_publish(commands: Commands) -> None:
     command = commands.add_parser(
         "publish", help="publish to a topic",
-        description="Publish one message, or one per line of stdin. Exit status 1 when nobody had "
-        "subscribed.",
+        description="Publish one message, or one per line of stdin. Exit status 1 if there were no "
+        "subscribers.",
     )  # fmt: skip
-    command.add_argument("topic", help="tokens joined by dots, as orders.eu.created")
+    command.add_argument("topic", help="tokens joined by dots, such as orders.eu.created")
     add_payloads(command)
     command.add_argument(
         "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
-        help=f"time to find subscribers before the first message (default {LOOK_S:g})",
+        help=f"how long to look for subscribers before publishing (default {LOOK_S:g})",
     )  # fmt: skip
     add_headers(command)
     add_joining(command)
@@ -100,27 +100,31 @@ def _add_publish(commands: Commands) -> None:
 
 def _add_subscribe(commands: Commands) -> None:
     command = commands.add_parser(
-        "subscribe", help="print messages of a pattern",
-        description="Print messages as TOPIC PAYLOAD, a line end after each. Payloads that hold "
-        "line ends need --json.",
+        "subscribe", help="print messages whose topics match a pattern",
+        description="Print each message as TOPIC PAYLOAD and a line end. Use --json if payloads may "
+        "contain\nline ends.",
     )  # fmt: skip
-    command.add_argument("pattern", help="`*` is any one token, a last `>` one or more; quote them")
+    command.add_argument(
+        "pattern", help="`*` matches one token, a final `>` one or more; quote them"
+    )
     add_count(command, "messages")
     command.add_argument(
         "--when-full", choices=POLICIES, default=POLICIES[0],
-        help="what happens when messages come faster than they are printed; with block publishers "
+        help="what to do if messages arrive faster than they are printed; with block, publishers "
         f"wait (default {POLICIES[0]})",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+    command.add_argument(
+        "--json", action="store_true", help=f"print a JSON document per line, payload {JSON_HELP}"
+    )
     add_joining(command)
     command.set_defaults(run=subscribe)
 
 
 def _add_broadcast(commands: Commands) -> None:
     command = commands.add_parser(
-        "broadcast", help="tell every member of a cluster",
-        description="Tell every member of a cluster, without an answer. Exit status 1 when there "
-        "is none.",
+        "broadcast", help="send a message to every member of a cluster",
+        description="Send a message to every member of a cluster, without replies. Exit status 1 if "
+        "there are\nno members.",
     )  # fmt: skip
     _add_target(command)
     add_joining(command)
@@ -129,16 +133,16 @@ def _add_broadcast(commands: Commands) -> None:
 
 def _add_serve(commands: Commands) -> None:
     command = commands.add_parser(
-        "serve", help="be a member that echoes, to try things out",
-        description="Be a member of a cluster until SIGTERM or Ctrl-C. --echo is all it can do; "
-        "services of\nyour own are Python, see mesh.Service.",
+        "serve", help="run a member that echoes requests, for trying things out",
+        description="Run a member of a cluster until SIGTERM or Ctrl-C. It can only echo (--echo); "
+        "write services\nof your own in Python, see mesh.Service.",
     )  # fmt: skip
     command.add_argument(
         "--echo", action="store_true", help="answer every request with its own payload (required)"
     )
     command.add_argument(
         "--delay", type=seconds, default=0.0, metavar="SECONDS",
-        help="time before each reply (default 0)",
+        help="wait this long before each reply (default 0)",
     )  # fmt: skip
     add_joining(command)
     command.set_defaults(run=serve)
@@ -192,7 +196,7 @@ async def publish(args: argparse.Namespace) -> int:
         )  # fmt: skip
         unheard = 0 < sent <= node.statistics().publishing.nobody
         if unheard and (near := get_close_matches(args.topic, node.interest(), n=1)):
-            words(f"did you mean {near[0]}? Somebody subscribes to that")
+            words(f"did you mean {near[0]}? It has subscribers")
         elif unheard:
             await tell_why_nobody(node)
         words(_published(node, sent))
@@ -202,7 +206,7 @@ async def publish(args: argparse.Namespace) -> int:
 def data_of(args: argparse.Namespace) -> bytes:
     """Return the payload of a command that sends; empty with --lines. May block on stdin: call it before joining."""
     if args.lines and args.payload is not None:
-        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
+        raise WrongUsage("--lines reads messages from stdin: omit the payload")
     return b"" if args.lines else payload("-" if args.payload is None else args.payload)
 
 
@@ -234,7 +238,7 @@ async def send_payloads(
 
 def _published(node: Node, count: int) -> str:
     nobody = node.statistics().publishing.nobody
-    return f"published: {count}, of these to nobody: {nobody}"
+    return f"published: {count}, without subscribers: {nobody}"
 
 
 async def subscribe(args: argparse.Namespace) -> int:
@@ -254,7 +258,7 @@ async def _print(messages: Subscription, args: argparse.Namespace) -> None:
     seen = 0
     async for message in messages:
         if message.lost:
-            words(f"lost here, messages of {message.topic}: {message.lost}")
+            words(f"messages of {message.topic} lost before this one: {message.lost}")
         if args.json:
             row = {
                 "topic": message.topic, **payload_fields(message.payload),
@@ -276,13 +280,13 @@ async def broadcast(args: argparse.Namespace) -> int:
         told = await node.broadcast(args.target, data)
         if not told:
             await tell_why_nobody(node)
-        words(f"members told: {told}")
+        words(f"sent to members: {told}")
         return 0 if told else 1
 
 
 async def serve(args: argparse.Namespace) -> int:
     if not args.echo:
-        raise WrongUsage("--echo is all that serve can do, give it; other services are Python code")
+        raise WrongUsage("serve requires --echo; write other services in Python")
     service = Service(args.cluster)
 
     @service.request

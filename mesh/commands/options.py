@@ -84,12 +84,12 @@ def add_keys(command: argparse._ActionsContainer) -> None:
     either = command.add_mutually_exclusive_group()
     either.add_argument(
         "--network-secret-file", type=path, metavar="FILE",
-        help="the network's secret, made by `mesh keys new-network` "
+        help="network secret, created by `mesh keys new-network` "
         "(default: MESH_NETWORK_SECRET_FILE, then mesh.toml)",
     )  # fmt: skip
     either.add_argument(
         "--keys-dir", type=path, metavar="DIR",
-        help="key files of clusters, made by `mesh keys new-cluster` "
+        help="key files of clusters, created by `mesh keys new-cluster` "
         "(default: MESH_KEYS_DIR, then mesh.toml)",
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ def add_joining(command: argparse.ArgumentParser, cluster: str = CLUSTER) -> Non
     )
     group.add_argument(
         "--listen", metavar="ADDRESS",
-        help="address to bind, tcp://HOST:PORT; port 0 is any free one "
+        help="address to bind, tcp://HOST:PORT; port 0 means any free port "
         "(default: MESH_LISTEN, mesh.toml, tcp://0.0.0.0:0)",
     )  # fmt: skip
     group.add_argument(
@@ -120,15 +120,17 @@ def add_joining(command: argparse.ArgumentParser, cluster: str = CLUSTER) -> Non
 def add_payloads(command: argparse.ArgumentParser) -> None:
     """Add the options of commands that send: one payload, or one per line."""
     command.add_argument(
-        "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
+        "payload", nargs="?", help="payload as text, or - for all of stdin, unchanged (default: -)"
     )
-    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
+    command.add_argument(
+        "--lines", action="store_true", help="send each line of stdin as a message"
+    )
 
 
 def add_count(command: argparse.ArgumentParser, what: str) -> None:
     """Add --count, for commands that receive until they are told to end."""
     command.add_argument(
-        "--count", type=count, metavar="N", help=f"end after N {what} (default: go on for ever)"
+        "--count", type=count, metavar="N", help=f"exit after N {what} (default: no limit)"
     )
 
 
@@ -136,7 +138,7 @@ def add_headers(command: argparse.ArgumentParser) -> None:
     """Add --header, for commands that publish; the headers to send are `given_once(args.header) or None`."""
     command.add_argument(
         "--header", action="append", default=[], type=header, metavar="NAME=VALUE",
-        help="sent along; repeatable; values are JSON, or else text",
+        help="header to send; repeatable; the value is read as JSON if valid, else as text",
     )  # fmt: skip
 
 
@@ -166,7 +168,7 @@ def given_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise WrongUsage(f"{name} was given twice")
+            raise WrongUsage(f"{name} is given twice")
         found[name] = value
     return found
 
@@ -193,5 +195,5 @@ async def joined(args: argparse.Namespace, what: Joins | None = None) -> AsyncGe
     except KeyMissing as error:
         if not isinstance(error.__cause__, NoKey):
             raise
-        hint = "or join as a cluster whose pair is there, with --cluster NAME"
+        hint = "or use --cluster NAME to join as a cluster whose key pair is present"
         raise KeyMissing(f"{error}, {hint}") from error.__cause__

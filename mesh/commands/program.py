@@ -73,8 +73,8 @@ class Parser(argparse.ArgumentParser):
 def make_parser(name: str, description: str, epilog: str) -> Parser:
     """Return a parser with the options that all programs have."""
     top = Parser(prog=name, description=description, epilog=epilog)
-    top.add_argument("--version", action=_Version, help="show program's version number and exit")
-    top.add_argument(VERBOSE, action="store_true", help="log what happens to members and links")
+    top.add_argument("--version", action=_Version, help="print the version and exit")
+    top.add_argument(VERBOSE, action="store_true", help="log changes of members and links")
     return top
 
 

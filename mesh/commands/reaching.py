@@ -30,14 +30,14 @@ async def unreachable(endpoint: str) -> str | None:
         host, port = parse_endpoint(endpoint)
     except BadEndpoint as error:
         return str(error)
-    problem: str | None = f"no answer within {ANSWER_S_MAX:g} s; is a firewall in between?"
+    problem: str | None = f"no answer within {ANSWER_S_MAX:g} s; check for a firewall in between"
 
     async def ask() -> None:
         nonlocal problem
         try:
             found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         except (OSError, UnicodeError):
-            problem = f"{host} cannot be resolved; correct the name, or give an address"
+            problem = f"host name {host} cannot be resolved; correct it, or use an IP address"
             return
         for family, kind, protocol, _, address in found:
             try:
@@ -54,7 +54,7 @@ async def unreachable(endpoint: str) -> str | None:
 
 def _explain(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
-        return "refused, nothing listens there; start the node, or correct the address"
+        return "connection refused, nothing listens there; start the node, or correct the address"
     return f"{error.strerror or error}; correct the address, or the route to it"
 
 
@@ -83,6 +83,6 @@ async def tell_why_nobody(node: Node) -> None:
         if source != "seeds":  # Seeds were reported above.
             words(f"{source}: {problem}")
     if not node.members():
-        words("nobody is here; `mesh doctor` may say why")
+        words("no other members found; `mesh doctor` may tell why")
     elif node.statistics().refused:
-        words("not everybody was let in; `mesh doctor` may say why")
+        words("some nodes were refused; `mesh doctor` may tell why")

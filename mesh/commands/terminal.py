@@ -67,7 +67,7 @@ async def stdin_lines() -> AsyncIterator[bytes]:
 def _tell_how_it_ends() -> None:
     """On a terminal, say that input is expected: a user who forgot the payload would see a command that hangs."""
     if sys.stdin.isatty():
-        words("reading what is typed, until Ctrl-D at the start of a line")
+        words("reading from the terminal; end with Ctrl-D at the start of a line")
 
 
 async def _stdin_piece() -> bytes:

@@ -69,16 +69,16 @@ def add(commands: Commands) -> None:
         "send-file", help="send a file to a member",
         description="Send a file to one member of a cluster that runs `mesh receive-file`.",
     )  # fmt: skip
-    command.add_argument("target", help="CLUSTER whose members run receive-file")
-    command.add_argument("file", type=path, help="a regular file, of any size")
+    command.add_argument("target", help="CLUSTER whose members run `mesh receive-file`")
+    command.add_argument("file", type=path, help="regular file of any size")
     add_joining(command)
     command.set_defaults(run=send_file)
     command = commands.add_parser(
-        "receive-file", help="take files into a directory",
-        description="Take files into a directory until SIGTERM or Ctrl-C, and print the path of "
-        "each.\nNothing is overwritten: where NAME is taken, the file becomes NAME.1, NAME.2 ...",
+        "receive-file", help="receive files into a directory",
+        description="Receive files into a directory until SIGTERM or Ctrl-C, and print the path of "
+        "each.\nExisting files are not overwritten: if NAME exists, the file becomes NAME.1, NAME.2 ...",
     )  # fmt: skip
-    command.add_argument("directory", type=path, help="must exist")
+    command.add_argument("directory", type=path, help="directory for the files; must exist")
     add_count(command, "files")
     add_joining(command)
     command.set_defaults(run=receive_file)
@@ -103,19 +103,21 @@ async def send_file(args: argparse.Namespace) -> int:
             await tunnel.send_eof()
             answers = [answer.decode(errors="replace") async for answer in tunnel]
     if answers != [digest.hexdigest()]:
-        raise MeshError(f"the receiver did not store it: {' '.join(answers) or 'no answer'}")
-    words(f"{name}: {size} bytes arrived, SHA-256 {digest.hexdigest()}")
+        raise MeshError(f"the receiver did not store the file: {' '.join(answers) or 'no answer'}")
+    words(f"{name}: {size} bytes received and stored, SHA-256 {digest.hexdigest()}")
     return 0
 
 
 def safe_name(name: object) -> str:
     """Return `name` if it is a file name that cannot leave its directory. Raises MeshError."""
     if not isinstance(name, str) or not 0 < len(_encoded(name)) <= NAME_BYTES_MAX:
-        raise MeshError(f"a file needs a name of 1 to {NAME_BYTES_MAX} bytes of UTF-8")
+        raise MeshError(f"a file name must have 1 to {NAME_BYTES_MAX} bytes of UTF-8")
     if name != PurePosixPath(name).name or name != PureWindowsPath(name).name:
-        raise MeshError(f"file name {name!r} would leave the directory")
+        raise MeshError(f"file name {name!r}: refused, it would leave the directory")
     if name.startswith(".") or not name.isprintable():
-        raise MeshError(f"file name {name!r}: not accepted, a first dot or unprintable characters")
+        raise MeshError(
+            f"file name {name!r}: refused, it starts with a dot or has unprintable characters"
+        )
     return name
 
 
@@ -134,7 +136,7 @@ def read_head(data: bytes) -> tuple[str, int]:
         head = None
     size = head.get("size") if isinstance(head, dict) else None
     if not isinstance(head, dict) or type(size) is not int or not 0 <= size <= SIZE_BYTES_MAX:
-        raise MeshError("the sender did not say what it sends")
+        raise MeshError("the sender did not announce a name and size")
     return safe_name(head.get("name")), size
 
 
@@ -157,7 +159,7 @@ async def store(tunnel: Tunnel, directory: Path) -> Path:
                 progress.add(len(part))
         if got != size:
             more = " or more" if got > size else ""
-            raise MeshError(f"{name}: {got} bytes{more} came, {size} were announced")
+            raise MeshError(f"{name}: {got} bytes{more} received, {size} announced")
         stored = place(temporary, directory, name)
     finally:
         temporary.unlink(missing_ok=True)
@@ -177,14 +179,14 @@ def place(temporary: Path, directory: Path, name: str) -> Path:
         except FileExistsError:
             continue
         return final
-    raise MeshError(f"{name}: there are {NAMESAKES_MAX} more of that name, take some away")
+    raise MeshError(f"{name}: {NAMESAKES_MAX} more files of this name exist: remove some")
 
 
 async def receive_file(args: argparse.Namespace) -> int:
     if not args.directory.is_dir():
-        raise MeshError(f"{args.directory}: no such directory, make it first")
+        raise MeshError(f"{args.directory}: no such directory: create it first")
     if not os.access(args.directory, os.W_OK | os.X_OK):
-        raise MeshError(f"{args.directory}: this user may not write there")
+        raise MeshError(f"{args.directory}: not writable by this user")
     service = Service(args.cluster)
     tell, stored = trio.open_memory_channel[Path](UNTOLD_MAX)
 
@@ -193,7 +195,7 @@ async def receive_file(args: argparse.Namespace) -> int:
         try:
             final = await store(tunnel, args.directory)
         except (MeshError, OSError) as error:
-            words(f"a file from {tunnel.caller}: {error}")
+            words(f"file from {tunnel.caller} not stored: {error}")
             await tunnel.send(str(error).encode()[:1000])
             return
         # Printed by the main task: an error of stdout is not the sender's fault.

@@ -43,9 +43,13 @@ def test_request_members_and_a_clean_end(shell: Shell) -> None:
         assert json.loads(done.stdout)["clusters"] == ["echo"]
         assert shell.run("members").stdout.split()[1:3] == [b"echo", b"alive"]
         done = shell.run("broadcast", "echo", "flush")
-        assert (done.stdout, done.stderr, done.returncode) == (b"", b"mesh: members told: 1\n", 0)
+        assert (done.stdout, done.stderr, done.returncode) == (
+            b"",
+            b"mesh: sent to members: 1\n",
+            0,
+        )
         done = shell.run("members", "nosuch")
-        assert (b"no member of nosuch" in done.stderr, done.returncode) == (True, 1)
+        assert (b"no members of nosuch" in done.stderr, done.returncode) == (True, 1)
         done = shell.run("request", "echo/missing", "x")
         assert done.returncode == 1
         assert b"no_such_endpoint" in done.stderr
@@ -72,7 +76,7 @@ def test_publish_and_subscribe(shell: Shell) -> None:
     with shell.running("subscribe", "orders.>", "--count", "3", "--json", "--listen", shell.seed) as subscriber:  # fmt: skip
         done = shell.run("publish", "--wait", "2", "--lines", "orders.eu", stdin=b"one\n\xff")
         assert done.returncode == 0, done.stderr
-        assert b"published: 2, of these to nobody: 0" in done.stderr
+        assert b"published: 2, without subscribers: 0" in done.stderr
         tagged = ("--header", "n=1", "--header", "who=me", "--header", 'more={"a": [null]}')
         done = shell.run("publish", "orders.eu", "--wait", "2", "two\n", *tagged)
         assert subscriber.stdout is not None
@@ -85,8 +89,8 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         missed = shell.run("publish", "ordrs", "--wait", "2", "x")
         assert missed.returncode == 1
         assert missed.stderr == (
-            b"mesh: did you mean orders? Somebody subscribes to that\n"
-            b"mesh: published: 1, of these to nobody: 1\n"
+            b"mesh: did you mean orders? It has subscribers\n"
+            b"mesh: published: 1, without subscribers: 1\n"
         )
     with shell.running("subscribe", "orders.>") as subscriber:
         assert subscriber.stdout is not None
@@ -104,7 +108,7 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         (["request", "nobody", "x", "--settle", "0"], 1, b"refused, nothing listens there"),
         (["request", "nobody", "--seed", "tcp://no.such.invalid:1", "--settle", "0"], 1, b"resolved"),
         (["request", "UPPER", "x"], 2, b"'U', character 1, is upper case"),
-        (["broadcast", "nobody", "--settle", "0.1"], 1, b"members told: 0"),
+        (["broadcast", "nobody", "--settle", "0.1"], 1, b"sent to members: 0"),
         (["members", "--listen", "tcp://1.2.3.4:1"], 1, b"1.2.3.4:1: Cannot assign requested address\n"),
         (["members", "--listen", "tcp://127.0.0.1:99999"], 2, b"at most 65535"),
         (["members", "--network-secret-file", "gone"], 2, b"mesh keys new-network gone"),
@@ -158,14 +162,14 @@ def test_who_has_the_keys_of_another_network_is_sent_to_the_doctor(
         keys = {"MESH_NETWORK_SECRET_FILE": "other.secret", "MESH_SETTLE_S": "0.3"}
         done = shell.run(*words.split(), environment=keys)
     assert done.returncode == 1
-    assert done.stderr.count(b"mesh: nobody is here; `mesh doctor` may say why\n") == 1
+    assert done.stderr.count(b"mesh: no other members found; `mesh doctor` may tell why\n") == 1
 
 
 @pytest.mark.parametrize(
     ("words", "counts"),
     [
-        ("publish a x --wait 0", b"published: 1, of these to nobody: 1"),
-        ("broadcast db x --settle 0", b"members told: 0"),
+        ("publish a x --wait 0", b"published: 1, without subscribers: 1"),
+        ("broadcast db x --settle 0", b"sent to members: 0"),
         ("request db x --gather --settle 0", b"answered: 0, failed: 0"),
     ],
 )
@@ -223,7 +227,7 @@ def test_an_interrupt_while_stdin_is_silent_is_status_130(shell: Shell) -> None:
             assert publisher.wait(10) == 130
             assert publisher.stderr is not None
             said = publisher.stderr.read()
-            assert said == b"mesh: published: 1, of these to nobody: 0\n", "and no stack trace"
+            assert said == b"mesh: published: 1, without subscribers: 0\n", "and no stack trace"
         finally:
             publisher.kill()
             publisher.communicate()

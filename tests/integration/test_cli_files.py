@@ -72,7 +72,7 @@ def test_nothing_is_overwritten_and_one_name_can_come_twice_at_once(shell: Shell
         (["send-file", "files", "missing"], b"missing: No such file"),
         (["send-file", "files", "in"], b"not a regular file"),
         (["send-file", "files", "pipe"], b"not a regular file"),
-        (["send-file", "files", ".hidden"], b"not accepted"),
+        (["send-file", "files", ".hidden"], b"refused, it starts with a dot"),
         (["receive-file", "nowhere"], b"nowhere: no such directory"),
         (["receive-file", "pipe"], b"no such directory"),
     ],

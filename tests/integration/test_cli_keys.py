@@ -33,7 +33,7 @@ def test_a_network_secret_is_made_once(here: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     (here / "in").mkdir()
     for file, says in (
-        ("network.secret", "network.secret exists, not overwritten"),
+        ("network.secret", "network.secret exists and was not overwritten"),
         ("gone/network.secret", "there is no directory gone, make it first"),
         ("in", "in is a directory, name a file in it"),
     ):
@@ -62,7 +62,7 @@ def test_where_keys_are_is_asked_in_one_order(
     assert main(["keys", "show"]) == 0
     assert capsys.readouterr().out.startswith("shop")
     assert main(["keys", "new-cluster", "shop"]) == 1
-    assert "exists, not overwritten" in capsys.readouterr().err
+    assert "exists and was not overwritten" in capsys.readouterr().err
     for option in ("--keys-dir", "--dir"):
         assert main(["keys", "new-cluster", "shop", option, f"other{option}"]) == 0
         assert main(["keys", "check", option, f"other{option}"]) == 0
@@ -136,7 +136,7 @@ def test_doctor_approves_what_works(shell: Shell) -> None:
         done = shell.run("doctor", "--json", "--seed", shell.seed, "--settle", "0.1")
         assert "seeds (option)" in rows_of(done.stdout)["settings"][1]
         done = shell.run("doctor", "--json", "--target", "other", "--settle", "0.5")
-        assert rows_of(done.stdout)["members"] == (False, "no member of other; others: echo")
+        assert rows_of(done.stdout)["members"] == (False, "no members of other; found: echo")
         other = shell.directory / "other.secret"
         new_network(other)
         done = shell.run("doctor", "--json", "--network-secret-file", str(other))
@@ -156,7 +156,7 @@ def test_doctor_asks_about_the_keys_that_there_are(shell: Shell) -> None:
     with shell.running("serve", "--echo", "--cluster", "echo", "--listen", shell.seed):
         ok, text = rows_of(shell.run("doctor", "--json", *given).stdout)["members"]
     assert not ok
-    assert text.endswith("do they hold our public key, and we the one that they use by now?")
+    assert text.endswith("do they have our public key, and do we have their current one?")
 
 
 def test_doctor_calls_dead_seeds_wrong(shell: Shell) -> None:
@@ -181,7 +181,7 @@ def test_doctor_calls_dead_seeds_wrong(shell: Shell) -> None:
         ({"MESH_NETWORK_SECRET_FILE": "gone"}, "keys", "mesh keys new-network"),
         ({"MESH_LISTEN": "tcp://1.2.3.4:1"}, "ports", "choose another"),
         ({"MESH_ADVERTISE": "tcp://h:1"}, "ports", "1 ports for 2 keys"),
-        ({"MESH_SEEDS": "", "MESH_CONFIG": "empty.toml"}, "finding", "there are no seeds"),
+        ({"MESH_SEEDS": "", "MESH_CONFIG": "empty.toml"}, "finding", "no seeds are set"),
         ({"MESH_SEEDS_FILE": "gone"}, "file", "gone"),
         ({"MESH_DNS": "dns://no.such.invalid:1"}, "dns", "no.such.invalid"),
     ],
@@ -218,7 +218,10 @@ def test_who_has_no_pair_for_the_console_is_told_of_cluster(shell: Shell) -> Non
     keys = ["--keys-dir", str(pairs), "--settle", "0.1"]
     done = shell.run("request", "databases", "x", *keys)
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
-    assert b"mesh keys new-cluster console`, or join as a cluster whose" in done.stderr
+    assert (
+        b"mesh keys new-cluster console`, or use --cluster NAME to join as a cluster whose"
+        in done.stderr
+    )
     assert b"--cluster NAME" in done.stderr
     done = shell.run("request", "databases", "x", *keys, "--cluster", "shop")
     assert b"no members of cluster 'databases'" in done.stderr

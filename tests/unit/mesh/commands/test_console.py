@@ -44,7 +44,7 @@ def test_what_looks_like_an_option_can_be_a_payload() -> None:
         ("request a --timeout inf", "--timeout: want seconds"),
         ("publish a x --wait nan", "--wait: want seconds, 0 or more, got 'nan'"),
         ("publish a x --wait soon", "--wait: want seconds"),
-        ("publish a x --lines", "leave the payload out"),
+        ("publish a x --lines", "omit the payload"),
         ("members --settle=-1", "--settle: want seconds"),
         (
             "subscribe a --count 0",
@@ -52,7 +52,7 @@ def test_what_looks_like_an_option_can_be_a_payload() -> None:
         ),
         ("subscribe a --count 1.5", "--count: want a whole number"),
         ("receive-file . --count=-1", "--count: want a whole number"),
-        ("serve", "--echo is all that serve can do"),
+        ("serve", "serve requires --echo"),
         ("serve --echo --delay nan", "--delay: want seconds"),
     ],
 )
@@ -88,7 +88,7 @@ def test_every_argument_is_explained(capsys: pytest.CaptureFixture[str]) -> None
         with pytest.raises(SystemExit) as caught:
             one.parse_args(["--help"])
         assert caught.value.code == 0
-    assert "exit status: 0 done" in capsys.readouterr().out
+    assert "exit status: 0 success" in capsys.readouterr().out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,15 +17,15 @@ from mesh.patience import PARTS
 from tests.driving import Ticking, driving
 
 SECONDS = 8.0
-DOCTOR = "`mesh doctor` may say why"
+DOCTOR = "`mesh doctor` may tell why"
 
 
 @pytest.mark.parametrize(
     ("members", "refused", "says"),
     [
-        (0, {}, f"mesh: nobody is here; {DOCTOR}\n"),
-        (0, {"a connection": 2}, f"mesh: nobody is here; {DOCTOR}\n"),
-        (1, {"a connection": 2}, f"mesh: not everybody was let in; {DOCTOR}\n"),
+        (0, {}, f"mesh: no other members found; {DOCTOR}\n"),
+        (0, {"a connection": 2}, f"mesh: no other members found; {DOCTOR}\n"),
+        (1, {"a connection": 2}, f"mesh: some nodes were refused; {DOCTOR}\n"),
         (1, {}, ""),
     ],
 )
@@ -104,6 +104,6 @@ async def test_an_address_that_answers_while_the_loop_is_blocked_leads_somewhere
             connected.set()
         await wait_all_tasks_blocked()
         mock_clock.autojump_threshold = 0
-    expected = None if answers else "no answer within 2 s; is a firewall in between?"
+    expected = None if answers else "no answer within 2 s; check for a firewall in between"
     assert found == [expected]
     assert trio.current_time() <= 11 * ANSWER_S_MAX

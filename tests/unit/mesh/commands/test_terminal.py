@@ -234,7 +234,7 @@ def test_who_is_to_type_is_told_how_that_ends(
     with os.fdopen(ours, "wb"), os.fdopen(theirs) as typed:
         monkeypatch.setattr(sys, "stdin", typed)
         assert (trio.run(all_lines) == [b"a"]) if lines else (payload("-") == b"a\n")
-    assert "reading what is typed, until Ctrl-D" in capsys.readouterr().err
+    assert "reading from the terminal; end with Ctrl-D" in capsys.readouterr().err
 
 
 def test_what_has_no_descriptor_keeps_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:

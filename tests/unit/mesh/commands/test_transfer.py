@@ -55,7 +55,7 @@ def test_the_first_free_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert second == "é" * 126 + ".1"
     assert len(second.encode()) <= NAME_BYTES_MAX
     monkeypatch.setattr(transfer, "NAMESAKES_MAX", 2)
-    with pytest.raises(MeshError, match="2 more of that name"):
+    with pytest.raises(MeshError, match="2 more files of this name exist"):
         place(part, tmp_path, "a")
 
 
