@@ -19,36 +19,41 @@ from .options import add_command, add_json, do_with_broker
 
 KINDS = ("configure", "write", "read")
 SETS = """\
-Say what a cluster may do in a vhost. This replaces what was said of it before. Patterns are regular
-expressions that whole names must match; one that is not given allows nothing.
-Everything is allowed until the first is set, from then on only what was said, of `console` too, as
-which these commands join: begin with --configure '.*' --write '.*' --read '.*' for it."""
+Set what a cluster may do in a vhost, replacing its previous permission. Patterns are regular
+expressions that must match the whole name; a pattern that is omitted allows nothing.
+Until the first permission is set, everything is allowed; afterwards only what is permitted. This also
+applies to `console`, the cluster that these commands join as: first give it --configure '.*'
+--write '.*' --read '.*'."""
 
 
 def add(commands: Commands) -> None:
-    command = add_command(commands, "vhosts", "names of all vhosts of a running broker")
+    command = add_command(commands, "vhosts", "list all vhosts of a running broker")
     add_json(command)
     do_with_broker(command, _vhosts)
-    command = add_command(commands, "declare-vhost", "make a vhost, if it is not there")
-    command.add_argument("name", help="--vhost NAME leads there afterwards")
+    command = add_command(commands, "declare-vhost", "create a vhost if it does not exist")
+    command.add_argument("name", help="use it afterwards with --vhost NAME")
     do_with_broker(command, _declare_vhost)
     command = add_command(
-        commands, "delete-vhost", "delete a vhost, if it is there, with everything in it"
+        commands, "delete-vhost", "delete a vhost, if it exists, and everything in it"
     )
     command.add_argument("name", type=named)
     do_with_broker(command, _delete_vhost)
-    command = add_command(commands, "permissions", "what clusters may do in a vhost")
+    command = add_command(commands, "permissions", "list what clusters may do in a vhost")
     add_json(command)
     do_with_broker(command, _permissions)
     command = commands.add_parser(
         "set-permission", help="set what a cluster may do in a vhost", description=SETS
     )
-    command.add_argument("of", metavar="CLUSTER", help="of the mesh; not the broker's, --broker")
+    command.add_argument(
+        "of", metavar="CLUSTER", help="cluster that gets the permission (not --broker)"
+    )
     for kind in KINDS:
-        command.add_argument(f"--{kind}", default="", metavar="PATTERN", help="default: nothing")
+        command.add_argument(
+            f"--{kind}", default="", metavar="PATTERN", help="names allowed (default: none)"
+        )
     do_with_broker(command, _set_permission)
     command = add_command(
-        commands, "clear-permission", "remove what is set for a cluster in a vhost"
+        commands, "clear-permission", "remove the permission of a cluster in a vhost"
     )
     command.add_argument("of", metavar="CLUSTER")
     do_with_broker(command, _clear_permission)
@@ -60,14 +65,14 @@ async def _vhosts(broker: Connection, args: argparse.Namespace) -> None:
 
 async def _declare_vhost(broker: Connection, args: argparse.Namespace) -> None:
     await broker.create_vhost(args.name)
-    words(f"vhost {args.name} is there")
+    words(f"vhost {args.name} declared")
 
 
 async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
     if await broker.delete_vhost(args.name):
-        words(f"vhost {args.name} is not there any more")
+        words(f"vhost {args.name} deleted")
     else:
-        words(f"vhost {args.name} was not there{_meant(args.name, await broker.vhosts())}")
+        words(f"vhost {args.name} does not exist{_meant(args.name, await broker.vhosts())}")
 
 
 async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
@@ -82,26 +87,26 @@ def _permission_line(one: dict[str, Any]) -> str:
 
 
 def _note(expression: object) -> str:
-    return " (grants nothing: it cannot be read)" if problem_of(expression) else ""
+    return " (invalid, grants nothing)" if problem_of(expression) else ""
 
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
     await broker.set_permission(args.of, **{kind: getattr(args, kind) for kind in KINDS})
-    words(f"permission of {args.of} is set")
+    words(f"permission of {args.of} set")
     if args.vhost not in await broker.vhosts():
-        here = f"cluster {args.cluster}, as which this command joined, may do nothing in vhost {args.vhost}"
-        words(f"{here}: to change that, join as one that may, with --cluster")
+        here = f"cluster {args.cluster}, which this command joined as, has no permissions in vhost {args.vhost}"
+        words(f"{here}: to change this, use --cluster to join as one that has")
 
 
 async def _clear_permission(broker: Connection, args: argparse.Namespace) -> None:
     if await broker.clear_permission(args.of):
-        words(f"permission of {args.of} is not set any more")
+        words(f"permission of {args.of} removed")
         return
     known: list[str] = []
     with suppress(AccessRefused):
         set_ones = (await broker.export_definitions())["permissions"]
         known = [one["cluster"] for one in set_ones]
-    words(f"no permission of {args.of} was set{_meant(args.of, known)}")
+    words(f"there was no permission of {args.of}{_meant(args.of, known)}")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -62,7 +62,7 @@ class Carried:
                 if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):
                     raise DurableError(
                         f"the record at log position {position} was of kind {moved.kind} before it was "
-                        "moved, which this release does not know: use the one that wrote it"
+                        "moved; this release does not know that kind: use the release that wrote it"
                     )
                 yield _draft(record, moved.kind, bytes(moved.body), targets)
 

@@ -27,20 +27,18 @@ FAMILIES: Families = {
     "durable.commands.reading": ("read",),
 }  # fmt: skip
 EPILOG = """\
-exit status: 0 done, and for verify: all is well; 1 refused, failed, or damage was found; 2 wrong
-usage, or a wrong setting; 130 interrupted; 143 terminated, but 0 where a command waits for that:
-serve, consume, read.
+exit status: 0 success, and for verify: no problems; 1 refused, failed, or damage found; 2 invalid
+usage or setting; 130 interrupted by Ctrl-C; 143 terminated by SIGTERM, but 0 for commands that run
+until then: serve, consume, read.
 
-serve and the commands that talk to a broker join the mesh: their settings come from options, then
-MESH_* variables, then mesh.toml. inspect, verify and salvage read a directory that no broker has
-open, and never change it. `mesh-broker COMMAND --help` explains a command."""
+serve and the commands that talk to a running broker join the mesh: they read settings from options,
+then MESH_* variables, then mesh.toml. inspect, verify and salvage read a directory that no broker
+has open, and never change it. `mesh-broker COMMAND --help` explains a command."""
 
 
 def parser(argv: Sequence[str] = ()) -> Parser:
     """Return a parser with the commands that these arguments need."""
-    top = make_parser(
-        "mesh-broker", "Run a durable broker, look into one, and into its directory.", EPILOG
-    )
+    top = make_parser("mesh-broker", "Run, inspect and administer a durable broker.", EPILOG)
     add_commands(top, FAMILIES, argv)
     return top
 

@@ -20,51 +20,63 @@ MADE = {
 }
 ONE = {"queue": "a queue", "exchange": "an exchange", "stream": "a stream"}
 
-GONE = {True: "is not there any more", False: "was not there"}
+GONE = {True: "deleted", False: "does not exist"}
 
 
 def add(commands: Commands) -> None:
     for kind, example in MADE.items():
         one = ONE[kind]
         command = add_command(
-            commands, f"declare-{kind}", f"make {one}, or check that it has these settings"
+            commands,
+            f"declare-{kind}",
+            f"create {one}, or check that it exists with these settings",
         )
         command.add_argument("name")
         command.add_argument(
             "settings", nargs="*", metavar="FIELD=VALUE", type=_field,
-            help=f"as {example}; values are JSON, or else text",
+            help=f"such as {example}; a value is read as JSON if valid, else as text",
         )  # fmt: skip
         do_with_broker(command, partial(_declare, kind))
     for kind, one in ONE.items():
-        command = add_command(commands, f"delete-{kind}", f"delete {one}, if it is there")
+        command = add_command(commands, f"delete-{kind}", f"delete {one} if it exists")
         command.add_argument("name", type=named)
         if kind != "stream":
-            command.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
+            command.add_argument(
+                "--if-unused", action="store_true", help="only if it is not in use"
+            )
         if kind == "queue":
-            command.add_argument("--if-empty", action="store_true", help="only without messages")
+            command.add_argument(
+                "--if-empty", action="store_true", help="only if it has no messages"
+            )
         do_with_broker(command, partial(_delete, kind))
     for verb in ("bind", "unbind"):
         command = add_command(
-            commands, verb, "route from an exchange" if verb == "bind" else "remove a binding"
+            commands,
+            verb,
+            "bind a queue, stream or exchange to an exchange"
+            if verb == "bind"
+            else "remove a binding",
         )
         command.add_argument("exchange")
-        command.add_argument("destination", help="a queue or stream")
+        command.add_argument("destination", help="queue or stream")
         command.add_argument("key", nargs="?", default="", help="routing key or pattern")
         command.add_argument(
             "--to-exchange", action="store_true", help="the destination is an exchange"
         )
         command.add_argument(
             "--argument", action="append", default=[], type=name_and_value, metavar="NAME=VALUE",
-            help="of a headers exchange; repeatable",
+            help="binding argument for a headers exchange; repeatable",
         )  # fmt: skip
         do_with_broker(command, partial(_bind, verb))
     command = add_command(
-        commands, "delete-cursor", "delete a cursor: how far a named reader came in a stream"
+        commands,
+        "delete-cursor",
+        "delete a cursor, the stored position of a named reader in a stream",
     )
     command.add_argument("stream", type=named)
-    command.add_argument("cursor", help="as `cursors` shows it")
+    command.add_argument("cursor", help="name of the cursor, as listed by `cursors`")
     do_with_broker(command, _delete_cursor)
-    command = add_command(commands, "purge", "drop what is ready in a queue")
+    command = add_command(commands, "purge", "drop all ready messages of a queue")
     command.add_argument("name", type=named)
     do_with_broker(command, _purge)
 
@@ -72,7 +84,7 @@ def add(commands: Commands) -> None:
 def _field(text: str) -> tuple[str, Any]:
     name, value = name_and_value(text, "FIELD")
     if name == "name":
-        raise argparse.ArgumentTypeError(f"the name stands before the settings, got {text!r}")
+        raise argparse.ArgumentTypeError(f"give the name before the settings, got {text!r}")
     return name, value
 
 
@@ -81,7 +93,7 @@ async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> N
     # Check before the call: a field `self` would be a TypeError, which the user could not relate to the command.
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
-    words(f"{kind} {args.name} is there")
+    words(f"{kind} {args.name} declared")
 
 
 async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> None:
@@ -90,7 +102,7 @@ async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> No
             args.name, if_empty=args.if_empty, if_unused=args.if_unused
         )
         words(
-            f"queue {args.name} was not there" if gone is None else f"deleted with {gone} messages"
+            f"queue {args.name} does not exist" if gone is None else f"deleted with {gone} messages"
         )
         return
     if kind == "exchange":
@@ -111,8 +123,8 @@ async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None
         args.exchange, args.destination, args.key, to_exchange=args.to_exchange,
         arguments=given_once(args.argument),
     )  # fmt: skip
-    became = {None: "is bound", True: "is not bound so any more", False: "was not bound so"}
-    words(f"{args.exchange} to {args.destination} {became[there]}")
+    became = {None: "bound", True: "binding removed", False: "there was no such binding"}
+    words(f"{args.exchange} to {args.destination}: {became[there]}")
 
 
 async def _purge(broker: Connection, args: argparse.Namespace) -> None:

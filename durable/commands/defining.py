@@ -32,27 +32,29 @@ FILE_BYTES_MAX = 2 * BYTES_MAX
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "definitions", help="everything declared in a vhost, as JSON, out and in"
+        "definitions", help="export or import everything declared in a vhost, as JSON"
     )
     inner = command.add_subparsers(required=True, metavar="COMMAND", title="commands")
     out = inner.add_parser(
-        "export", help="write it to a file",
-        description="Write everything declared in a vhost to a file. Left out is what ends with the "
-        "broker:\nexclusive queues, queues in memory, and bindings to them.",
+        "export", help="write all definitions to a file",
+        description="Write everything declared in a vhost to a file, except what does not survive a "
+        "restart of\nthe broker: exclusive queues, queues in memory, and bindings to them.",
     )  # fmt: skip
     out.add_argument(
-        "file", type=path, help="replaced when it is whole, if it is a regular file; - is stdout"
+        "file",
+        type=path,
+        help="file to write, or - for stdout; a regular file is replaced atomically",
     )
     add_reaching(out)
     out.set_defaults(run=export_definitions)
     taken = inner.add_parser(
-        "import", help="declare what a file says",
-        description="Declare what a file says, all of it or nothing. What is there already, with the "
-        "same settings,\nis left as it is; what is there with others is an error. A file that was "
-        "exported from one vhost\nmay be imported into another one; `declare-vhost` makes one.",
+        "import", help="declare everything in a file",
+        description="Declare everything in a file, all or nothing. What already exists with the same "
+        "settings\nremains as it is; if it exists with other settings, that is an error. A file "
+        "exported from one vhost\ncan be imported into another one; `declare-vhost` creates one.",
     )  # fmt: skip
-    taken.add_argument("file", type=path, help="as export writes it; - is stdin")
-    add_reaching(taken, None, "the one in the file")
+    taken.add_argument("file", type=path, help="file written by export, or - for stdin")
+    add_reaching(taken, None, "the vhost named in the file")
     taken.set_defaults(run=import_definitions)
 
 
@@ -131,7 +133,7 @@ def _as_dict(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen = Counter(name for name, _ in pairs)
         raise DurableError(
-            f"{file}: {shown(max(seen, key=seen.__getitem__))} is twice in one object"
+            f"{file}: {shown(max(seen, key=seen.__getitem__))} appears twice in one object"
         )
     return found
 

@@ -39,15 +39,17 @@ def findings(report: RecoveryReport, *, only_looked: bool = False) -> list[str]:
 
 def _gap(gap: LogGap) -> str:
     if gap.end == gap.start:
-        return f"the chain is broken before log position {gap.start}: what stood there was replaced"
-    known = "they had been confirmed" if gap.synced else "perhaps they never were confirmed"
+        return (
+            f"the chain is broken before log position {gap.start}: a record before it was replaced"
+        )
+    known = "they had been confirmed" if gap.synced else "they may never have been confirmed"
     return (
         f"lost: log positions {gap.start} to {gap.end - 1}, {gap.end - gap.start} records; {known}"
     )
 
 
 def _damage(one: Damage, only_looked: bool) -> str:
-    kept = "" if only_looked else f", a copy is {one.kept_as}" if one.kept_as else ", no copy"
+    kept = "" if only_looked else f", copied to {one.kept_as}" if one.kept_as else ", not copied"
     return f"damaged: bytes {one.at} to {one.end} of segment {one.segment}{kept}"
 
 
@@ -55,18 +57,20 @@ def _torn(torn: TornTail, only_looked: bool) -> str:
     """Describe a torn tail, usually the remains of a commit that a crash cut off."""
     where = f"segment {torn.segment}, log position {torn.position}"
     if not torn.size_bytes and not torn.missing_bytes:
-        return f"torn: nothing stands in {where}, though the segment before was finished"
-    did = "a broker would cut" if only_looked else "cut"
-    kept = f", a copy is {torn.kept_as}" if torn.kept_as and not only_looked else ""
+        return f"torn: {where}: empty, although the previous segment is complete"
+    did = "a broker would cut off" if only_looked else "cut off"
+    kept = f", copied to {torn.kept_as}" if torn.kept_as and not only_looked else ""
     missing = f"; {torn.missing_bytes} bytes of the file are missing" if torn.missing_bytes else ""
-    return f"torn tail at {where}: {did} {torn.size_bytes} bytes from {torn.at} on{kept}{missing}"
+    return (
+        f"torn tail at {where}: {did} {torn.size_bytes} bytes from byte {torn.at} on{kept}{missing}"
+    )
 
 
 def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
     """Return lines for records that are intact but have no valid meaning."""
-    lines = [f"makes no sense: {one.what} at log position {one.position}" for one in damaged]
+    lines = [f"invalid: {one.what} at log position {one.position}" for one in damaged]
     if unknown_kinds:
-        lines.append(f"{unknown_kinds} records of kinds that only a later release knows")
+        lines.append(f"{unknown_kinds} records of kinds unknown to this release: use a later one")
     return lines
 
 

@@ -36,30 +36,30 @@ from .verifying import add_offline, problems_of
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "inspect", help="look into a broker's directory",
-        description="Say what is in a broker's directory: segments, records, what is declared, how "
-        "many messages\nare ready. Nothing is changed.",
+        "inspect", help="show what is in a broker's directory",
+        description="Show what is in a broker's directory: segments, records, definitions, and numbers "
+        "of ready\nmessages. Nothing is changed.",
     )  # fmt: skip
     add_offline(command)
     shown = command.add_mutually_exclusive_group()
-    shown.add_argument("--records", action="store_true", help="a line for each record")
+    shown.add_argument("--records", action="store_true", help="print a line for each record")
     shown.add_argument(
-        "--queue", metavar="NAME", help="a line for each message of a queue that is not settled, "
-        f"or of a stream; of vhost {DEFAULT_VHOST}, if there are several and no --vhost",
+        "--queue", metavar="NAME", help="print a line for each unsettled message of a queue, or each message "
+        f"of a stream (vhost {DEFAULT_VHOST} if there are several and --vhost is not given)",
     )  # fmt: skip
     command.add_argument(
         "--cat", action="store_true",
-        help="with --queue: payloads instead, a line end after each; with --json: payloads, too",
+        help="with --queue: print payloads instead, each with a line end; with --json: also payloads",
     )  # fmt: skip
     command.add_argument(
-        "--json", action="store_true", help="one JSON document, or one per record or message"
+        "--json", action="store_true", help="print one JSON document, or one per record or message"
     )
     command.set_defaults(run=inspect)
 
 
 def inspect(args: argparse.Namespace) -> int:
     if args.cat and args.queue is None:
-        raise WrongUsage("--cat prints the messages of a queue: say which with --queue")
+        raise WrongUsage("--cat prints messages of a queue: name it with --queue")
     found = places(args.data, args.vhost)
     if args.queue is not None and len(found) > 1:
         found = places(args.data, DEFAULT_VHOST)  # The default vhost, as in all commands.
@@ -220,7 +220,7 @@ def _what(record: Record) -> str:
             return told + (f", {front.number + 1} of {stretch.records}" if stretch else "")
         batch = Batch(body)
     except (RemoteProtocolError, DurableError, LookupError, TypeError):
-        return "makes no sense"
+        return "invalid"
     return f"{batch.count} x {batch.topic}"
 
 
@@ -241,7 +241,7 @@ def _messages(offline: Offline, args: argparse.Namespace) -> None:
     member = registry.queues.get(name) or registry.streams.get(name)
     if member is None:
         known = [*registry.queues, *registry.streams]
-        raise UnknownQueue(name, known, hint="without --queue, all queues are shown")
+        raise UnknownQueue(name, known, hint="omit --queue to list all queues")
     show: Callable[[Message], None] = _cat if args.cat else _line
     if args.json:
         show = _json_with_payload if args.cat else _json

@@ -18,15 +18,13 @@ T = TypeVar("T")
 
 
 def add(commands: Commands) -> None:
-    command = add_command(
-        commands, "bindings", "what exchanges of a running broker route where, and by which keys"
-    )
+    command = add_command(commands, "bindings", "list the bindings of a running broker")
     add_json(command)
     do_with_broker(command, _bindings)
     command = add_command(
-        commands, "cursors", "how far named readers of streams are, and how far behind"
+        commands, "cursors", "list cursors: offset and lag of each named reader of a stream"
     )
-    command.add_argument("stream", nargs="?", type=named, help="default: all of them")
+    command.add_argument("stream", nargs="?", type=named, help="stream (default: all streams)")
     add_json(command)
     do_with_broker(command, _cursors)
 
@@ -45,7 +43,9 @@ def show_all(
 
 
 async def _bindings(broker: Connection, args: argparse.Namespace) -> None:
-    nothing = "there is no binding that this cluster may see: what the default exchange routes is never listed"
+    nothing = (
+        "no bindings that this cluster may see (those of the default exchange are never listed)"
+    )
     show_all(args, await broker.bindings(), _binding_line, nothing)
 
 
@@ -66,7 +66,7 @@ async def _cursors(broker: Connection, args: argparse.Namespace) -> None:
         args,
         list(_rows(streams, args.stream)),
         _cursor_line,
-        "there is no cursor that this cluster may see",
+        "no cursors that this cluster may see",
     )
 
 

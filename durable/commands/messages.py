@@ -39,34 +39,43 @@ PREFETCH_BYTES = 16 << 20
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "publish", help="store messages",
-        description="Store one message, or one per line of stdin, and return when all are on the "
-        "broker's disk.\nExit status 1 unless all are. A message that no queue wants is an error, "
-        "too.",
+        "publish", help="publish messages and wait until they are stored",
+        description="Publish one message, or one per line of stdin, and return when all are on the "
+        "broker's disk.\nExit status 1 unless all are. A message that is routed to no queue is an "
+        "error.",
     )  # fmt: skip
-    command.add_argument("key", help="routing key; without --exchange, the queue or stream")
-    add_payloads(command)
-    command.add_argument("--exchange", default="", metavar="NAME", help="default: the default one")
     command.add_argument(
-        "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
+        "key", help="routing key; without --exchange, the name of a queue or stream"
+    )
+    add_payloads(command)
+    command.add_argument(
+        "--exchange", default="", metavar="NAME", help="exchange (default: the default exchange)"
+    )
+    command.add_argument(
+        "--priority",
+        type=int,
+        choices=range(10),
+        default=0,
+        metavar="0-9",
+        help="priority (default 0)",
     )
     command.add_argument(
         "--ttl", type=partial(seconds_of, wanted=f"0 to {TTL_S_MAX}", most=TTL_S_MAX),
-        metavar="SECONDS", help="how long it may wait (default: as the queue says)",
+        metavar="SECONDS", help="time to live in the queue (default: as declared for the queue)",
     )  # fmt: skip
     add_headers(command)
     add_reaching(command)
     command.set_defaults(run=publish)
     command = commands.add_parser(
-        "consume", help="print messages of a queue",
-        description="Print the payloads of a queue's messages, a line end after each, until SIGTERM or "
-        "Ctrl-C,\nand acknowledge each when it has been printed, unless --peek.",
+        "consume", help="consume and print messages of a queue",
+        description="Print the payloads of a queue's messages, each with a line end, until SIGTERM or "
+        "Ctrl-C.\nEach message is acknowledged after it was printed, unless --peek is given.",
     )  # fmt: skip
     command.add_argument("queue", type=named)
     add_printing(command)
     command.add_argument(
         "--peek", action="store_true",
-        help="acknowledge none: afterwards all are back in the queue, as if nobody had looked",
+        help="acknowledge nothing: all messages return to the queue unchanged",
     )  # fmt: skip
     add_reaching(command)
     command.set_defaults(run=consume)
@@ -80,7 +89,7 @@ async def publish(args: argparse.Namespace) -> int:
         check_properties(properties)
         check_key("message", "key", args.key)
     if not args.exchange and not args.key:
-        raise WrongUsage("without --exchange the key is a queue or stream: want a name, got ''")
+        raise WrongUsage("without --exchange, the key names a queue or stream: want a name, got ''")
     async with reached(args) as broker, naming_queues(broker), broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties

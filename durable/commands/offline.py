@@ -71,16 +71,16 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
     if not data.is_dir():
         raise DurableError(f"{data}: no such directory")
     if not base.is_dir():
-        raise DurableError(f"{data} is no broker's directory: there is no {base}")
+        raise DurableError(f"{data} is not a broker's directory: there is no {base}")
     found = sorted(_place(path) for path in base.iterdir() if is_vhost(path))
     if not found:
-        raise DurableError(f"{data} is no broker's directory: {base} holds no vhost")
+        raise DurableError(f"{data} is not a broker's directory: {base} contains no vhost")
     if vhost is None:
         return found
     chosen = [one for one in found if one.name == vhost]
     if not chosen:
         names = [one.name for one in found]
-        raise UnknownVhost(vhost, names, hint=f"there is {', '.join(names)}")
+        raise UnknownVhost(vhost, names, hint=f"there are: {', '.join(names)}")
     return chosen
 
 
@@ -280,7 +280,7 @@ def _opened(
             offline = Offline(disk, encryption)
         except StoreInUse as error:
             raise DurableError(
-                f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"
+                f"{place.log} is open in a broker: stop the broker, or use --unlocked to read anyway"
             ) from error
         except StoreFailed as error:
             _check_there(place)
@@ -302,7 +302,7 @@ def _opened(
 def _check_there(place: Place) -> None:
     """Raises VhostGone if the vhost is being deleted, or is not there."""
     if is_going(place.log.parent) or not place.log.is_dir():
-        raise VhostGone(f"vhost {place.name}: was deleted meanwhile")
+        raise VhostGone(f"vhost {place.name} was deleted while it was read")
 
 
 def kind_name(kind: int) -> str:

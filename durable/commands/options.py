@@ -25,7 +25,9 @@ def size(text: str) -> int:
     """Parse a size in bytes: 1000, 64K, 256M, 1G; K is 1024."""
     matched = SIZE.fullmatch(text.strip()) if text.isascii() else None
     if matched is None:
-        raise argparse.ArgumentTypeError(f"want a size as 65536, 64K, 256M or 1G, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"want a size such as 65536, 64K, 256M or 1G, got {text!r}"
+        )
     unit = matched[2]
     return int(matched[1]) * UNITS[unit and unit.upper()]
 
@@ -54,7 +56,7 @@ def add_reaching(
     )
     group.add_argument(
         "--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
-        help=f"how long an answer may take (default {TIMEOUT_S:g})",
+        help=f"timeout for an answer (default {TIMEOUT_S:g})",
     )  # fmt: skip
     add_joining(command)
 
@@ -81,7 +83,7 @@ def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
 
 
 def add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    command.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 @contextmanager

@@ -25,9 +25,11 @@ def add_printing(command: argparse.ArgumentParser) -> None:
     add_count(command, "messages")
     command.add_argument(
         "--idle", type=some_seconds, default=math.inf, metavar="SECONDS",
-        help="end when none has come for so long (default: go on for ever)",
+        help="exit if no message arrives for this long (default: no limit)",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+    command.add_argument(
+        "--json", action="store_true", help=f"print a JSON document per line, payload {JSON_HELP}"
+    )
 
 
 async def print_messages(

@@ -23,25 +23,25 @@ from ..client.records import PLACES, Records
 from .options import add_reaching
 from .printing import add_printing, print_messages
 
-TIME = "as 2026-11-21T20:15, UTC unless it has a zone"
+TIME = "such as 2026-11-21T20:15, UTC unless it has a zone"
 
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
         "read", help="print messages of a stream",
-        description="Print the payloads of a stream's messages, a line end after each, and go on with "
-        "those that come,\nuntil SIGTERM or Ctrl-C. They stay in the stream. Where a broker is not running, "
-        "`mesh capture cat`\nreads its directory.",
+        description="Print the payloads of a stream's messages, each with a line end, and continue with "
+        "new ones\nuntil SIGTERM or Ctrl-C. The messages stay in the stream. If the broker is not running, "
+        "`mesh capture\ncat` reads its directory.",
     )  # fmt: skip
     command.add_argument("stream", type=named)
     command.add_argument(
         "--start", type=_start, default="first", metavar="WHERE",
-        help=f"first, last, next, an offset, or a time {TIME} (default first; that of `read` in a program is next)",
+        help=f"first, last, next, an offset, or a time {TIME} (default first; in a program, the default of `read` is next)",
     )  # fmt: skip
     command.add_argument(
         "--cursor", type=named, metavar="NAME",
-        help="under which the broker keeps how far it was printed; when it knows that, --start does "
-        "not matter",
+        help="name under which the broker stores the position after the last printed message; "
+        "if it knows one, --start is ignored",
     )  # fmt: skip
     add_printing(command)
     add_reaching(command)
@@ -68,7 +68,7 @@ async def read(args: argparse.Namespace) -> int:
 
     async def show(records: Records, record: Delivery) -> None:
         if record.lost:
-            words(f"not captured before offset {record.tag}: {record.lost} messages")
+            words(f"messages not captured before offset {record.tag}: {record.lost}")
         await out_line(_shown(record) if args.json else record.payload)
         if args.cursor:
             await records.store()
@@ -82,7 +82,9 @@ async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> Non
     if stream is None or args.cursor in stream["cursors"] or args.start < stream["end"]:
         return  # If there is no such stream, reading it reports that.
     end = stream["end"]
-    words(f"stream {args.stream} has no offset {args.start} yet, its next message gets {end}")
+    words(
+        f"stream {args.stream} has no offset {args.start} yet: the next message gets offset {end}"
+    )
 
 
 def _shown(record: Delivery) -> bytes:

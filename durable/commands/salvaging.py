@@ -48,23 +48,29 @@ READ_BYTES = 4 << 20
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "salvage", help="copy what can be read of a damaged directory into a new one",
-        description="Copy every record that can be read into a new directory, in order: "
-        "definitions, messages, what is\nsettled. What compaction carried forward stands at its place "
-        "again. DIR is not changed. What could not\nbe read is said. Where the settlement of a message "
-        "is lost, the message comes again; where the\ndeclaration of a queue is lost, its messages are "
-        "in a queue called salvaged.N, to be deleted if that\nqueue had been. NEW is encrypted if DIR "
-        "is. Exit status 0 when all that can be read is in NEW.",
+        "salvage", help="copy everything readable in a damaged directory to a new one",
+        description="Copy every readable record to a new directory, in order: definitions, "
+        "messages, settlements. Records\nthat compaction moved return to their original place. DIR is not "
+        "changed. Unreadable data is reported.\nIf the settlement of a message is lost, the message is "
+        "delivered again. If the declaration of a queue is\nlost, its messages are put into a queue called "
+        "salvaged.N; delete it if that queue had been deleted.\nNEW is encrypted if DIR is. Exit status 0 if "
+        "everything readable is in NEW.",
     )  # fmt: skip
     add_offline(command)
-    command.add_argument("--to", required=True, type=path, metavar="NEW", help="absent, or empty")
+    command.add_argument(
+        "--to",
+        required=True,
+        type=path,
+        metavar="NEW",
+        help="new directory; must not exist or be empty",
+    )
     command.add_argument(
         "--segment-size", dest="segment_bytes", type=size, metavar="SIZE",
-        help="of NEW's segments (default 256.0 MiB)",
+        help="size of segments in NEW (default 256.0 MiB)",
     )  # fmt: skip
     command.add_argument(
         "--free-min", dest="free_bytes_min", type=size, metavar="SIZE",
-        help="that NEW's file system keeps free for others (default 64.0 MiB)",
+        help="space to leave free in NEW's file system for others (default 64.0 MiB)",
     )  # fmt: skip
     add_json(command)
     command.set_defaults(run=salvage)
@@ -82,7 +88,9 @@ async def salvage(args: argparse.Namespace) -> int:
             words(f"vhost {place.name}: {line}")
         adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
         for one in adopted:
-            words(f"vhost {place.name}: {one.ready} messages whose queue is unknown: {one.name}")
+            words(
+                f"vhost {place.name}: {one.ready} messages of an unknown queue, put into {one.name}"
+            )
         new = Place(place.name, make_vhost(args.to, place.name), named=True)
         encryption = alike(place.log, load_keyring()) if is_encrypted(place.log) else None
         copied = await _copy(offline, adopted, new.log, config, encryption)
@@ -93,7 +101,7 @@ async def salvage(args: argparse.Namespace) -> int:
         })  # fmt: skip
         _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"
-        words(f"vhost {place.name}: copied into {args.to}: {kinds}")
+        words(f"vhost {place.name}: copied to {args.to}: {kinds}")
     if args.json:
         print(json.dumps({"to": str(args.to), "vhosts": rows}))
     return 0
@@ -101,13 +109,11 @@ async def salvage(args: argparse.Namespace) -> int:
 
 def _check_new(data: Path, new: Path) -> None:
     if new.resolve() == data.resolve():
-        raise DurableError(
-            f"--to {new} is {data} itself: name another directory, empty or not there"
-        )
+        raise DurableError(f"--to {new} is {data} itself: name another directory, empty or new")
     if new.resolve().is_relative_to(data.resolve()):
-        raise DurableError(f"{new} is in {data}, which is not to be changed")
+        raise DurableError(f"{new} is inside {data}, which must not be changed")
     if new.exists() and (not new.is_dir() or any(new.iterdir())):
-        raise DurableError(f"{new} is not empty: name a directory that is, or is not there")
+        raise DurableError(f"{new} is not empty: name an empty or new directory")
 
 
 def _is_adopted(queue: Queue) -> bool:
@@ -182,5 +188,5 @@ def _compare(new: Place, load_keyring: LoadKeyring, row: dict[str, Any]) -> None
         problems, counts = findings(offline.report, only_looked=True), _counts(offline)
     if problems or counts != row["queues"]:
         raise DurableError(
-            f"{new.log} does not hold what was copied, do not use it: {problems or counts}"
+            f"{new.log} does not contain what was copied, do not use it: {problems or counts}"
         )

@@ -36,26 +36,29 @@ TELL_S = 1.0
 SEGMENT_PER_RESERVE = 8
 
 LOG_SIZES = {
-    "--segment-size": ("segment_bytes", "of a segment file, preallocated; two per vhost at least"),
-    "--reserve-size": ("reserve_bytes", "kept for acks and definitions at the end of a segment"),
-    "--free-min": ("free_bytes_min", "that the file system keeps free for others"),
-    "--pending-size": ("pending_bytes_max", "that may wait in memory to be written"),
+    "--segment-size": (
+        "segment_bytes",
+        "size of a segment file, preallocated; at least two per vhost",
+    ),
+    "--reserve-size": ("reserve_bytes", "space reserved in each segment for acks and definitions"),
+    "--free-min": ("free_bytes_min", "space to leave free in the file system for others"),
+    "--pending-size": ("pending_bytes_max", "limit of data waiting in memory to be written"),
 }
 BROKER_SIZES = {
-    "--recent-size": ("recent_bytes", "of recent messages kept in memory, per vhost"),
-    "--memory-size": ("memory_bytes", "of messages in queues that are in memory only, per vhost"),
-    "--capture-size": ("capture_bytes", "of one pattern's messages that may wait to be stored"),
-    "--checkpoint-size": ("checkpoint_bytes", "of settlements after which indexes are written down"),
+    "--recent-size": ("recent_bytes", "limit of recent messages kept in memory, per vhost"),
+    "--memory-size": ("memory_bytes", "limit of messages in queues kept only in memory, per vhost"),
+    "--capture-size": ("capture_bytes", "limit of captured messages waiting to be stored, per pattern"),
+    "--checkpoint-size": ("checkpoint_bytes", "write a checkpoint after so many bytes of settlements"),
     "--window-size": (
-        "tunnel_window_bytes", "one publisher may have on its way, and of the largest message",
+        "tunnel_window_bytes", "limit of a publisher's messages in flight, and of one message",
     ),
 }  # fmt: skip
 COUNTS = {
-    "--publishers-max": ("publishers_max", "publishers remembered per vhost"),
-    "--queues-max": ("queues_max", "queues and streams per vhost"),
+    "--publishers-max": ("publishers_max", "limit of publishers remembered per vhost"),
+    "--queues-max": ("queues_max", "limit of queues and streams per vhost"),
     "--checkpoint-records": (
         "checkpoint_records",
-        "records of anything after which indexes are written down",
+        "write a checkpoint after so many records of any kind",
     ),
 }
 OPTIONS = {name: option for option, (name, _) in {**LOG_SIZES, **BROKER_SIZES, **COUNTS}.items()}
@@ -63,26 +66,28 @@ OPTIONS = {name: option for option, (name, _) in {**LOG_SIZES, **BROKER_SIZES, *
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "serve", help="be a broker",
-        description="Serve a directory on the mesh until SIGTERM (exit status 0) or Ctrl-C (130). "
-        "On stderr: what was\nfound, then `ready, CLUSTER at ADDRESS ...`. With --json also on "
-        "stdout, a line each:\n{\"event\": \"recovered\" | \"ready\" | \"failed\" | \"stopped\", ...}.\n"
-        "When the disk fails it ends with status 1, to be started again: a failed sync must not be "
-        "repeated,\nand a new start reads what is really there.",
+        "serve", help="run a broker",
+        description="Run a broker on a data directory until SIGTERM (exit status 0) or Ctrl-C (130). "
+        "It prints on stderr\nwhat recovery found, then `ready, CLUSTER at ADDRESS ...`; with --json also "
+        "one line per event on\nstdout: {\"event\": \"recovered\" | \"ready\" | \"failed\" | \"stopped\", ...}.\n"
+        "If the disk fails, it exits with status 1 and should be restarted: a failed sync must not be "
+        "repeated,\nand a restart reads what is really on the disk.",
     )  # fmt: skip
     command.add_argument(
         "--data", required=True, type=path, metavar="DIR",
-        help="made when it is not there; empty, or a broker's",
+        help="data directory; created if missing, else empty or a broker's",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="events on stdout, a line each")
+    command.add_argument(
+        "--json", action="store_true", help="print events on stdout, one JSON document per line"
+    )
     command.add_argument(
         "--keep-going", action="store_true",
-        help="stay when the disk fails, refuse what has to be stored, deliver what can be read",
+        help="keep running after a disk failure: refuse to store, deliver what can be read",
     )  # fmt: skip
     command.add_argument(
         "--encrypt", action="store_true",
-        help="encrypt what is written from now on, with the keys this joins with; what is encrypted "
-        "already needs those keys either way",
+        help="encrypt new data, with the keys used for joining; data that is already encrypted "
+        "needs these keys in any case",
     )  # fmt: skip
     add_joining(command, BROKER)
     _add_settings(command)
@@ -90,7 +95,7 @@ def add(commands: Commands) -> None:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("storing (sizes as 64M, 1G)")
+    group = command.add_argument_group("storage (sizes such as 64M, 1G)")
     for table, defaults in ((LOG_SIZES, LogConfig()), (BROKER_SIZES, BrokerConfig())):
         for option, (name, text) in table.items():
             default = sizes(getattr(defaults, name))
@@ -118,20 +123,20 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
     most_window = room - log.kept_for_snapshot_bytes_max
     if window > most_window:
         raise ConfigError(
-            f"--window-size is {window}: a message of that size fits into no segment, which have "
-            f"{most_window} bytes of room beside what they keep for acks, definitions and a snapshot"
+            f"--window-size is {window}: a message of this size does not fit into a segment, which has "
+            f"room for {most_window} bytes besides the space kept for acks, definitions and a snapshot"
         )
     least_window = chunk_bytes + PART_OVERHEAD_BYTES
     if window < least_window and not sized and room // 2 < least_window:
         least = 2 * least_window + (args.reserve_bytes or _reserve(least_window * 3))
         raise ConfigError(
-            f"--segment-size is {log.segment_bytes}: want at least {least}, or there is no room for "
-            f"two messages of chunk_bytes, {chunk_bytes}, and what comes with them beside the reserve"
+            f"--segment-size is {log.segment_bytes}: want at least {least}, which has room for two "
+            f"messages of chunk_bytes, {chunk_bytes}, with their overhead, besides the reserve"
         )
     if window < least_window:
         raise ConfigError(
-            f"--window-size is {window}: want at least {least_window}, which is chunk_bytes and what "
-            "comes with a message"
+            f"--window-size is {window}: want at least {least_window}, which is chunk_bytes and the "
+            "overhead of a message"
         )
     with _as_options():
         return BrokerConfig(log=log, encrypt=args.encrypt, **given)
@@ -239,7 +244,9 @@ def _tell_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set
             failed.add(name)
             _event(args, "failed", vhost=name, reason=reason)
             after = (
-                "nothing more is stored or settled there" if args.keep_going else "this ends now"
+                "nothing is stored or settled there any more"
+                if args.keep_going
+                else "the broker exits"
             )
             words(f"vhost {name}: THE DISK FAILED: {reason}; {after}")
 

@@ -16,11 +16,13 @@ from .options import add_reaching, reached, sizes
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "status", help="queues, streams and the log of a running broker",
-        description="Say what a vhost of a running broker has and counts. Exit status 1 when its "
-        "store has stopped.",
+        "status", help="show queues, streams and the log of a running broker",
+        description="Show the queues, streams and statistics of a vhost of a running broker. Exit status 1 "
+        "if\nits store has stopped.",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="one JSON document with every number")
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON document with all statistics"
+    )
     add_reaching(command)
     command.set_defaults(run=status)
 
@@ -56,7 +58,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"{_rates(one, 'published', 'delivered')}{_disk(one)}"
         )
     if found["hidden"]:
-        yield f"queues and streams of which this cluster may see nothing: {found['hidden']}"
+        yield f"queues and streams that this cluster may not see: {found['hidden']}"
     yield (
         f"received: {intake['received']} messages, {sizes(intake['received_bytes'])}; duplicates "
         f"{intake['duplicates']}, refused {intake['refused']}, routed nowhere {intake['dropped']}"
@@ -66,9 +68,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         f"{log['commits']} commits{_written(found)}"
     )
     if found["confirm_us"]:
-        yield f"on disk: {_within(found['confirm_us'])}"
+        yield f"time to disk: {_within(found['confirm_us'])}"
     if log["full"]:
-        yield "log: THE DISK IS FULL: publishes are refused until there is space"
+        yield "log: THE DISK IS FULL: publishing is refused until there is space"
     if log["overdue_s"] > 0:
         yield f"log: THE DISK HANGS: a commit is {log['overdue_s']:.0f} s over its limit"
     if log["failure"]:
@@ -99,7 +101,9 @@ def _dropped(one: dict[str, Any]) -> str:
 
 def _disk(one: dict[str, Any]) -> str:
     """How long storing took; empty if nothing was stored."""
-    return f"; on disk: {_within(one['confirm_us'])}{_written(one)}" if one["confirm_us"] else ""
+    return (
+        f"; time to disk: {_within(one['confirm_us'])}{_written(one)}" if one["confirm_us"] else ""
+    )
 
 
 def _written(one: dict[str, Any]) -> str:

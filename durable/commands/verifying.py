@@ -29,10 +29,10 @@ from .options import add_json
 def add(commands: Commands) -> None:
     command = commands.add_parser(
         "verify", help="check every byte of a broker's directory",
-        description="Read everything in a broker's directory and say what is damaged or lost, as a "
-        "broker would\nwhen it starts. Nothing is changed. Exit status 0 only when all is well: a "
-        "torn tail, which\nis what SIGKILL or a power cut may leave, is status 1 until a broker has "
-        "been started.\nWithout any keys, of what is encrypted only the checksums are checked.",
+        description="Read everything in a broker's directory and report what is damaged or lost, as a "
+        "broker would\nwhen it starts. Nothing is changed. Exit status 0 only if there are no problems: a "
+        "torn tail, which\nSIGKILL or a power cut may leave behind, gives status 1 until a broker has been "
+        "started.\nWithout keys, only the checksums of encrypted data are checked.",
     )  # fmt: skip
     add_offline(command)
     add_json(command)
@@ -41,12 +41,14 @@ def add(commands: Commands) -> None:
 
 def add_offline(command: argparse.ArgumentParser) -> None:
     """Add the options for which directory, and which vhost in it."""
-    command.add_argument("data", metavar="DIR", type=path, help="what `serve` has as --data")
-    command.add_argument("--vhost", type=named, metavar="V", help="only this one (default: all)")
-    add_keys(command.add_argument_group("keys, if some of it is encrypted"))
+    command.add_argument(
+        "data", metavar="DIR", type=path, help="data directory, as given to `serve --data`"
+    )
+    command.add_argument("--vhost", type=named, metavar="V", help="only this vhost (default: all)")
+    add_keys(command.add_argument_group("keys (if data is encrypted)"))
     command.add_argument(
         "--unlocked", action="store_true",
-        help="read even while a broker has it open; what it is writing may look damaged",
+        help="read even while a broker has the directory open; data being written may look damaged",
     )  # fmt: skip
 
 
@@ -73,7 +75,7 @@ def verify(args: argparse.Namespace) -> int:
 
 def problems_of(place: Place, offline: Offline) -> list[str]:
     """Return a line for each problem."""
-    unnamed = [] if place.named else [f"the name of {place.log.parent} cannot be read"]
+    unnamed = [] if place.named else [f"the name of the vhost in {place.log.parent} cannot be read"]
     replay, copies = offline.replay, damaged_copies(place.log)
     keys = [f"{copies} of the 2 copies in the file {KEYS_NAME} are damaged"] if copies else []
     return [
@@ -123,11 +125,13 @@ def _show(place: Place, offline: Offline, problems: list[str], kept: list[str]) 
     for one in offline.report.absent:
         words(f"vhost {place.name}: log positions {one.start} to {one.end - 1} were freed")
     if kept:
-        words(f"vhost {place.name}: kept by earlier starts: {' '.join(kept)}")
+        words(
+            f"vhost {place.name}: copies of damaged data, kept by earlier starts: {' '.join(kept)}"
+        )
     if offline.undecrypted:
         words(
-            f"vhost {place.name}: {offline.undecrypted} records are encrypted and there is no key: "
+            f"vhost {place.name}: {offline.undecrypted} records are encrypted and no key is given: "
             "only their checksums were checked"
         )
     if not problems:
-        print(printable(f"vhost {place.name}: all is well"))
+        print(printable(f"vhost {place.name}: no problems"))

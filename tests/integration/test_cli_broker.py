@@ -112,7 +112,7 @@ def test_it_says_when_it_is_ready_and_ends_as_it_is_told(
     assert said[1] == f"mesh-broker: ready, broker at {' '.join(ready['endpoints'])}"
     assert said[2:] == ["mesh-broker: stopped"]
     broker.process.communicate()
-    assert good(shell, "verify", "data").stdout.endswith(b"vhost /: all is well\n")
+    assert good(shell, "verify", "data").stdout.endswith(b"vhost /: no problems\n")
 
 
 HANGS = """
@@ -223,7 +223,7 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     )
     assert os.listdir(shell.directory / "data") == ["thesis.tex"]
     for words in (["inspect"], ["verify"], ["salvage", "--to", "new"]):
-        assert "no broker's directory" in refused(shell, *words, "data")
+        assert "not a broker's directory" in refused(shell, *words, "data")
     assert not (shell.directory / "new").exists()
 
 
@@ -277,8 +277,11 @@ def test_on_a_port_that_is_used_a_store_stays_as_it_is(shell: Shell) -> None:
         (["--segment-size", "8"], "--segment-size is 8,"),
         (["--reserve-size", "1"], "--reserve-size is 1, want a multiple of 8"),
         (["--pending-size", "0"], "--pending-size is 0, want more than 0"),
-        (["--window-size", "1G"], "fits into no segment"),
-        (["--window-size", "190M"], "fits into no segment, which have 197132288 bytes"),
+        (["--window-size", "1G"], "does not fit into a segment"),
+        (
+            ["--window-size", "190M"],
+            "does not fit into a segment, which has room for 197132288 bytes",
+        ),
         (["--window-size", "0"], "--window-size is 0"),
         (["--window-size", "10K"], "--window-size is 10240"),
         (["--capture-size", "0"], "--capture-size is 0,"),
@@ -397,7 +400,7 @@ def test_definitions_of_one_vhost_go_into_another(shell: Shell) -> None:
         good(shell, "definitions", "export", "all.json")
         import_it = ["definitions", "import", "all.json"]
         assert "no vhost 'test'" in refused(shell, *import_it, "--vhost", "test")
-        assert good(shell, "declare-vhost", "test").stderr == b"mesh-broker: vhost test is there\n"
+        assert good(shell, "declare-vhost", "test").stderr == b"mesh-broker: vhost test declared\n"
         assert b"declared: 1 queues" in good(shell, *import_it, "--vhost", "test").stderr
         out = good(shell, "definitions", "export", "-", "--vhost", "test").stdout
         assert [one["name"] for one in json.loads(out)["queues"]] == ["jobs"]

@@ -94,8 +94,8 @@ def test_a_missing_key_and_a_wrong_one_are_a_line(directory: Directory, words: l
 
 def test_checksums_are_verified_without_a_key(directory: Directory) -> None:
     status, out, said = directory.run("verify", "data", secret=None)
-    assert (status, out.endswith("all is well\n")) == (0, True)
-    assert f"{MESSAGES + 2} records are encrypted and there is no key: only their checksums" in said
+    assert (status, out.endswith("no problems\n")) == (0, True)
+    assert f"{MESSAGES + 2} records are encrypted and no key is given: only their checksums" in said
     status, row = directory.json("verify", "data", secret=None)
     assert (status, row["undecrypted"]) == (0, MESSAGES + 2)
     flip(directory.log / segment_name(1), 700)

@@ -109,9 +109,9 @@ def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
     _, out, _ = directory.run("inspect", "new", "--queue", QUEUE)
     assert sequences(out) == [*range(5, MESSAGES)]
     (directory.path / "link").symlink_to("data")
-    another = "itself: name another directory, empty or not there"
+    another = "itself: name another directory, empty or new"
     for wrong, says in (
-        ("new", "is not empty"), ("data/new", "is in data"), ("data", another), ("link", another),
+        ("new", "is not empty"), ("data/new", "is inside data"), ("data", another), ("link", another),
         ("new/../data", another),
     ):  # fmt: skip
         status, _, said = directory.run("salvage", "data", "--to", wrong)
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_what_the_log_never_reached_is_not_believed(directory: O
 
 @pytest.mark.parametrize("name", ["store", "checkpoint", "enq", "ack"])
 def test_a_damaged_file_beside_the_segments_is_said(directory: Offline, name: str) -> None:
-    """Found: `all is well`, with status 0."""
+    """Found: `no problems`, with status 0."""
     checkpoint(directory, MESSAGES + 1)
     disk = RealDisk(directory.log)
     Checkpoints(disk, STORE_ID, lambda: 2).write_root(Root(1, 1, msgpack.packb([])))
@@ -224,7 +224,7 @@ def test_a_vhost_without_its_store_file_or_its_name_is_named(
 def test_a_file_that_the_root_names_and_that_is_gone_is_said(
     directory: Offline, gone: list[str]
 ) -> None:
-    """Found: `all is well`; of an `ack`, what only it knew to be settled comes again."""
+    """Found: `no problems`; of an `ack`, what only it knew to be settled comes again."""
     checkpoint(directory, MESSAGES + 1)
     disk = RealDisk(directory.log)
     root = Root(1, 1, msgpack.packb([(QUEUE, LANE, 1)]))
@@ -253,7 +253,7 @@ def test_one_bit_in_the_middle(directory: Offline) -> None:
     status, out, _ = directory.run("verify", "data")
     assert "lost: log positions 8 to 8, 1 records; they had been confirmed" in out
     assert "damaged: bytes " in out
-    assert "all is well" not in out
+    assert "no problems" not in out
     status, _, said = directory.run("salvage", "data", "--to", "new", "--segment-size", "64K")
     assert (status, "lost: log positions 8 to 8" in said) == (0, True)
     assert directory.run("verify", "new")[0] == 0

@@ -70,7 +70,7 @@ def test_a_vhost_that_is_deleted_meanwhile_costs_no_other(
     assert main([words[0], "data", "--unlocked", "--json", *words[1:]]) == 0
     said = capsys.readouterr()
     assert vhosts_of(json.loads(said.out)) == ["/"]
-    assert f"vhost {OTHER}: was deleted meanwhile" in said.err
+    assert f"vhost {OTHER} was deleted while it was read" in said.err
 
 
 def test_a_segment_that_is_freed_meanwhile_is_not_missed(

@@ -204,7 +204,7 @@ def test_doctor_says_which_keys_are_held_and_which_are_missing(shell: Shell) -> 
     keys = ["--keys-dir", str(pairs), "--settle", "0.1", "--json"]
     rows = rows_of(shell.run("doctor", *keys, "--target", "stock").stdout)
     assert rows["keys"][0]
-    assert "held: console, shop; trusted besides: stock" in rows["keys"][1]
+    assert "held: console, shop; also trusted: stock" in rows["keys"][1]
     done = shell.run("doctor", *keys, "--target", "archive")
     assert (False, done.returncode) == (rows_of(done.stdout)["keys"][0], 1)
     assert "copy archive.public" in rows_of(done.stdout)["keys"][1]

@@ -66,7 +66,7 @@ def test_the_durable_section(shell: Shell) -> None:
     assert done.returncode == 0, done.stderr.decode()
     out = done.stdout.decode()
     assert "queue orders: 0 ready, 0 unacked" in out, done.stderr.decode()
-    assert out.endswith("vhost /: all is well\n")
+    assert out.endswith("vhost /: no problems\n")
 
 
 def test_the_second_sample_calls_what_there_is() -> None:

@@ -9,9 +9,11 @@ from durable.commands.console import parser
 
 def test_every_command_has_its_line() -> None:
     said = " ".join(parser().format_help().split())
-    assert "declare-exchange make an exchange, or check that it has these settings" in said
-    assert "delete-exchange delete an exchange, if it is there" in said
-    assert "declare-queue make a queue, or check that it has these settings" in said
+    assert (
+        "declare-exchange create an exchange, or check that it exists with these settings" in said
+    )
+    assert "delete-exchange delete an exchange if it exists" in said
+    assert "declare-queue create a queue, or check that it exists with these settings" in said
 
 
 @pytest.mark.parametrize(

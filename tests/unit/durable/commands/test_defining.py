@@ -94,5 +94,7 @@ async def test_a_name_that_is_twice_in_one_object_is_refused(tmp_path: Path, inn
     """Found: the later one was taken, and nobody was told that the earlier one was not."""
     file = tmp_path / "all.json"
     file.write_text(f'{{"version": 1, {inner}}}')
-    with pytest.raises(DurableError, match=r"all[.]json: '(vhost|name)' is twice in one object"):
+    with pytest.raises(
+        DurableError, match=r"all[.]json: '(vhost|name)' appears twice in one object"
+    ):
         await import_definitions(Namespace(file=file, vhost=None))

@@ -71,7 +71,7 @@ def test_how_long_it_takes_to_be_on_disk() -> None:
         512, 1024, 4096, 65536,
     ]  # fmt: skip
     (shown,) = [line for line in lines(confirm_us=counts) if line.startswith("on disk")]
-    assert shown == "on disk: half of all records within 1.024 ms, 99 % within 4.096 ms"
+    assert shown == "time to disk: half of all records within 1.024 ms, 99 % within 4.096 ms"
 
 
 def test_what_a_queue_and_a_stream_cost_is_shown() -> None:
@@ -81,5 +81,5 @@ def test_what_a_queue_and_a_stream_cost_is_shown() -> None:
         streams={"audit": {**STREAM, **QUIET, **stored}},
     )
     cost = "half of all records within 1.024 ms, 99 % within 2.048 ms, 1.50 bytes written per byte received"
-    assert found[0].endswith(f"disk; on disk: {cost}")
-    assert found[1].endswith(f"missed; on disk: {cost}")
+    assert found[0].endswith(f"disk; time to disk: {cost}")
+    assert found[1].endswith(f"missed; time to disk: {cost}")
