@@ -51,7 +51,7 @@ def _host(text: str, match: re.Match[str]) -> str:
     except ValueError:
         address = None
     if match["six"] is not None and not isinstance(address, ipaddress.IPv6Address):
-        raise BadEndpoint(text, "not an IPv6 address inside the brackets")
+        raise BadEndpoint(text, "no IPv6 address in the brackets")
     if address is not None and address.is_unspecified:
         raise BadEndpoint(text, "a wildcard address cannot be dialled")
     # "10.0.0.256" would pass as a name, although no top-level domain is a number.

@@ -25,7 +25,9 @@ class AnnouncementTooLarge(DiscoveryError, ValueError):
     """An announcement of `size_bytes` was refused; nothing was published."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"announcement of {size_bytes} bytes exceeds {limit_bytes} bytes")
+        super().__init__(
+            f"announcement of {size_bytes} bytes exceeds the limit of {limit_bytes} bytes"
+        )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 

@@ -112,7 +112,7 @@ class FileFinder(LookingOnly):
 def _parse(path: str, content: bytes) -> tuple[list[str], str | None]:
     """Return the endpoints, in order and without duplicates, and what is wrong with the other lines."""
     if len(content) > FILE_BYTES_MAX:
-        return [], f"{path}: larger than {FILE_BYTES_MAX} bytes, not a list of endpoints"
+        return [], f"{path}: larger than {FILE_BYTES_MAX} bytes, so not a list of endpoints"
     endpoints: dict[str, None] = {}
     bad: list[str] = []
     # "replace", not "strict": a byte that is not UTF-8 spoils its line, not the whole file.

@@ -179,8 +179,8 @@ class MdnsFinder:
             if self._wanted is None:
                 continue  # The announcement was withdrawn before it could be heard.
             self._deaf = (
-                "no multicast on this machine: own announcement not heard back "
-                f"within {self._settings.echo_s:.1f} s (firewall, or a container without it?)"
+                "no multicast on this machine: our own announcement did not come back within "
+                f"{self._settings.echo_s:.1f} s (a firewall, or a container without multicast?)"
             )
             if not await self._echo(self._settings.retry_s):
                 return

@@ -227,7 +227,9 @@ def _check_descriptors(count: int) -> None:
             try:
                 stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
             except OSError as error:
-                raise ResponderError(f"it needs {count} descriptors: {error.strerror}") from error
+                raise ResponderError(
+                    f"zeroconf needs {count} file descriptors: {error.strerror}"
+                ) from error
 
 
 def _worth_telling(candidates: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ def bind_to(socket: zmq.Socket[bytes], uri: str) -> None:
     except zmq.ZMQError as error:
         why = zmq.strerror(error.errno or 0)  # `error.strerror` would repeat the address.
         if error.errno == errno.EADDRINUSE:
-            why += "; port 0 is any that is free"
+            why += "; use port 0 for any free port"
         raise CannotBind(uri, why) from None
 
 

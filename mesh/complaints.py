@@ -20,4 +20,6 @@ class Complaints:
         kind = (what, type(error).__name__)
         if kind not in self._known and len(self._known) < COMPLAINTS_MAX:
             self._known.add(kind)
-            logger.error("%s failed; this is logged once", what, exc_info=error)
+            logger.error(
+                "%s failed; further failures of this kind are not logged", what, exc_info=error
+            )

@@ -207,13 +207,15 @@ class MeshConfig:
 
     def __post_init__(self) -> None:
         if not self.clusters:
-            raise ConfigError("clusters: a node is a member of at least one")
+            raise ConfigError("clusters: a node must be a member of at least one cluster")
         if len(self.clusters) > CLUSTERS_MAX:
-            raise ConfigError(f"clusters: {len(self.clusters)}, at most {CLUSTERS_MAX} in one node")
+            raise ConfigError(
+                f"clusters: {len(self.clusters)} given, a node may have at most {CLUSTERS_MAX}"
+            )
         for cluster in self.clusters:
             check_cluster(cluster)
         if len(set(self.clusters)) < len(self.clusters):
-            raise ConfigError(f"clusters: {', '.join(self.clusters)} names one twice")
+            raise ConfigError(f"clusters: {', '.join(self.clusters)} has a duplicate")
         for name, least in AT_LEAST.items():
             value = getattr(self, name)
             if not value >= least:  # `not >=` also refuses NaN.
@@ -226,7 +228,7 @@ class MeshConfig:
             value, least = getattr(self, name), factor * getattr(self, other)
             if not value >= least:  # `not >=` also refuses NaN.
                 raise ConfigError(
-                    f"{name}: {value} is too little for {other} of {getattr(self, other)}, "
+                    f"{name}: {value} is too small for {other}, which is {getattr(self, other)}: "
                     f"want at least {least}"
                 )
         self._check_keys()

@@ -92,7 +92,9 @@ class Driver:
             try:
                 self.core.announce(self.endpoints, trio.current_time())
             except CannotAnnounce as error:
-                raise ConfigError(f"clusters and addresses, all together: {error}") from error
+                raise ConfigError(
+                    f"cannot announce the clusters and addresses of this node: {error}"
+                ) from error
             nursery.start_soon(self._keep_time)
             nursery.start_soon(self._run_pump)
             for finder in self.finders:
@@ -156,7 +158,7 @@ class Driver:
         found = {source: problem for source, problem in told if problem is not None}
         seeds = self.core.config.seeds
         if silent := [one for one in self.core.peering.dialler.seeds.silent() if one in seeds]:
-            found["seeds"] = f"no answer from {', '.join(silent)}: `mesh doctor` may say why"
+            found["seeds"] = f"no answer from {', '.join(silent)}: `mesh doctor` may tell why"
         return found
 
     @enable_ki_protection
@@ -173,7 +175,11 @@ class Driver:
                 except AnnouncementTooLarge as error:
                     if finder.source not in too_large:
                         too_large.add(finder.source)
-                        logger.warning("not announced by %s, use seeds: %s", finder.source, error)
+                        logger.warning(
+                            "cannot announce this node by %s, use seeds instead: %s",
+                            finder.source,
+                            error,
+                        )
 
     async def leave(self) -> None:
         """Finish running handlers and unsent data within `drain_s`, then say goodbye."""
@@ -335,7 +341,7 @@ class Driver:
 
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
         by = f" from {who}" if who else ""
-        text = "" if quiet else f"refused {what}{by}; further ones are counted"
+        text = "" if quiet else f"refused {what}{by}; further ones are counted, but not logged"
         self.core.refusals.count(what, text)
 
     # Shell

@@ -37,14 +37,16 @@ class Life(AsyncBlock, Generic[T]):
 
         def __getattr__(self, name: str) -> NoReturn:
             what = self.used_as.rpartition(" ")[2]
-            raise AttributeError(f"no {name!r} here: the {what} is what `{self.used_as}` gives")
+            raise AttributeError(
+                f"no attribute {name!r}: first get the {what} from `{self.used_as}`"
+            )
 
         def __aiter__(self) -> NoReturn:
             raise TypeError(f"want `{self.used_as}`, got `async for`")
 
     async def __aenter__(self) -> T:
         if self._entered:
-            raise RuntimeError(f"entered twice: for another one call again, `{self.used_as}`")
+            raise RuntimeError(f"entered twice: for another one, call again, `{self.used_as}`")
         self._entered = True
         return await self._life.__aenter__()
 

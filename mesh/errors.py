@@ -94,9 +94,13 @@ class NoMembers(RequestError):
 
     def __init__(self, cluster: str, waited_s: float, present: Sequence[str] = ()) -> None:
         shown = ", ".join(present[:CLUSTERS_SHOWN]) + ", ..." * (len(present) > CLUSTERS_SHOWN)
-        hint = f"there are members of {shown}" if present else "nor of any other: see `mesh doctor`"
+        hint = (
+            f"there are members of {shown}"
+            if present
+            else "no other members either: see `mesh doctor`"
+        )
         if cluster in present:
-            hint = "those there are cannot be asked now"
+            hint = "its members cannot be asked now"
         super().__init__(f"no members of cluster {cluster!r} after {waited_s:.1f} s; {hint}")
         self.cluster, self.waited_s, self.present = cluster, waited_s, tuple(present)
 
@@ -122,7 +126,7 @@ class Overloaded(RequestError):
     ) -> None:
         why = f"; {setting} is {limit}" if setting else ""
         super().__init__(
-            f"{target!r}: members busy: {tried}, retry after {retry_after_s:.3f} s{why}"
+            f"{target!r}: members busy: {tried}; retry after {retry_after_s:.3f} s{why}"
         )
         self.target, self.tried, self.retry_after_s = target, tried, retry_after_s
         self.setting, self.limit = setting, limit
@@ -154,7 +158,7 @@ class ServiceError(RequestError):
             kinds = f"{type(code).__name__}, {type(message).__name__}"
             raise TypeError(f"ServiceError: want code and message as str, got {kinds}")
         if not code:
-            raise ValueError("ServiceError: want a code, got an empty one")
+            raise ValueError("ServiceError: want a code, got an empty string")
         super().__init__(f"{code}: {message}" if message else code)
         self.code, self.message = code, message
         self.maybe_executed = code not in REFUSALS
@@ -173,8 +177,8 @@ class WrongThread(MeshError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a node belongs to the trio thread that joined: from other threads "
-            "trio.from_thread.run(node.publish, ...), run_sync for what does not wait"
+            "a node may be used only in the trio thread that joined: from other threads, call "
+            "trio.from_thread.run(node.publish, ...), or run_sync for functions that are not async"
         )
 
 

@@ -24,8 +24,8 @@ import trio
 
 logger = logging.getLogger("mesh")
 FORKED = (
-    "this process is a forked child, and the node its parent's: to join in a child, start it as a program of its "
-    "own (subprocess, or multiprocessing's `spawn`)"
+    "this process is a forked child and the node belongs to its parent: to join in a child, start it as a new "
+    "program (subprocess, or multiprocessing's `spawn`)"
 )
 
 
@@ -56,7 +56,7 @@ def end_child() -> NoReturn:
     """End a child that leaves a block, with the traceback and exit status of the exception being handled."""
     error = sys.exc_info()[1]
     status = 0 if error is None else _status(error)
-    _end(status, "leaves the block of a node")
+    _end(status, "left the block of a node")
 
 
 def end_where_it_waits() -> None:
@@ -68,7 +68,7 @@ class _Waits(trio.abc.Instrument):
     """Instrument of the child's copy of the run: ends the process when the task step in which it forked ends."""
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        _end(1, f"waits, or has ended its task ({task.name})")
+        _end(1, f"waited in, or finished, its task ({task.name})")
 
 
 _WAITS = _Waits()
@@ -76,8 +76,8 @@ _WAITS = _Waits()
 
 def _end(status: int, how: str) -> NoReturn:
     logger.error(
-        "a forked child %s: it ends here, with status %d, and nothing behind that runs; end children by os._exit or "
-        "exec",
+        "a forked child %s: it exits here with status %d, and no further code runs; end forked children by os._exit "
+        "or exec",
         how, status,
     )  # fmt: skip
     with suppress(OSError, ValueError):

@@ -120,7 +120,7 @@ async def _life(
     except BaseException as error:
         if crash is None:
             raise
-        both = BaseExceptionGroup("ours, then the block's", [crash, error])
+        both = BaseExceptionGroup("error of the node, then that of the block", [crash, error])
         raise NodeCrashed("a background task of the node failed") from both
     if crash is not None:
         raise NodeCrashed("a background task of the node failed") from crash
@@ -146,7 +146,7 @@ def _listed(clusters: Joins) -> list[str | Service]:
     if isinstance(clusters, str | Service):
         return [clusters]
     if isinstance(clusters, bytes) or not isinstance(clusters, Iterable):
-        wanted = "want the name of a cluster, a Service, or several of them"
+        wanted = "want the name of a cluster, a Service, or a list of these"
         raise InvalidName(f"clusters: {wanted}, got {clusters!r}")
     return list(clusters)
 
@@ -162,7 +162,7 @@ async def _leave(driver: Driver) -> None:
 def check_in_trio() -> None:
     """Raise RuntimeError outside of trio: trio's own error, as from asyncio, would not mention the mesh."""
     if not trio.lowlevel.in_trio_task():
-        raise RuntimeError("mesh runs in trio: start the program with trio.run(main)")
+        raise RuntimeError("mesh requires trio: start the program with trio.run(main)")
 
 
 def _make_driver(
@@ -174,7 +174,7 @@ def _make_driver(
     idempotent = tuple(name for service in services for name in service.idempotent_targets())
     if len(idempotent) > NAMES_MAX:
         raise ConfigError(
-            f"{len(idempotent)} idempotent endpoints, at most {NAMES_MAX} in one node"
+            f"{len(idempotent)} idempotent endpoints, a node may have at most {NAMES_MAX}"
         )
     finders = make_finders(config, identity.node)
     # Made last: if anything above refused the settings, the transport's context would stay open.
@@ -224,7 +224,7 @@ def _checked(
     names: tuple[str, ...], keyring: Keyring | None, settings: Mapping[str, Any]
 ) -> tuple[MeshConfig, Keyring]:
     if keyring is not None and (also := [name for name in KEY_SOURCES if settings.get(name)]):
-        raise ConfigError(f"keyring and {also[0]} contradict, give one source of keys")
+        raise ConfigError(f"keyring and {also[0]}: give one source of keys, not several")
     config = load_config(names, settings, has_keyring=keyring is not None)
     keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
     _check_keys(keyring, names)

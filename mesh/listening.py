@@ -42,8 +42,8 @@ class PortRange:
             return 0
         if self.first + number > self.last:
             raise ConfigError(
-                f"listen: ports {self.first} to {self.last} are {number}, and this node binds {of}: one "
-                "for each generation of each key, of which a rotation adds one"
+                f"listen: {self.first} to {self.last} are {number} ports, but this node binds {of}: one "
+                "for each generation of each key; a rotation adds a generation"
             )
         return self.first + number
 
@@ -72,9 +72,11 @@ class Bind:
         try:
             found = addresses()
         except OSError as error:  # For example where netlink is not allowed.
-            raise CannotBind(self.uri, f"addresses of this host: {error}") from error
+            raise CannotBind(
+                self.uri, f"cannot list the addresses of this host: {error}"
+            ) from error
         if not found:
-            raise CannotBind(self.uri, "this host has no IPv4 address to tell; set advertise")
+            raise CannotBind(self.uri, "this host has no IPv4 address to announce: set advertise")
         # The last one is loopback, which must always be included.
         told = [*found[:-1][: self.addresses_max - 1], found[-1]]
         return [f"tcp://{address}:{port}" for address in told]
@@ -94,7 +96,7 @@ def parse_ports(text: str, setting: str) -> PortRange:
     if ports.last > PORT_MAX or ports.first > PORT_MAX:
         raise ConfigError(f"{setting}: want ports of at most {PORT_MAX}, got {text!r}")
     if ports.first > ports.last:
-        raise ConfigError(f"{setting}: want the first port below the last, got {text!r}")
+        raise ConfigError(f"{setting}: want the first port to be below the last, got {text!r}")
     return ports
 
 
@@ -131,8 +133,8 @@ def _dialable(uri: str, setting: str) -> str:
     try:
         parse_endpoint(uri)
     except BadEndpoint as error:
-        raise ConfigError(f"{setting}: nobody can dial {uri}: {error.reason}") from None
+        raise ConfigError(f"{setting}: other nodes cannot dial {uri}: {error.reason}") from None
     # It contains the name of an interface, which has no meaning on other machines.
     if not URI.fullmatch(uri):
-        raise ConfigError(f"{setting}: nobody elsewhere can dial {uri}")
+        raise ConfigError(f"{setting}: other machines cannot dial {uri}")
     return uri

@@ -64,7 +64,7 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
         raise TypeError(f"headers: want a mapping, got {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str):
-            raise TypeError(f"headers: a name is text, got {name!r}")
+            raise TypeError(f"headers: want text as a name, got {name!r}")
         try:
             msgpack.unpackb(msgpack.packb([name, value]))  # The subscriber must be able to.
         except (TypeError, ValueError, OverflowError) as error:
@@ -87,7 +87,7 @@ def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[
     if len(packed) != count:
         raise ValueError(f"{len(packed)} headers for {count} payloads")
     for kind in {*map(type, packed)} - {bytes}:
-        raise TypeError(f"headers: want bytes, as encode_headers packs them, got {kind.__name__}")
+        raise TypeError(f"headers: want bytes packed by encode_headers, got {kind.__name__}")
     if (size := max(map(len, packed), default=0)) > bytes_max:
         raise TooLarge("headers", size, bytes_max)
     return packed

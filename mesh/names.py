@@ -22,14 +22,14 @@ TOKEN_OF_OTHERS = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
 TOPIC_BYTES_MAX = 255
 DEFAULT_ENDPOINT = "default"
 RULES = {
-    "topic": "want tokens joined by dots, as orders.eu.created, each of any characters but white "
-    "space, control characters, * and >",
-    "pattern": "want tokens joined by dots, as orders.*.created or orders.>: * is one whole token, "
-    "> the last one, others are of any characters but white space, control characters, * and >",
+    "topic": "want tokens joined by dots, such as orders.eu.created; a token has no white space, "
+    "control characters, * or >",
+    "pattern": "want tokens joined by dots, such as orders.*.created or orders.>: * must be a whole "
+    "token, > the last one; other tokens have no white space, control characters, * or >",
 }
 FOREIGN = {
-    "#": (", but for topic exchanges of a broker", "> at the end, for one token or more"),
-    "+": ("", "*, for one token"),
+    "#": (" (only for topic exchanges of a broker)", "> at the end for one or more tokens"),
+    "+": ("", "* for one token"),
 }
 """Wildcards of AMQP and MQTT: where they are valid, and our own to use instead."""
 
@@ -82,7 +82,7 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
     for token, (rule, want) in FOREIGN.items():
         if token in tokens:
             raise InvalidName(
-                f"pattern {pattern!r}: {token} is no wildcard here{rule}; want {want}"
+                f"pattern {pattern!r}: {token} is not a wildcard here{rule}; use {want}"
             )
     return tokens
 

@@ -83,7 +83,7 @@ async def _ask(
         while end.state == OPENING:
             await waker.wait()
     except BaseException:
-        tunnels.reset(end, "aborted", "nobody waits for it any more")
+        tunnels.reset(end, "aborted", "its opener stopped waiting")
         driver.settle()
         raise
     return end

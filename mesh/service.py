@@ -49,7 +49,7 @@ class Handlers:
     ) -> None:
         check_endpoint(name)
         if name in self.functions:
-            raise InvalidName(f"endpoint {name!r} has a handler already")
+            raise InvalidName(f"endpoint {name!r} already has a handler")
         _check_async(name, handler)
         # A single name is text: read as a sequence of letters, it would silently lock out every caller.
         names = [allow] if isinstance(allow, str) else allow

@@ -32,7 +32,7 @@ KEYWORD = "keyword"
 FILE_VARIABLE, FILE_NAME = "MESH_CONFIG", "mesh.toml"
 SECRETS = ("network_secret",)
 JOINED = ("cluster", "clusters", "service", "services")
-SECTION = "; it begins a section, and there are none: one setting a line"
+SECTION = "; sections are not used here: write one setting per line"
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 TYPES = {field.name: str(field.type) for field in fields(MeshConfig) if field.name != "clusters"}
 DEFAULTS = {
@@ -75,7 +75,7 @@ def load_config(
     if not has_keyring and not any(getattr(config, name) for name in KEY_SOURCES):
         raise ConfigError(
             "no keys: set network_secret, network_secret_file or keys_dir "
-            "(or MESH_NETWORK_SECRET, ...). `mesh keys new-network FILE` makes a secret"
+            "(or MESH_NETWORK_SECRET, ...). `mesh keys new-network FILE` creates a secret"
         )
     return config
 
@@ -154,15 +154,15 @@ def _level(
         shown = f"{prefix}{name.upper()}" if prefix else name
         if name not in TYPES:
             hint = SECTION if isinstance(value, dict) else _hint(name, prefix)
-            raise ConfigError(f"{origin} {shown}: there is no such setting{hint}")
+            raise ConfigError(f"{origin} {shown}: unknown setting{hint}")
         if as_text and value == "":
             continue
         converted[name] = convert(value, name, f"{origin} {shown}", as_text=as_text)
     given = [name for name in KEY_SOURCES if converted.get(name)]
     if len(given) > 1:
-        raise ConfigError(f"{origin}: {' and '.join(given)} contradict, give one source of keys")
+        raise ConfigError(f"{origin}: {' and '.join(given)}: give one source of keys, not several")
     if converted.get("zeroconf") is False and converted.get("zeroconf_interfaces"):
-        raise ConfigError(f"{origin}: zeroconf_interfaces contradict zeroconf, which is off")
+        raise ConfigError(f"{origin}: zeroconf_interfaces is set, but zeroconf is off")
     return Level(origin, converted)
 
 
@@ -181,7 +181,7 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
 def _hint(name: str, prefix: str) -> str:
     if name in JOINED:
         return (
-            ": the program says it, mesh.join(CLUSTER or SERVICE), or on the command line --cluster"
+            ": give it in the program, mesh.join(CLUSTER or SERVICE), or with the option --cluster"
         )
     near = [one for one in TYPES if f"_{name}_" in f"_{one}_"]  # `timeout` for request_timeout_s.
     near = difflib.get_close_matches(name, TYPES, n=1) or near
@@ -204,7 +204,7 @@ def convert(value: Any, name: str, what: str, *, as_text: bool) -> Any:
     except (ValueError, TypeError, OverflowError):
         wanted = WANTED[kind.removesuffix(" | None")]
         if kind == "int" and "bytes" in name:
-            wanted = "a number of bytes, as 65536 or 64KiB"
+            wanted = "a number of bytes, such as 65536 or 64KiB"
         raise ConfigError(f"{what}: want {wanted}, got {value!r}") from None
 
 
@@ -268,5 +268,5 @@ READ: dict[str, Callable[[Any, bool], Any]] = {
 }  # fmt: skip
 WANTED = {
     "bool": "true or false", "int": "a whole number", "float": "a number of seconds", "str": "text",
-    "Path": "a path", "tuple[str, ...]": "a list of texts, or one text with commas",
+    "Path": "a path", "tuple[str, ...]": "a list of texts, or one text separated by commas",
 }  # fmt: skip

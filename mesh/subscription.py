@@ -56,12 +56,14 @@ class Subscription(AsyncBlock):
         if self._inbox is not None:
             raise RuntimeError("a subscription shares from its begin or not at all")
         if self._when_full == BLOCK:
-            raise ValueError("when_full: one that blocks cannot share")
+            raise ValueError("when_full: a subscription with block cannot share")
         self._sharing, self._after = sharing, after
 
     async def __aenter__(self) -> Subscription:
         if self._inbox is not None:
-            raise RuntimeError("a subscription is entered once; subscribe again for another")
+            raise RuntimeError(
+                "a subscription can be entered only once; call subscribe again for another"
+            )
         self._driver.check_thread()
         # Before subscribing: if cancelled here, no subscription stays behind.
         await trio.lowlevel.checkpoint()
@@ -122,7 +124,7 @@ class Subscription(AsyncBlock):
         """
         if (left := next(self._messages, None)) is not None:
             self._messages = chain((left,), self._messages)
-            raise RuntimeError("messages of the batch before are left: take them first")
+            raise RuntimeError("messages of the previous batch are left: take them first")
         inbox = self._inbox
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")

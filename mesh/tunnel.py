@@ -15,7 +15,7 @@ from .waker import Bell
 
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
 """`send` lets other tasks run after so many bytes; a part counts for PART_COST_BYTES more, since it costs time."""
-TWO_READ = "two tasks read a tunnel at once: while `each` takes what comes, no other gets any"
+TWO_READ = "two tasks read a tunnel at once: while `each` reads, no other task can"
 
 
 class Tunnel:

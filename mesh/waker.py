@@ -41,7 +41,7 @@ class Waker:
             return trio.lowlevel.checkpoint()  # noqa: ASYNC105 (awaited by the caller)
         if self._task is not None:
             raise RuntimeError(
-                "two tasks wait at once, for one subscription perhaps: give each its own"
+                "two tasks wait at once, perhaps for one subscription: give each task its own"
             )
         self._task = current_task()
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105

@@ -261,8 +261,8 @@ class ZmqTransport:
         who = await hung_up_on(kept, descriptor)
         if who is not None:
             what = (
-                f"a message of more than {self._message_bytes_max} bytes, a malformed one, or one that took "
-                f"longer than suspect_s, {self._config.suspect_s:g} s"
+                f"a message that has more than {self._message_bytes_max} bytes, is malformed, or took longer "
+                f"than suspect_s, {self._config.suspect_s:g} s"
             )
             self._receiver.cut_off(conns, what, who)
 

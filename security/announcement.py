@@ -92,7 +92,7 @@ class Announcement:
         """
         signers = [key for cluster in self.clusters for key in keys if key.cluster == cluster]
         if {key.cluster for key in keys} != set(self.clusters) or len(signers) != len(keys):
-            raise CannotAnnounce("clusters and the keys to sign with are not the same")
+            raise CannotAnnounce("the clusters and those of the keys to sign with are not the same")
         endpoints = [[endpoint.uri, endpoint.key_id] for endpoint in self.endpoints]
         statement = msgpack.packb(
             [
@@ -102,7 +102,9 @@ class Announcement:
         )  # fmt: skip
         # The length field has two bytes: it could not hold the length of more than 64 KiB.
         if len(statement) > SIZE_BYTES_MAX:
-            raise CannotAnnounce(f"a statement of {len(statement)} bytes, limit {SIZE_BYTES_MAX}")
+            raise CannotAnnounce(
+                f"a statement of {len(statement)} bytes exceeds the limit of {SIZE_BYTES_MAX} bytes"
+            )
         signed = bytes((VERSION,)) + len(statement).to_bytes(2, "little") + statement
         data = signed + b"".join(key.sign(signed) for key in signers)
         # Apply the readers' own checks now: later, the only symptom would be that every reader refuses it.
@@ -151,8 +153,8 @@ def read_announcement(
 def _unproven(claimed: Announcement) -> str:
     """Describe the sender for the log: two networks may share one LAN, or a key may have been forgotten."""
     at = f" at {claimed.endpoints[0].uri}" if claimed.endpoints else ""
-    who = f"node {claimed.node.hex()[:8]}{at}, said to be of {claimed.clusters[0]}"
-    return f"{who}, has no key that is trusted here"
+    who = f"node {claimed.node.hex()[:8]}{at}, which claims to be of cluster {claimed.clusters[0]}"
+    return f"{who}, has no key trusted here"
 
 
 def _proven(
@@ -194,7 +196,7 @@ def _statement(value: Any) -> tuple[Announcement, list[Signer]]:
     # Checked before any key is looked up: a network keyring derives keys for each signer (50 us).
     _check(f"signers (1 to {SIGNERS_MAX})", 0 < len(signers) <= SIGNERS_MAX)
     signers = list(map(_signer, signers))
-    _check("signers: one is named twice", len(set(signers)) == len(signers))
+    _check("signers: duplicate", len(set(signers)) == len(signers))
     clusters = tuple(dict.fromkeys(cluster for cluster, _ in signers))
     _check(f"clusters (at most {CLUSTERS_MAX})", len(clusters) <= CLUSTERS_MAX)
     _check(f"endpoints (at most {ENDPOINTS_MAX})", len(endpoints) <= ENDPOINTS_MAX)
@@ -238,4 +240,4 @@ def _unpack(data: bytes) -> Any:
 
 def _check(name: str, condition: bool) -> None:
     if not condition:
-        raise Malformed(f"missing or impossible: {name}")
+        raise Malformed(f"missing or invalid: {name}")

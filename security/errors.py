@@ -27,7 +27,7 @@ class SecurityError(Exception):
 class NoKey(SecurityError):
     def __init__(self, cluster: str) -> None:
         super().__init__(
-            f"no secret key of cluster {cluster!r}: make one network secret with "
+            f"no secret key of cluster {cluster!r}: create a network secret with "
             f"`mesh keys new-network`, or a pair for this cluster with "
             f"`mesh keys new-cluster {cluster}`"
         )
@@ -37,7 +37,7 @@ class NoKey(SecurityError):
 class UnsafeKeyFile(SecurityError):
     def __init__(self, path: PathLike[str], mode: int) -> None:
         super().__init__(
-            f"{path} is open to others than its owner (mode {mode:04o}): chmod 600 {path}"
+            f"{path} is accessible to others than its owner (mode {mode:04o}): chmod 600 {path}"
         )
         self.path, self.mode = path, mode
 
@@ -80,13 +80,15 @@ class Forged(BadAnnouncement):
 
 class Expired(BadAnnouncement):
     def __init__(self, seconds: float, who: str) -> None:
-        by = "by this machine's clock: it is old, or one of the two clocks is wrong"
-        super().__init__(f"that of {who} expired {seconds:.0f} s ago, {by}")
+        by = "by this machine's clock: it is an old one, or one of the two clocks is wrong"
+        super().__init__(f"the announcement of {who} expired {seconds:.0f} s ago, {by}")
         self.seconds = seconds
 
 
 class Ahead(BadAnnouncement):
     def __init__(self, seconds: float, who: str) -> None:
         by = "by this machine's clock: one of the two clocks is wrong"
-        super().__init__(f"that of {who} was issued {seconds:.0f} s from now, {by}")
+        super().__init__(
+            f"the announcement of {who} was issued {seconds:.0f} s in the future, {by}"
+        )
         self.seconds = seconds

@@ -30,7 +30,7 @@ NETWORK_PREFIX = "mesh-network-1-"
 SECRET_WORD, PUBLIC_WORD = "mesh-cluster-secret-1", "mesh-cluster-public-1"
 FILE_BYTES_MAX = 4096
 OLD = ".old"
-NO_DIRECTORY = "keys_dir wants a directory, and this is none; name another"
+NO_DIRECTORY = "keys_dir is not a directory; name another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ def load_keyring(
         return FileKeyring(read_pairs(keys_dir))
     raise KeyChoice(
         "no keys: set network_secret (MESH_NETWORK_SECRET), network_secret_file or keys_dir. "
-        "`mesh keys new-network FILE` makes a secret for a whole network, "
+        "`mesh keys new-network FILE` creates a secret for a whole network, "
         "`mesh keys new-cluster NAME` a pair for one cluster"
     )
 
 
 def _network_keyring(path: Path) -> NetworkKeyring:
     absent = (
-        "No such file, and network_secret_file (MESH_NETWORK_SECRET_FILE) names it; copy the "
-        f"network's secret there, or make one with `mesh keys new-network {path}`"
+        "No such file, but network_secret_file (MESH_NETWORK_SECRET_FILE) names it; copy the "
+        f"network secret there, or create one with `mesh keys new-network {path}`"
     )
     return NetworkKeyring(parse_network_secret(_read(path, private=True, absent=absent), str(path)))
 
@@ -87,14 +87,14 @@ def parse_network_secret(text: str, what: str) -> list[bytes]:
             coded = word.removeprefix(NETWORK_PREFIX).upper()
             secret = base64.b32decode(coded + "=" * (-len(coded) % 8))
         except ValueError:
-            raise BadKeyFile(what, f"want {NETWORK_PREFIX}..., as `mesh keys` makes it") from None
+            raise BadKeyFile(what, f"want {NETWORK_PREFIX}..., as created by `mesh keys`") from None
         if len(secret) != SECRET_BYTES:
             raise BadKeyFile(what, f"the secret has {len(secret)} bytes, want {SECRET_BYTES}")
         secrets.append(secret)
     if not 1 <= len(secrets) <= 2:
-        raise BadKeyFile(what, f"{len(secrets)} secrets, want one, or two while rotating")
+        raise BadKeyFile(what, f"{len(secrets)} secrets, want one, or two during a rotation")
     if len(set(secrets)) < len(secrets):
-        raise BadKeyFile(what, "holds the same secret twice; drop the old generation")
+        raise BadKeyFile(what, "contains the same secret twice; drop the old generation")
     return secrets
 
 
@@ -113,7 +113,7 @@ def rotate_network(path: Path) -> None:
     """Put a new secret before the current one. Raises BadKeyFile if there are two already."""
     current = parse_network_secret(_read(path, private=True), str(path))
     if len(current) > 1:
-        raise BadKeyFile(path, "a rotation is under way; drop the old generation first")
+        raise BadKeyFile(path, "a rotation is in progress; drop the old generation first")
     new = format_network_secret(token_bytes(SECRET_BYTES))
     text = f"{new}\n{format_network_secret(current[0])}\n"
     _write(path, text, mode=0o600, replace=True)
@@ -150,12 +150,14 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
         BadKeyFile: there is no secret to rotate, or there are two generations already.
     """
     _check_name(cluster)
-    absent = f"No such file; rotate where the secret of {cluster} is, or correct the name"
+    absent = (
+        f"No such file; rotate on the machine that has the secret of {cluster}, or correct the name"
+    )
     current = _read_pair(directory / f"{cluster}.secret", cluster, absent=absent)
     try:
         _check_absent(directory, cluster + OLD)
     except FileExistsError:
-        why = f"{cluster} is rotating; drop the old generation first"
+        why = f"a rotation of {cluster} is in progress; drop the old generation first"
         raise BadKeyFile(directory, why) from None
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
     # In this order there is a secret that callers know at every moment.
@@ -172,7 +174,7 @@ def drop_old_cluster(directory: Path, cluster: str) -> bool:
     """
     _check_name(cluster)
     if not any((directory / f"{cluster}.{kind}").exists() for kind in ("secret", "public")):
-        raise BadKeyFile(directory, f"no new key of {cluster} is in it; correct the name")
+        raise BadKeyFile(directory, f"there is no new key of {cluster}; correct the name")
     found = False
     for kind in ("secret", "public"):
         path = directory / f"{cluster}{OLD}.{kind}"
@@ -190,8 +192,8 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
     except OSError as error:  # No access to a parent directory, or a name too long.
         raise BadKeyFile(directory, error.strerror or str(error)) from error
     if not found_there:
-        how = f"`mesh keys new-cluster NAME --keys-dir {directory}` makes it"
-        absent = f"keys_dir wants a directory, and this is none; {how}"
+        how = f"`mesh keys new-cluster NAME --keys-dir {directory}` creates it"
+        absent = f"keys_dir does not exist; {how}"
         raise BadKeyFile(directory, NO_DIRECTORY if directory.exists() else absent)
     found: dict[tuple[str, bool], ClusterKeys] = {}
     for path in _files(directory, ".public") + _files(directory, ".secret"):
@@ -258,7 +260,9 @@ def _check_name(cluster: str) -> None:
     if CLUSTER.fullmatch(cluster) is None:
         raise BadKeyFile(f"cluster {cluster!r}", fault(cluster))
     if cluster.endswith(OLD):  # C.old.secret is the old generation of C.
-        raise BadKeyFile(f"cluster {cluster!r}", f"a name in {OLD} cannot have key files")
+        raise BadKeyFile(
+            f"cluster {cluster!r}", f"a name that ends with {OLD} cannot have key files"
+        )
 
 
 def _check_absent(directory: Path, stem: str) -> None:
@@ -273,7 +277,7 @@ def _read_pair(path: Path, cluster: str, *, absent: str = "") -> ClusterKeys:
     words = _read(path, private=secret, absent=absent).split()
     if secret and words and words[0].startswith(NETWORK_PREFIX):
         raise BadKeyFile(
-            path, "holds a network's secret, not a cluster's key: network_secret_file takes it"
+            path, "contains a network secret, not a cluster's key: set network_secret_file to it"
         )
     try:
         word, name, one, other = words
@@ -283,10 +287,10 @@ def _read_pair(path: Path, cluster: str, *, absent: str = "") -> ClusterKeys:
         make = from_secrets if secret else ClusterKeys
         pair = make(name, first, second)
     except ValueError:
-        raise BadKeyFile(path, "not a key file as `mesh keys` makes it") from None
+        raise BadKeyFile(path, "not a key file created by `mesh keys`") from None
     _check_name(name)
     if name != cluster:
-        raise BadKeyFile(path, f"holds the key of cluster {name!r}")
+        raise BadKeyFile(path, f"contains the key of cluster {name!r}")
     return pair
 
 
@@ -310,7 +314,7 @@ def _read(path: Path, *, private: bool, absent: str = "") -> str:
         why = absent if isinstance(error, FileNotFoundError) else ""
         raise BadKeyFile(path, why or error.strerror or str(error)) from error
     if len(data) > FILE_BYTES_MAX or not data.isascii():
-        raise BadKeyFile(path, "not a key file as `mesh keys` makes it")
+        raise BadKeyFile(path, "not a key file created by `mesh keys`")
     return data.decode("ascii")
 
 
@@ -332,7 +336,7 @@ def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
     if replace:
         path = path.resolve()  # A symbolic link stays; its target is replaced.
     if not path.parent.is_dir():
-        raise BadKeyFile(path, f"there is no directory {path.parent}, make it first")
+        raise BadKeyFile(path, f"there is no directory {path.parent}: create it first")
     part = path.with_name(f".{path.name}.{token_hex(4)}")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

@@ -61,9 +61,9 @@ class NetworkKeyring:
         if not 1 <= len(secrets) <= GENERATIONS_MAX:
             raise KeyChoice(f"{len(secrets)} network secrets, want 1 or {GENERATIONS_MAX}")
         if any(len(secret) != SECRET_BYTES for secret in secrets):
-            raise KeyChoice(f"a network secret has {SECRET_BYTES} bytes")
+            raise KeyChoice(f"a network secret must have {SECRET_BYTES} bytes")
         if len(set(secrets)) < len(secrets):
-            raise KeyChoice("both generations of the network secret are the same one")
+            raise KeyChoice("both generations of the network secret are the same")
         self._secrets, self._learned_max = tuple(secrets), learned_max
         self._pinned: dict[str, tuple[ClusterKeys, ...]] = {}
         self._learned: OrderedDict[str, tuple[ClusterKeys, ...]] = OrderedDict()
@@ -141,7 +141,7 @@ class FileKeyring:
             # With one key under two names, the order of the files would decide which cluster its holder is taken for.
             other = self._names.setdefault(pair.public, pair.cluster)
             if pair.key_id in self._by_id or other != pair.cluster:
-                raise KeyChoice(f"one key is given twice, for {other!r} and for {pair.cluster!r}")
+                raise KeyChoice(f"the same key is given for {other!r} and for {pair.cluster!r}")
             self._by_id[pair.key_id] = pair
 
     def __repr__(self) -> str:

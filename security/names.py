@@ -24,4 +24,4 @@ def fault(name: object, alphabet: str = CLUSTER_ALPHABET) -> str:
     which = f"{name[good.end()]!r}, character {good.end() + 1},"
     if alphabet == CLUSTER_ALPHABET and "A" <= name[good.end()] <= "Z":
         return f"{which} is upper case; {wanted}"
-    return f"{which} cannot be in it; {wanted}"
+    return f"{which} is not allowed; {wanted}"

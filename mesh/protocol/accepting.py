@@ -148,7 +148,7 @@ class Acceptor:
 
     def _half_open(self, link: Link, now_s: float) -> None:
         if not link.up and self._exchange.links.get(link.peer) is link:
-            self._exchange.fail(link, "the second lane never came", now_s=now_s)
+            self._exchange.fail(link, "the peer never opened the second lane", now_s=now_s)
 
     def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
         lane, settings, exchange = link.lane(hello.lane), self._settings, self._exchange

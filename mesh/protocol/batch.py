@@ -81,9 +81,9 @@ class Batch:
         if total != end - start or self._lengths_at + columns > end:
             raise RemoteProtocolError(f"batch of {end - start} bytes claims {total}")
         if self.kind not in (MESSAGES, LOST):
-            raise RemoteProtocolError(f"batch of kind {self.kind}")
+            raise RemoteProtocolError(f"batch of unknown kind {self.kind}")
         if self.kind == MESSAGES and not 0 < self.count <= COUNT_MAX:
-            raise RemoteProtocolError(f"batch of {self.count} messages")
+            raise RemoteProtocolError(f"batch with an invalid count, {self.count} messages")
         try:
             self.topic = str(buffer[topic_at : topic_at + topic_length], "utf-8")
         except UnicodeDecodeError:

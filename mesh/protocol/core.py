@@ -267,7 +267,7 @@ class Core:
         if kind == Kind.HEARTBEAT:
             (loads,) = decode_values(body, "HEARTBEAT", (dict,))
             if not all(type(k) is str and type(v) is int for k, v in loads.items()):
-                raise RemoteProtocolError("HEARTBEAT with impossible loads")
+                raise RemoteProtocolError("HEARTBEAT with invalid loads")
             self.rotation.load(link.peer, loads)
             return
         if kind == Kind.BYE:  # The peer waits for this ack: frames unread when it ends are lost.
@@ -349,7 +349,7 @@ class Core:
             link.flush(self.out)
             publisher.freed(link)
             if link.overdue:
-                self.peering.fail(link, "takes no control", now_s=self._now_s)
+                self.peering.fail(link, "the peer takes no control records", now_s=self._now_s)
                 continue
             if link.ack_due_s is not None and not link.ack_timer:
                 link.ack_timer = True

@@ -300,7 +300,8 @@ class Dialler:
             owner.denials += 1
             if owner.denials >= DENIALS_WORTH_A_WORD:
                 self._roster.refusals.count(
-                    "denied", f"node {short(owner.node)} does not take our key, or has another one"
+                    "denied",
+                    f"node {short(owner.node)} does not accept our key, or has another key than it announced",
                 )
         if link is not None and call.resume:
             self._exchange.probe(owner)
@@ -377,12 +378,12 @@ class Dialler:
         peer, link, attempt = call.owner, call.link, call.owner.attempt
         asked = call.lane, link.link_id, peer.node
         if (welcome.lane, welcome.link_id, welcome.node) != asked:
-            raise RemoteProtocolError("WELCOME to another link")
+            raise RemoteProtocolError("WELCOME for another link")
         if not call.resume and (attempt is None or attempt.link is not link):
-            raise RemoteProtocolError("WELCOME to a link given up")
+            raise RemoteProtocolError("WELCOME for a link that was given up")
         link.lane(call.lane).check_resume(welcome.expects)
         if not link.take_proof(self.prover.welcomed(link, peer.announcement, welcome.proof)):
-            raise RemoteProtocolError("WELCOME that proves less than the one before")
+            raise RemoteProtocolError("WELCOME that proves less than the previous one")
         limits = agreed(link.limits, welcome.limits)
         # No check has failed. Until here the call had to stay in the table, because an error leads to `lost`,
         # which plans another attempt only for a call that it finds there.
@@ -411,7 +412,9 @@ class Dialler:
             if stranger and host_of(call.endpoint) != peer.reached:
                 self._redial_later(call, link, now_s)
             else:
-                self._exchange.fail(link, f"the peer says {reason}", now_s=now_s, proof=stranger)
+                self._exchange.fail(
+                    link, f"refused by the peer: {reason}", now_s=now_s, proof=stranger
+                )
             return
         self.end_attempt(peer)
         peer.strangers = peer.strangers + 1 if stranger else 0

@@ -120,7 +120,7 @@ class Dispatcher:
     def offer(self, job: Job, flags: int, now_s: float) -> None:
         """Admit or refuse a request that has arrived. Raises RemoteProtocolError if one with its id is under way."""
         if (job.link, job.ident) in self._jobs:  # Else the first could not be cancelled any more.
-            raise RemoteProtocolError(f"request {job.ident} came twice")
+            raise RemoteProtocolError(f"request {job.ident} received twice")
         endpoint = self.requests.get(job.endpoint)
         if not job.link.outbox.takes(REQUESTS, 0):  # First, because an ERROR needs room as well.
             self._busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
@@ -203,7 +203,7 @@ class Dispatcher:
             if following.deadline_s is not None and now_s >= following.deadline_s:
                 self.expired += 1  # A request: broadcasts have no deadline.
                 del self._jobs[following.link, following.ident]
-                self._error(following, EXPIRED, "the deadline passed in the queue")
+                self._error(following, EXPIRED, "the deadline passed while the request was queued")
                 continue
             self._run(following, now_s)
 
@@ -265,7 +265,7 @@ class Dispatcher:
 def refuse_unserved(link: Link, ident: int, cluster: str) -> None:
     """Answer a request for a cluster of which this node serves nothing, and so has no dispatcher."""
     if link.outbox.takes(REQUESTS, 0):
-        body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
+        body = encode_values("no_such_endpoint", f"this member does not serve cluster {cluster!r}")
         prefix = bytes(REPLY_PREFIX.size)
         link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=prefix)
     else:  # The caller does not take its replies, so none is added.

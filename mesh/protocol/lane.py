@@ -51,7 +51,7 @@ class Lane:
         that one was never sent."""
         if through >= self.next_sequence:
             raise RemoteProtocolError(
-                f"acknowledges frame {through}, {self.next_sequence - 1} were sent"
+                f"acknowledges frame {through}, but only {self.next_sequence - 1} were sent"
             )
         unacked = self.unacked
         while unacked and unacked[0][0] <= through:
@@ -74,13 +74,13 @@ class Lane:
             return True
         if sequence < self.expected:
             return False
-        raise RemoteProtocolError(f"frame {sequence} where {self.expected} was due")
+        raise RemoteProtocolError(f"frame {sequence} instead of {self.expected}")
 
     def check_resume(self, peer_expects: int) -> None:
         """Raise RemoteProtocolError unless the frame that the peer expects next is kept, or the next to be sent."""
         if not self.oldest <= peer_expects <= self.next_sequence:
             raise RemoteProtocolError(
-                f"expects frame {peer_expects}, kept are {self.oldest} to {self.next_sequence - 1}"
+                f"expects frame {peer_expects}, but only {self.oldest} to {self.next_sequence - 1} are kept"
             )
 
     def resume(self, peer_expects: int) -> list[bytes]:

@@ -310,7 +310,7 @@ class Link:
             if self.ack_due_s is None:
                 self.ack_due_s = now_s + self.limits.ack_delay_s
         elif any(record[0] != Kind.HEARTBEAT for record in frame.records):
-            raise RemoteProtocolError("records outside the sequence, where no window bounds them")
+            raise RemoteProtocolError("unsequenced records, which no window limits")
         data = frame.data
         whole: list[Received] = []
         pieces = self._pieces
@@ -328,7 +328,9 @@ class Link:
         self, whole: list[Received], kind: int, flags: int, ident: int, piece: Buffer
     ) -> None:
         if flags & MORE and len(piece) < PIECE_BYTES_MIN:
-            raise RemoteProtocolError(f"piece of {len(piece)} bytes, and more to follow")
+            raise RemoteProtocolError(
+                f"piece of {len(piece)} bytes that is not the last, want at least {PIECE_BYTES_MIN}"
+            )
         record = self._pieces.setdefault((kind, ident), Unfinished())
         record.pieces.append(piece)
         record.size_bytes += len(piece)
@@ -339,7 +341,7 @@ class Link:
                 f"the limit is {self.limits.reassembly_bytes_max}"
             )
         if record.size_bytes > self.limits.record_bytes_max:
-            raise RemoteProtocolError(f"record over {self.limits.record_bytes_max} bytes")
+            raise RemoteProtocolError(f"record of more than {self.limits.record_bytes_max} bytes")
         if not flags & MORE:
             del self._pieces[kind, ident]
             body = b"".join(record.pieces)
@@ -366,9 +368,11 @@ def agreed(ours: LinkLimits, theirs: Limits) -> LinkLimits:
     frame = min(ours.frame_bytes_max, theirs.frame_max)
     window = min(ours.window_bytes, theirs.window)
     if frame < FRAME_BYTES_MIN or window < 2 * frame:
-        raise RemoteProtocolError(f"window of {window} bytes for frames of {frame}")
+        raise RemoteProtocolError(
+            f"window of {window} bytes is too small for frames of {frame} bytes"
+        )
     if theirs.record_max < RECORD_EXTRA_BYTES:
-        raise RemoteProtocolError(f"records of {theirs.record_max} bytes")
+        raise RemoteProtocolError(f"limit of {theirs.record_max} bytes for records is too small")
     return replace(
         ours, window_bytes=window, frame_bytes_max=frame,
         chunk_bytes=min(ours.chunk_bytes, frame // 2),

@@ -131,7 +131,7 @@ class Membership:
         """Note that a frame came from the member, so its event loop runs."""
         member.heard_s = now_s
         if member.state is State.STALLED:
-            self._move(member, State.ALIVE, "its event loop runs again")
+            self._move(member, State.ALIVE, "its event loop is running again")
 
     def path_lost(self, node: bytes, now_s: float) -> None:
         member = self.members.get(node)
@@ -181,7 +181,9 @@ class Membership:
                     self._move(member, State.SUSPECT, f"no path for {silence_s:.1f} s")
             elif now_s - member.heard_s >= self._stalled_s:
                 silence_s = now_s - member.heard_s
-                self._move(member, State.STALLED, f"its event loop is silent for {silence_s:.1f} s")
+                self._move(
+                    member, State.STALLED, f"its event loop has been silent for {silence_s:.1f} s"
+                )
 
     def _move(self, member: Member, state: State, reason: str) -> None:
         if (member.state, state) not in TRANSITIONS:

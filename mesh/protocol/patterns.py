@@ -105,7 +105,7 @@ class Patterns:
             _, ident, data, start, end = record
             self.tunnels.record(link, kind, ident, bytes(data[start:end]))
         else:
-            raise RemoteProtocolError(f"record type {kind} on a link")
+            raise RemoteProtocolError(f"unexpected record type {kind} on a link")
 
     def _on_request(self, link: Link, record: Received, now_s: float) -> None:
         _, ident, data, start, end = record

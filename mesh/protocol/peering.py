@@ -52,7 +52,7 @@ class Ending(Enum):
     LOST = "lost"
     LEFT = "left"
     """The peer said goodbye, and so has acknowledged all that it will ever take."""
-    HEARSAY = "left, as others say"
+    HEARSAY = "left, according to others"
     """According to others the peer has left, and no goodbye came from itself."""
 
 
@@ -194,7 +194,7 @@ class Peering:
             return
         if not link.dialled and not link.frames_received:
             # The peer gave the connection up before it had our WELCOME, so it has no link to resume.
-            self.fail(link, "its dialler was never heard", now_s=now_s)
+            self.fail(link, "no frame ever came from its dialler", now_s=now_s)
             return
         if peer is None and link.control.conn is None:
             self._no_goodbye(link, now_s)  # Others say that it left; no goodbye can come now.
@@ -228,10 +228,11 @@ class Peering:
         if link is not None:  # Counted by cluster, because there are ever new node ids.
             who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
         self._roster.refusals.count(
-            f"protocol violation by {one_of}", f"{who} broke the protocol and was cut off: {why}"
+            f"protocol violation by {one_of}",
+            f"{who} violated the protocol and was disconnected: {why}",
         )
         if link is not None:
-            self.fail(link, f"broke the protocol: {why}", now_s=now_s)
+            self.fail(link, f"protocol violation: {why}", now_s=now_s)
 
     def probe(self, peer: Peer) -> None:
         """Find out whether the peer's process is there at all: a refusal proves that it is gone, unless a probe was

@@ -48,7 +48,7 @@ def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, i
         RemoteProtocolError: if the names do not fit or are not UTF-8.
     """
     if end - start < PREFIX.size:
-        raise RemoteProtocolError(f"request of {end - start} bytes")
+        raise RemoteProtocolError(f"request of {end - start} bytes is shorter than its header")
     left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
     cluster_at = start + PREFIX.size
     endpoint_at = cluster_at + cluster_length
@@ -59,7 +59,7 @@ def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, i
         cluster = str(data[cluster_at:endpoint_at], "utf-8")
         return cluster, str(data[endpoint_at:at], "utf-8"), at, left_ms, flags
     except UnicodeDecodeError:
-        raise RemoteProtocolError("request for a name that is not UTF-8") from None
+        raise RemoteProtocolError("request with a name that is not UTF-8") from None
 
 
 def pack_busy(

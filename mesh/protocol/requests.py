@@ -277,7 +277,7 @@ class RequestTable:
 
     def _observe(self, candidate: Candidate, data: Buffer, start: int, end: int) -> int:
         if end - start < REPLY_PREFIX.size:
-            raise RemoteProtocolError(f"reply of {end - start} bytes")
+            raise RemoteProtocolError(f"reply of {end - start} bytes is shorter than its header")
         service_us, queue = REPLY_PREFIX.unpack_from(data, start)
         candidate.observe(service_us / 1e6, queue)
         return start + REPLY_PREFIX.size

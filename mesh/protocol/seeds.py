@@ -82,7 +82,7 @@ class Seeds:
         if seed is None:
             if len(self._seeds) >= SEEDS_MAX and not self._make_room(now_s):
                 over = f"seeds over {SEEDS_MAX}"
-                self._roster.refusals.count(over, f"{over}: {endpoint} is not asked")
+                self._roster.refusals.count(over, f"{over}: {endpoint} is ignored")
                 return
             seed = Seed(endpoint)
         self._seeds[endpoint], seed.named_s = seed, now_s
@@ -148,6 +148,9 @@ class Seeds:
         seed.busy = False
         kind, why = "refused by a seed", f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}"
         if reason == CLOCK:
-            kind, why = REFUSED_CLOCK, f"seed {seed.endpoint} has another time: set both clocks"
+            kind, why = (
+                REFUSED_CLOCK,
+                f"the clock of seed {seed.endpoint} differs from ours: set both clocks",
+            )
         self._roster.refusals.count(kind, why)
         self._ask_later(seed, now_s)

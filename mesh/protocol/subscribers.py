@@ -36,7 +36,7 @@ class Subscribers:
         )
         remote = self._remote.setdefault(link, {})
         if ident in remote or not 0 <= policy < len(POLICIES) or window < 1 or waiting < 0:
-            raise RemoteProtocolError(f"SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
+            raise RemoteProtocolError(f"invalid SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
         if len(remote) >= self._subscriptions_max:
             raise RemoteProtocolError(f"more than {self._subscriptions_max} subscriptions")
         try:
@@ -54,7 +54,7 @@ class Subscribers:
         ident = record[1]
         subscription = self._remote.get(link, {}).pop(ident, None)
         if subscription is None:
-            raise RemoteProtocolError(f"UNSUBSCRIBE {ident}, which was never subscribed")
+            raise RemoteProtocolError(f"UNSUBSCRIBE {ident} without SUBSCRIBE")
         self._uninterested(subscription)
 
     def _uninterested(self, subscription: RemoteSubscription) -> None:
@@ -67,7 +67,7 @@ class Subscribers:
         (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))
         subscription = self._remote.get(link, {}).get(ident)
         if size < 1:
-            raise RemoteProtocolError(f"credit of {size} bytes")
+            raise RemoteProtocolError(f"invalid credit of {size} bytes")
         if subscription is None:
             return  # Unsubscribed meanwhile.
         # A peer may return more credit than this subscription has used: also for batches that were on their

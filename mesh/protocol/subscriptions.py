@@ -60,7 +60,7 @@ class Subscriptions:
             raise RemoteProtocolError("batch of another publisher")
         if batch.next_sequence > NUMBERS_END or batch.epoch >= NUMBERS_END:
             raise RemoteProtocolError(
-                f"batch of epoch {batch.epoch}, sequence {batch.base_sequence}"
+                f"batch with an invalid number: epoch {batch.epoch}, sequence {batch.base_sequence}"
             )
         inboxes = self._matches.get(batch.topic)
         if inboxes is None:
@@ -80,7 +80,7 @@ class Subscriptions:
         try:
             read_topic(topic)
         except InvalidName as error:
-            raise RemoteProtocolError(f"batch of {clip(str(error))}") from None
+            raise RemoteProtocolError(f"batch with an invalid topic: {clip(str(error))}") from None
         if len(self._matches) >= self._topics_max:
             self._matches.clear()
         inboxes = self._matches[topic] = one_of_each(self._local.match(topic))

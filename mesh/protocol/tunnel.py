@@ -86,7 +86,9 @@ class TunnelEnd:
     def accepted(self, window_bytes: int) -> None:
         """Take the window that the other end grants, by ACCEPT or OPEN: this end may send now."""
         if self.credit_bytes or self.peer_window_bytes or window_bytes < 1:
-            raise RemoteProtocolError(f"tunnel accepted with a window of {window_bytes} bytes")
+            raise RemoteProtocolError(
+                f"tunnel accepted twice, or with an invalid window of {window_bytes} bytes"
+            )
         self._kept_bytes = (window_bytes - 1) // 4
         # The other end may grant any window, but parts wait in our outbox, which we have to bound.
         window_bytes = min(window_bytes, self.link.limits.outbox_bytes)
@@ -100,7 +102,7 @@ class TunnelEnd:
         self.credit_bytes += size_bytes
         if size_bytes < 1 or self.credit_bytes > self.peer_window_bytes:
             raise RemoteProtocolError(
-                f"tunnel credit of {size_bytes} bytes makes {self.credit_bytes}, "
+                f"tunnel credit of {size_bytes} bytes makes a total of {self.credit_bytes}, "
                 f"the window is {self.peer_window_bytes}"
             )
         self.wake()
@@ -109,8 +111,8 @@ class TunnelEnd:
         """BLOCKED: the writer waits until the total of returned credit is `returned_bytes`."""
         if not 0 < returned_bytes <= self._returned_bytes + self.window_bytes:
             raise RemoteProtocolError(
-                f"a tunnel waits for {returned_bytes} bytes of credit, "
-                f"{self._returned_bytes} were returned, the window is {self.window_bytes}"
+                f"tunnel blocked until {returned_bytes} bytes of credit are returned: "
+                f"{self._returned_bytes} were, the window is {self.window_bytes}"
             )
         self._wanted_bytes = max(self._wanted_bytes, returned_bytes)
 

@@ -102,7 +102,7 @@ class TunnelTable:
         body = encode_values(clip(code), told)  # First: if it raises, nothing has been discarded.
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, body)
-        end.broke(f"given up at this end: {told}")
+        end.broke(f"aborted at this end: {told}")
         self._settle(end)
 
     def let_go(self, why: str) -> None:
@@ -166,13 +166,13 @@ class TunnelTable:
             if end.state == OPENING:
                 end.refusal, end.full_of = code, full_of
             self._discard(end)
-            end.broke(f"given up at the other end: {text}")
+            end.broke(f"aborted at the other end: {text}")
         self._settle(end)
 
     def _incoming(self, link: Link, ident: int, body: bytes) -> None:
         cluster, endpoint, window = decode_values(body, "TUNNEL_OPEN", (str, str, int))
         if not ident & 1 or (link, ident ^ 1) in self._ends or window < 1:
-            raise RemoteProtocolError(f"TUNNEL_OPEN with id {ident}, window {window}")
+            raise RemoteProtocolError(f"invalid TUNNEL_OPEN: id {ident}, window {window}")
         end = TunnelEnd(
             link, ident >> 1, f"{cluster}/{endpoint}", opener=False,
             window_bytes=self._window_bytes,

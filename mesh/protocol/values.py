@@ -61,7 +61,7 @@ def load_values(body: bytes, what: str) -> list[Any]:
 def check(what: str, *conditions: bool) -> None:
     """Raise RemoteProtocolError unless all conditions are true."""
     if not all(conditions):
-        raise RemoteProtocolError(f"{what} with an impossible field")
+        raise RemoteProtocolError(f"{what} with an invalid field")
 
 
 def clip(text: str) -> str:

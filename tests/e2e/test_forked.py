@@ -43,7 +43,7 @@ def test_a_forked_child_that_leaves_a_block_ends_there(
     """Found: it hung, for trio waits for what its parent gets."""
     said, stderr = run(how, block)
     assert said["status"] == status, stderr
-    assert "a forked child leaves the block of a node" in stderr
+    assert "a forked child left the block of a node" in stderr
     assert told in stderr
 
 
@@ -52,7 +52,7 @@ def test_a_forked_child_that_waits_ends_there(how: str, block: str) -> None:
     """Found: other tasks had their turn in it, and took what its parent waited for, or called libzmq and hung."""
     said, stderr = run(how, block)
     assert said["status"] == 1, stderr
-    assert "a forked child waits, or has ended its task (__main__.main)" in stderr
+    assert "a forked child waited in, or finished, its task (__main__.main)" in stderr
 
 
 def test_every_verb_says_in_a_forked_child_that_it_is_one() -> None:

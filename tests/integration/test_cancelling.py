@@ -184,7 +184,7 @@ async def test_a_subscription_is_entered_once() -> None:
     async with node("shop") as shop:
         subscription = shop.subscribe("t")
         async with subscription:
-            with pytest.raises(RuntimeError, match="entered once"):
+            with pytest.raises(RuntimeError, match="entered only once"):
                 await subscription.__aenter__()
         assert shop.statistics().subscriptions == ()
 

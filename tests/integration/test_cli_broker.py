@@ -252,7 +252,7 @@ def test_on_a_port_that_is_used_no_store_is_made(shell: Shell) -> None:
     """Found: half a gigabyte, empty."""
     with served(shell):
         said = refused(shell, "serve", "--data", "other", "--listen", shell.seed)
-        assert "already in use; port 0 is any that is free" in said
+        assert "already in use; use port 0 for any free port" in said
         assert not (shell.directory / "other").exists()
         again = refused(shell, "serve", "--data", "data", "--listen", shell.seed)
         assert "is open in another broker" in again

@@ -34,8 +34,8 @@ def test_a_network_secret_is_made_once(here: Path, capsys: pytest.CaptureFixture
     (here / "in").mkdir()
     for file, says in (
         ("network.secret", "network.secret exists and was not overwritten"),
-        ("gone/network.secret", "there is no directory gone, make it first"),
-        ("in", "in is a directory, name a file in it"),
+        ("gone/network.secret", "there is no directory gone: create it first"),
+        ("in", "in is a directory: name a file in it"),
     ):
         assert main(["keys", "new-network", file]) == 1
         said = capsys.readouterr().err
@@ -74,7 +74,7 @@ def test_keys_that_are_not_there_are_no_fault_of_a_variable(
     """Found: it blamed MESH_KEYS_DIR, which nobody had set."""
     assert main(["keys", "check", "--keys-dir", "nodir"]) == 1
     said = capsys.readouterr().err
-    assert "nodir: keys_dir wants a directory" in said
+    assert "nodir: keys_dir does not exist" in said
     assert "MESH_KEYS_DIR" not in said
 
 

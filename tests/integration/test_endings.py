@@ -51,7 +51,7 @@ from tests.waiting import PATIENCE_S, until
 
 CONNECTED = int(zmq.Event.CONNECTED)
 WHERE = "tcp://127.0.0.1:1"
-TOO_LARGE = "a message of more than"
+TOO_LARGE = "a message that has more than"
 Pair = tuple[socket.socket, socket.socket]
 MONITOR_EVENTS_MAX = 2000
 """What libzmq keeps of a monitor's events unless told otherwise; each connection makes several."""

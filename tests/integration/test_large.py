@@ -122,7 +122,7 @@ async def test_impossible_timeouts_are_refused_here(timeout: float) -> None:
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({1: 2}, "a name is text, got 1"), ({"a": object()}, "'a': can not serialize"),
+        ({1: 2}, "want text as a name, got 1"), ({"a": object()}, "'a': can not serialize"),
         ({"a": {1: 2}}, "'a'"), ({"a": 1 << 64}, "'a'"), ("text", "want a mapping, got str"),
     ],
 )  # fmt: skip

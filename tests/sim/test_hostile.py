@@ -85,6 +85,8 @@ def test_garbage_costs_one_event_for_each_connection_and_others_nothing(frame: b
     assert {count.frames[conn] for conn in theirs} == {1}, "after the first frame nothing is heard"
     assert not set(count.sent) - links, "and nothing is answered"
     assert victim.core.refusals.counts == {"protocol violation by a connection": len(theirs)}
-    assert sum(victim.name in line and "was cut off" in line for line in victim.network.log) == 1
+    assert (
+        sum(victim.name in line and "was disconnected" in line for line in victim.network.log) == 1
+    )
     for ours, alone in ((count.frames, quiet.frames), (count.sent, quiet.sent)):
         assert sum(ours[conn] for conn in links) <= sum(alone[conn] for conn in links) + REQUESTS

@@ -279,7 +279,9 @@ def test_garbage_costs_its_sender_its_own_links() -> None:
     assert not any(reader.broken.keys() & ids(honest) for reader in theirs)
     for node in honest:
         assert ids(honest) - {node.id} <= node.rotation()
-    assert sum("was cut off" in line for line in world.network.log) == len(honest), "each said once"
+    assert sum("was disconnected" in line for line in world.network.log) == len(honest), (
+        "each said once"
+    )
     world.network.run_until(lambda: among(nodes), 8.0, "a new link for who behaves again")
 
 

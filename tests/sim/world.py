@@ -137,7 +137,7 @@ class World:
                 of_node = reason.startswith("protocol violation by a node of ")
                 assert not of_node or liars, f"{node.name}: {reason}"
             for _, change in node.changes:
-                violator = change.reason.startswith("broke the protocol")
+                violator = change.reason.startswith("protocol violation")
                 assert not violator or change.member.node in liars, f"{node.name}: {change}"
 
     def honest(self) -> list[SimNode]:

@@ -229,7 +229,7 @@ async def test_a_pattern_that_is_no_longer_taken_keeps_no_broker_from_starting(
     """AMQP's `#` could be declared, and captured nothing."""
     patterns = ("orders.#", "orders.>")
     async with serving(tmp_path) as broker, client(broker) as shop:
-        with pytest.raises(InvalidDefinition, match="# is no wildcard here"):
+        with pytest.raises(InvalidDefinition, match="# is not a wildcard here"):
             await shop.declare_stream("audit", patterns=patterns)
         definition = StreamDefinition(name="audit", patterns=patterns)
         hosted = broker.hosted("/")

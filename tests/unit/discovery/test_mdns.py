@@ -246,7 +246,9 @@ async def test_not_hearing_ourselves_is_a_problem_and_gets_new_sockets(
         await virtual_sleep(0.9)
         assert world.finder.problem() is None
         await virtual_sleep(0.2)
-        assert "own announcement not heard back within 1.0 s" in (world.finder.problem() or "")
+        assert "our own announcement did not come back within 1.0 s" in (
+            world.finder.problem() or ""
+        )
         world.network.hear("cd", b"one")
         await virtual_sleep(1)
         assert world.take() == [b"one"], "deaf to ourselves only"

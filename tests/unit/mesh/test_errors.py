@@ -12,9 +12,9 @@ MANY = tuple("abcdefg")
 @pytest.mark.parametrize(
     ("present", "hint"),
     [
-        ((), "nor of any other: see `mesh doctor`"),
+        ((), "no other members either: see `mesh doctor`"),
         (("depot",), "there are members of depot"),
-        (("depot", "shop"), "those there are cannot be asked now"),
+        (("depot", "shop"), "its members cannot be asked now"),
         (MANY[:CLUSTERS_SHOWN], "there are members of a, b, c, d, e"),
         (MANY, "there are members of a, b, c, d, e, ..."),
     ],

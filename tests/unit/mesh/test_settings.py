@@ -57,8 +57,8 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({"zeroconf": "no"}, "", {}, ["zeroconf", "true or false"]),
         ({}, 'heartbeat_s = "1"', {}, ["mesh.toml heartbeat_s", "a number of seconds", "'1'"]),
         ({"concurrency": "64"}, "", {}, ["concurrency", "a whole number", "'64'"]),
-        ({"window_bytes": "lots"}, "", {}, ["a number of bytes, as 65536 or 64KiB"]),
-        ({"seeds": 7}, "", {}, ["seeds", "a list of texts, or one text with commas"]),
+        ({"window_bytes": "lots"}, "", {}, ["a number of bytes, such as 65536 or 64KiB"]),
+        ({"seeds": 7}, "", {}, ["seeds", "a list of texts, or one text separated by commas"]),
         ({"seeds": b"tcp://a:1"}, "", {}, ["seeds", "a list of texts"]),
         ({"keys_dir": ""}, "", {}, ["keyword keys_dir", "a path", "''"]),
         ({"keys_dir": "~nosuchuser/keys"}, "", {}, ["keyword keys_dir", "a path", "~nosuchuser"]),
@@ -66,18 +66,18 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({"seeds_file": "a\0b"}, "", {}, ["keyword seeds_file", "a path", r"'a\x00b'"]),
         ({"seeds_file": "a\ud800b"}, "", {}, ["keyword seeds_file", "a path"]),
         ({}, "listen = ''", {}, ["mesh.toml listen", "text"]),
-        ({}, "", {"MESH_CLUSTER": "x"}, ["MESH_CLUSTER", "no such setting", "--cluster"]),
-        ({}, "", {"MESH_FROB": ""}, ["MESH_FROB", "no such setting"]),
+        ({}, "", {"MESH_CLUSTER": "x"}, ["MESH_CLUSTER", "unknown setting", "--cluster"]),
+        ({}, "", {"MESH_FROB": ""}, ["MESH_FROB", "unknown setting"]),
         ({"service": "x"}, "", {}, ["keyword service", "mesh.join(CLUSTER or SERVICE)"]),
         (
             {},
             "zeroconf = false\nzeroconf_interfaces = ['eth0']",
             {},
-            ["mesh.toml: zeroconf_interfaces contradict zeroconf"],
+            ["mesh.toml: zeroconf_interfaces is set, but zeroconf is off"],
         ),
         ({"seed": "x"}, "", {}, ["keyword seed", "did you mean seeds?"]),
         ({"timeout": 1}, "", {}, ["keyword timeout", "did you mean request_timeout_s?"]),
-        ({}, "[mesh]\nheartbeat_s = 1", {}, ["mesh.toml mesh", "there are none"]),
+        ({}, "[mesh]\nheartbeat_s = 1", {}, ["mesh.toml mesh", "write one setting per line"]),
         ({"lifetime_s": 8 * 86400}, "", {}, ["lifetime_s", "604800", "691200"]),
     ],
 )
@@ -184,10 +184,10 @@ def test_every_limit_that_depends_on_another_is_enforced_with_its_number(
 ) -> None:
     """Found: NaN, which is less than nothing, was taken."""
     least = factor * getattr(MeshConfig(clusters=("x",)), other)
-    with pytest.raises(ConfigError, match=f"{name}: .* is too little for {other}") as caught:
+    with pytest.raises(ConfigError, match=f"{name}: .* is too small for {other}") as caught:
         MeshConfig(clusters=("x",), **{name: least - 0.01})
     assert str(least) in str(caught.value)
-    with pytest.raises(ConfigError, match=f"{name}: .* got nan|{name}: nan is too little"):
+    with pytest.raises(ConfigError, match=f"{name}: .* got nan|{name}: nan is too small"):
         MeshConfig(clusters=("x",), **{name: math.nan})  # type: ignore[arg-type]
 
 

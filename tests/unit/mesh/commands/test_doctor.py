@@ -31,7 +31,7 @@ def has_ipv6() -> bool:
         ("tcp://127.0.0.1:0", True, "can be bound"),
         ("tcp://*:0", True, "can be bound"),
         ("tcp://[::1]:0", True, "can be bound"),
-        ("tcp://[::]:0", False, "nobody can dial tcp://[::]:"),
+        ("tcp://[::]:0", False, "other nodes cannot dial tcp://[::]:"),
         (f"tcp://{'a' * 64}.b:0", False, "choose another `listen`"),
     ],
 )

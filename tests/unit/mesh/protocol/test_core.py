@@ -406,7 +406,7 @@ def test_whoever_breaks_the_protocol_under_many_names_is_one_of_its_cluster() ->
         core.received(node + b"%d" % CONTROL, "x", b"?", 0.0)
     assert core.refusals.counts == {"protocol violation by a node of x": 2}
     (line,) = shell.logged
-    assert line.startswith(f"node {SMALLER.hex()[:8]} of x broke the protocol")
+    assert line.startswith(f"node {SMALLER.hex()[:8]} of x violated the protocol")
 
 
 @pytest.mark.parametrize(("frame_bytes_max", "limit"), [(128 << 10, GREETING_BYTES_MAX), (1 << 20, 1 << 20)])  # fmt: skip
@@ -442,7 +442,7 @@ def test_who_was_cut_off_by_the_transport_loses_its_link_where_it_is_known(
         core.cut_off([conn + b"%d" % DATA for conn in conns], "too much", "127.0.0.9", 0.0)
     assert [node for node in (SMALLER, LARGER) if node not in core.peering.links] == lost
     one = [f"node {SMALLER.hex()[:8]} of x"] * len(lost)
-    said = [f"{who} broke the protocol and was cut off: too much" for who in
+    said = [f"{who} violated the protocol and was disconnected: too much" for who in
             (*one, "a connection from 127.0.0.9")]  # fmt: skip
     assert shell.logged == said
 

@@ -329,7 +329,7 @@ def test_a_refused_resumption_gives_the_link_up(reason: str) -> None:
     assert link.data.conn is not None
     bench.peering.lost(link.data.conn, bench.now_s)
     bench.answer(bench.dials()[0].conn, Kind.REFUSE, reason.encode())
-    assert bench.told[1:] == [("down", SMALLER, f"the peer says {reason}", Ending.LOST)]
+    assert bench.told[1:] == [("down", SMALLER, f"refused by the peer: {reason}", Ending.LOST)]
     assert not bench.peering.links
 
 
@@ -471,9 +471,9 @@ def test_answers_to_what_was_not_asked_are_violations() -> None:
         bench.answer(control.conn, Kind.GOSSIP, b"")
     with pytest.raises(RemoteProtocolError, match="INTRODUCED without INTRODUCE"):
         bench.introduced(control, raw)
-    with pytest.raises(RemoteProtocolError, match="WELCOME to another link"):
+    with pytest.raises(RemoteProtocolError, match="WELCOME for another link"):
         bench.welcomed(out[2:], raw, LARGER)
-    with pytest.raises(RemoteProtocolError, match="WELCOME to another link"):
+    with pytest.raises(RemoteProtocolError, match="WELCOME for another link"):
         bench.welcomed([(control.conn, hello[1])], raw)
     bench.dialler.hang_up(control.conn)
     with pytest.raises(RemoteProtocolError, match="WELCOME without HELLO"):
@@ -487,5 +487,5 @@ def test_a_welcome_to_an_attempt_that_ended_is_a_violation() -> None:
     peer = bench.hear(raw)
     out = bench.take()
     peer.attempt = None
-    with pytest.raises(RemoteProtocolError, match="WELCOME to a link given up"):
+    with pytest.raises(RemoteProtocolError, match="WELCOME for a link that was given up"):
         bench.welcomed(out, raw)

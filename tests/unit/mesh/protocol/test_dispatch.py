@@ -79,7 +79,7 @@ def test_a_number_that_is_being_worked_on_costs_its_link() -> None:
     bench = Bench()
     first = bench.offer()
     bench.jobs -= 1
-    with pytest.raises(RemoteProtocolError, match="request 1 came twice"):
+    with pytest.raises(RemoteProtocolError, match="request 1 received twice"):
         bench.offer()
     bench.dispatcher.lost(bench.link)
     assert first.cancelled

@@ -49,7 +49,7 @@ def test_accepts_each_frame_once_and_in_order() -> None:
     assert not lane.accept(1, 10), "seen before"
     assert lane.accept(2, 7)
     assert (lane.expected, lane.unconfirmed_bytes) == (3, 17), "a duplicate counts once"
-    with pytest.raises(RemoteProtocolError, match="frame 4 where 3 was due"):
+    with pytest.raises(RemoteProtocolError, match="frame 4 instead of 3"):
         lane.accept(4, 1)
 
 
@@ -65,7 +65,9 @@ def test_resumes_with_just_what_is_missing() -> None:
 def test_cannot_resume_what_was_forgotten_or_never_sent(expects: int) -> None:
     lane = sent(b"a", b"b", b"c")
     lane.acknowledge(1)
-    with pytest.raises(RemoteProtocolError, match=f"expects frame {expects}, kept are 2 to 3"):
+    with pytest.raises(
+        RemoteProtocolError, match=f"expects frame {expects}, but only 2 to 3 are kept"
+    ):
         lane.resume(expects)
     assert lane.unacked_bytes == 2, "a refused resume changes nothing"
 

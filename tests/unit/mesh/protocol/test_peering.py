@@ -220,7 +220,7 @@ def test_a_link_its_dialler_was_never_heard_on_ends_with_its_path() -> None:
     bench = Bench()
     accept(bench, heard=False)
     bench.peering.lost(b"0", bench.now_s)
-    assert bench.told == [("down", LARGER, "its dialler was never heard", Ending.LOST)]
+    assert bench.told == [("down", LARGER, "no frame ever came from its dialler", Ending.LOST)]
     assert not bench.peering.links
 
 
@@ -366,7 +366,7 @@ def test_a_goodbye_that_only_others_tell_of_ends_the_link_all_the_same() -> None
     bench = Bench()
     overhear(bench)
     bench.run_to(OVERHEARD_S)
-    assert bench.told == [("down", LARGER, "left, as others say", Ending.HEARSAY)]
+    assert bench.told == [("down", LARGER, "left, according to others", Ending.HEARSAY)]
 
 
 def test_after_hearsay_a_lost_path_ends_the_link_when_the_goodbye_cannot_come_by_it() -> None:
@@ -376,7 +376,7 @@ def test_after_hearsay_a_lost_path_ends_the_link_when_the_goodbye_cannot_come_by
     bench.peering.lost(data, bench.now_s)
     assert bench.told == [("path lost", LARGER)]
     bench.peering.lost(control, bench.now_s)
-    assert bench.told[1:] == [("down", LARGER, "left, as others say", Ending.HEARSAY)]
+    assert bench.told[1:] == [("down", LARGER, "left, according to others", Ending.HEARSAY)]
     bench.run_to(30.0)
     assert len(bench.told) == 2
 
@@ -387,7 +387,7 @@ def test_of_a_lost_path_hearsay_is_believed_at_once() -> None:
     bench.peering.lost(bench.peering.links[LARGER].control.conn, bench.now_s)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
     bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER)
-    assert bench.told[-1] == ("down", LARGER, "left, as others say", Ending.HEARSAY)
+    assert bench.told[-1] == ("down", LARGER, "left, according to others", Ending.HEARSAY)
 
 
 def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:

@@ -165,7 +165,7 @@ def test_waiting_for_credit_that_makes_no_sense_is_refused(wanted: int) -> None:
     bench.send(350)
     bench.read()
     bench.reader.peer_blocked(1350)
-    with pytest.raises(RemoteProtocolError, match=f"waits for {wanted} bytes"):
+    with pytest.raises(RemoteProtocolError, match=f"blocked until {wanted} bytes"):
         bench.reader.peer_blocked(wanted)
 
 

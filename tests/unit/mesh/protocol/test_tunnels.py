@@ -204,8 +204,8 @@ def test_a_reset_breaks_both_ends_and_what_has_not_left_stays() -> None:
     assert not bench.links[0].outbox
     bench.settle()
     assert [one.state for one in (end, other)] == [BROKEN, BROKEN]
-    assert end.reason == "given up at this end: had enough"
-    assert other.reason == "given up at the other end: had enough"
+    assert end.reason == "aborted at this end: had enough"
+    assert other.reason == "aborted at the other end: had enough"
     assert bench.sizes() == (0, 0)
     bench.tables[0].reset(end, "aborted", "again")
     bench.settle()
@@ -353,7 +353,7 @@ def test_a_tunnel_that_broke_was_not_refused() -> None:
     end, other = bench.pair()
     bench.tables[1].reset(other, "aborted", "failed")
     bench.settle()
-    assert (end.refusal, end.reason) == ("", "given up at the other end: failed")
+    assert (end.refusal, end.reason) == ("", "aborted at the other end: failed")
 
 
 # One lane may be faster than the other
