@@ -28,7 +28,7 @@ INTEGERS = range(-(2**63), 2**64)
 """The integers that msgpack can hold."""
 
 NAME = f"1 to {NAME_BYTES_MAX} bytes of UTF-8 without control characters"
-NONE = "None (null in JSON, and so in a shell)"
+NONE = "None (null in JSON and in a shell)"
 EXPRESSION_MAX = 65_536
 """Characters: about two thousand names, compiled in 0.05 s. Expressions already in a log may be longer."""
 EXPRESSION = (
@@ -128,7 +128,7 @@ def check_patterns(kind: str, field: str, value: Any) -> None:
 def check_regex(kind: str, field: str, value: Any) -> None:
     try:
         if isinstance(value, str) and len(value) > EXPRESSION_MAX:
-            raise ValueError(f"it has {len(value)}")
+            raise ValueError(f"it has {len(value)} characters")
         compiled(value)
         value.encode()
     except ValueError as error:  # UnicodeEncodeError, too.
@@ -151,7 +151,7 @@ def check_arguments(kind: str, field: str, value: Any, matches: Collection[str])
             check_choice(kind, f"{field}[{name!r}]", one, matches)
     names = [name for name, _ in value]
     if names != sorted(set(names)):
-        raise InvalidDefinition(kind, field, names, "names in order, each once")
+        raise InvalidDefinition(kind, field, names, "sorted names, each once")
 
 
 def _fits(value: Any) -> bool:

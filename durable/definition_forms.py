@@ -91,7 +91,7 @@ def from_plain(kind: str, plain: Any) -> Definition:
     _check_fields(kind, plain, FIELDS[kind])
     for name in REQUIRED[kind]:
         if name not in plain:
-            raise InvalidDefinition(kind, name, None, "a value, it is missing")
+            raise InvalidDefinition(kind, name, None, "a value, but it is missing")
     values = dict(plain)
     patterns, arguments = values.get("patterns"), values.get("arguments")
     if isinstance(patterns, str | list):
@@ -116,7 +116,7 @@ def read_definitions(plain: Any) -> tuple[str, Definitions]:
     _check_fields("definitions", plain, ["version", "vhost", *GROUPS])
     for name, allowed in (("version", str(VERSION)), ("vhost", NAME)):
         if name not in plain:
-            raise InvalidDefinition("definitions", name, None, f"{allowed}, it is missing")
+            raise InvalidDefinition("definitions", name, None, f"{allowed}, but it is missing")
     version, vhost = plain["version"], plain["vhost"]
     if type(version) is not int or version != VERSION:
         raise InvalidDefinition("definitions", "version", version, str(VERSION))
@@ -215,7 +215,7 @@ def _check_apart(definitions: Definitions, there: Definitions) -> Iterator[None]
     for queues in some_at_once((*there.queues, *definitions.queues)):
         for queue in queues:
             if queue.name in streams:
-                allowed = "a name that is not that of a queue and of a stream"
+                allowed = "a name that a queue and a stream do not share"
                 raise InvalidDefinition("queue or stream", "name", queue.name, allowed)
         yield
 

@@ -101,7 +101,7 @@ class QueueDefinition:
             key = self.dead_letter_routing_key
             check_key(self.kind, "dead_letter_routing_key", key)
             if self.dead_letter_exchange is None:
-                allowed = "None where there is no dead_letter_exchange"
+                allowed = "None without a dead_letter_exchange"
                 raise InvalidDefinition(self.kind, "dead_letter_routing_key", key, allowed)
 
 
@@ -225,12 +225,12 @@ class Definitions:
 
 
 def differences(there: Definition, asked: Definition) -> list[str]:
-    """Return how two definitions of the same kind differ, each as `max_length: 10 there, 20 asked`."""
+    """Return how two definitions of the same kind differ, each as `max_length: existing 10, requested 20`."""
     pairs = [
         (one.name, getattr(there, one.name), getattr(asked, one.name)) for one in fields(there)
     ]
     return [
-        f"{name}: {was!r} there, {new!r} asked"
+        f"{name}: existing {was!r}, requested {new!r}"
         for name, was, new in pairs
         if _in_no_order(was) != _in_no_order(new)
     ]
@@ -267,6 +267,8 @@ def check_built_in(asked: ExchangeDefinition) -> None:
 def check_bindable(binding: BindingDefinition) -> None:
     """Raises BuiltIn if one end is the default exchange."""
     if binding.exchange == DEFAULT_EXCHANGE:
-        raise BuiltIn(DEFAULT_EXCHANGE, "it has each queue bound by its name, and nothing else")
+        raise BuiltIn(
+            DEFAULT_EXCHANGE, "each queue is bound to it by its name, and nothing else can be"
+        )
     if binding.to_exchange and binding.destination == DEFAULT_EXCHANGE:
         raise BuiltIn(DEFAULT_EXCHANGE, "it cannot be bound to another exchange")

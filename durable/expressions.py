@@ -29,7 +29,7 @@ _COMMENTS = re.compile(r"\(\?(?:#|[A-Za-z-]*x)")
 def compiled(expression: Any) -> re.Pattern[str]:
     """Return the compiled expression. Raises ValueError, with a short reason, if it cannot be compiled."""
     if not isinstance(expression, str):
-        raise ValueError("it is no text")
+        raise ValueError("it is not text")
     if nesting(expression) > NESTING_MAX:
         raise ValueError(f"parentheses are nested more than {NESTING_MAX} deep")
     try:

@@ -161,8 +161,8 @@ class Broker:
         async for change in members:
             if change.kind == "joined":
                 logger.warning(
-                    "another broker serves %s, at %s: clients reach either of them, and each has queues of "
-                    "its own; end one, or give it another cluster",
+                    "another broker serves cluster %s at %s: clients reach either of them, and each has its own "
+                    "queues; stop one of them, or give it another cluster",
                     self.service.cluster, " ".join(change.member.endpoints),
                 )  # fmt: skip
 

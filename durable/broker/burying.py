@@ -55,7 +55,7 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
         without += await _copy(hosted, lane, dead._replace(start=start, end=end), found or [])
     if without:
         logger.warning(
-            "%d messages of queue %s (%s) are settled without a dead letter: %s",
+            "%d messages of queue %s (%s) were settled without a dead letter: %s",
             len(without), dead.queue, dead.reason, without[0],
         )  # fmt: skip
 

@@ -166,7 +166,7 @@ class Capture:
                     if not one.warned:
                         one.warned = True
                         logger.warning(
-                            "a message of topic %s is not captured: %s; further ones of %s are counted only",
+                            "a message of topic %s was not captured: %s; further ones of pattern %s are counted, but not logged",
                             batch.topic, error, one.pattern,
                         )  # fmt: skip
                     await self._miss(batch, batch.base_sequence, 1)

@@ -72,7 +72,7 @@ def begin_at(
             for name, lane, position in named:
                 checkpoint = files.read(name, lane)
                 if checkpoint is None or checkpoint.position < position:
-                    raise ValueError(f"the checkpoint of {name!r} is not what the root says")
+                    raise ValueError(f"the checkpoint of {name!r} does not match the root")
                 returns |= load(registry, checkpoint)
         except (ValueError, TypeError, KeyError) as error:
             logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
@@ -177,7 +177,11 @@ class Checkpointer:
                     self._trouble = None
                 except (StoreError, OSError) as error:  # Not needed; the log goes on without it.
                     if type(error) is not self._trouble:
-                        logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
+                        logger.warning(
+                            "no checkpoint of vhost %s was written: %s",
+                            self._hosted.vhost.name,
+                            error,
+                        )
                     self._trouble = type(error)
                 if not fits:
                     pause_s = min(2 * before, LOOKS_MAX * look_s)
@@ -210,9 +214,9 @@ class Checkpointer:
             except TooLarge as error:
                 if not self._warned:
                     logger.warning(
-                        "no checkpoint of %s: its snapshot of %d bytes is more than a segment takes "
-                        "(%d). Until the broker has larger segments no space is given back, "
-                        "and a start reads all since the last one",
+                        "no checkpoint of vhost %s was written: its snapshot of %d bytes is more than a "
+                        "segment can hold (%d). Until the broker has larger segments, no space is freed, "
+                        "and a start reads everything since the last checkpoint",
                         self._hosted.vhost.name, error.size_bytes, error.limit_bytes,
                     )  # fmt: skip
                     self._warned = True
@@ -281,7 +285,7 @@ class Checkpointer:
         hosted.turn()
         freed = await log.free()
         if freed:
-            logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+            logger.info("vhost %s: segments %s were freed", hosted.vhost.name, freed)
 
     async def _take(self) -> Taking:
         """Encode the files to be written; everything in them is durable in the log when this returns. Raises

@@ -60,15 +60,15 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         except TooLarge as error:
             hosted.log.leave(positions.start)
             logger.warning(
-                "compaction of %s leaves log positions %d to %d where they are: a record of %d bytes "
-                "is more than a segment takes now (%d)",
+                "compaction of vhost %s skips log positions %d to %d: a record of %d bytes is more than "
+                "a segment can hold now (%d)",
                 hosted.vhost.name, positions.start, positions.stop - 1, error.size_bytes,
                 error.limit_bytes,
             )  # fmt: skip
         except StoreFull:
             continue  # There is no room even for the copies. Publishers are refused, acks go on.
         except StoreError as error:
-            logger.warning("compaction of %s has ended: %s", hosted.vhost.name, error)
+            logger.warning("compaction of vhost %s has stopped: %s", hosted.vhost.name, error)
             return
 
 
@@ -78,7 +78,7 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
     chosen again, no other one would have its turn."""
     hosted.log.leave(positions.start)
     logger.info(
-        "compaction of %s leaves log positions %d to %d: what is left there cannot be read",
+        "compaction of vhost %s skips log positions %d to %d: the remaining records cannot be read",
         hosted.vhost.name, positions.start, positions.stop - 1,
     )  # fmt: skip
 

@@ -206,7 +206,7 @@ class _Session:
             self._consumer.leaving = True
             return
         if part[:1] != SETTLE:
-            raise Malformed("a part that is no settlement")
+            raise Malformed("a part that is not a settlement")
         for outcome, start, end in decode_settlements(part):
             self._queue.settle(self._consumer, start, end, OUTCOMES[outcome])
         self._settle_parts += 1

@@ -108,12 +108,12 @@ class Control:
             nonlocal ready
             if if_unused and len(queue.consumers):
                 how = f"{len(queue.consumers)} consumers"
-                how += "; end them first, or delete it without if_unused"
+                how += "; stop them first, or delete it without if_unused"
                 raise InUse("queue", name, how)
             if if_empty and queue.unsettled:
                 dead = f", {queue.dead} of them to be dead-lettered" if queue.dead else ""
                 how = f"{queue.unsettled} messages{dead}"
-                how += "; take or purge them first, or delete it without if_empty"
+                how += "; consume or purge them first, or delete it without if_empty"
                 raise InUse("queue", name, how)
             ready = queue.ready
             return False
@@ -276,7 +276,11 @@ class Control:
         not be answered any more."""
         self._check_vhost(DEFAULT_VHOST, name)
         if name == self._hosted.vhost.name and name != DEFAULT_VHOST:
-            raise InUse("vhost", name, "this connection is to it; delete it from another one")
+            raise InUse(
+                "vhost",
+                name,
+                "this connection uses it; delete it from a connection to another vhost",
+            )
         self._hosting.check_available(name)
         if name not in self._hosting.names:
             return False
@@ -304,7 +308,7 @@ def check_call(call: Call) -> None:
         Malformed: there is no such operation, or it does not take these arguments.
     """
     if call.operation not in OPERATIONS:
-        raise Malformed(f"no operation {call.operation!r}")
+        raise Malformed(f"unknown operation {call.operation!r}")
     wanted = _signature(call.operation)
     try:
         bound = wanted.bind(None, **call.arguments)

@@ -70,7 +70,7 @@ def _check_export(peer: Peer, definition: Definition) -> None:
     except AccessRefused as error:
         if peer.sees(error.name):
             raise
-        raise AccessRefused(error.cluster, error.what, "all that is to be exported", "") from None
+        raise AccessRefused(error.cluster, error.what, "everything to be exported", "") from None
 
 
 def _lasts(definition: Definition, transient: set[str]) -> bool:
@@ -162,7 +162,9 @@ def _check(asked: Definitions, peer: Peer) -> Iterator[None]:
         for some in some_at_once(getattr(asked, group)):
             for one in some:
                 if isinstance(one, QueueDefinition) and one.exclusive:
-                    allowed = "False in an import: it would be this connection's, and end with it"
+                    allowed = (
+                        "False in an import: an exclusive queue would end with this connection"
+                    )
                     where = f"queue {one.name!r}"
                     raise InvalidDefinition(one.kind, "exclusive", True, allowed, where)
                 peer.check(_for_import(one))

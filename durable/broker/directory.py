@@ -97,7 +97,7 @@ def remove_vhost(data: Directory, name: str) -> None:
     except OSError as error:
         if error.errno in SCARCE:
             raise
-        why = f"vhost {name!r} is not deleted: {error}"
+        why = f"vhost {name!r} was not deleted: {error}"
         raise StoreFailed(why, goes_on=True) from error
     if NAME_FILE in names:
         folder.sync_directory()
@@ -153,7 +153,7 @@ def check_ours(data: Path) -> None:
         ForeignStore: something else is in there.
     """
     if data.exists() and not data.is_dir():
-        raise ForeignStore(str(data), "it is no directory")
+        raise ForeignStore(str(data), "it is not a directory")
     if not data.is_dir():
         return
     strange = sorted(
@@ -161,7 +161,7 @@ def check_ours(data: Path) -> None:
     )
     # Looked for after the others: another broker may be making it at this moment.
     if strange and not (data / FOLDER).is_dir():
-        raise ForeignStore(str(data), f"it holds {', '.join(strange[:5])}")
+        raise ForeignStore(str(data), f"it contains {', '.join(strange[:5])}")
 
 
 def check_unused(data: Path) -> None:
@@ -199,9 +199,9 @@ def vhosts(data: Path) -> list[str]:
             names.append(name)
         elif there:
             logger.error(
-                "the vhost in %s is left out: its name says %r, which belongs elsewhere; declare a "
-                "vhost of its name, and it is back; or have `mesh-broker salvage` copy it, under "
-                "another name", path, name,
+                "the vhost in %s is not served: its name file says %r, which belongs to another directory; "
+                "to get it back, declare a vhost of its former name, or copy it under another name "
+                "with `mesh-broker salvage`", path, name,
             )  # fmt: skip
     return names
 

@@ -408,7 +408,7 @@ class Hosted:
         count = lane.settled.count_unsettled(run.first, run.first + run.count)
         self.lost += count
         logger.error(
-            "%d messages of lane %d cannot be read: log position %d is damaged or gone",
+            "%d messages of lane %d cannot be read: the record at log position %d is damaged or gone",
             count, *record,
         )  # fmt: skip
 

@@ -97,7 +97,7 @@ class Hosting:
     ) -> None:
         self._data, self._config, self._encryption = data, config, encryption
         self.collector = collector
-        self._scarcity = Scarcity(f"who makes and removes vhosts in {data}", config.log.retry_s)
+        self._scarcity = Scarcity(f"creating or deleting a vhost in {data}", config.log.retry_s)
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
         self._home: Log
@@ -140,7 +140,7 @@ class Hosting:
             if name == DEFAULT_VHOST:
                 raise
             self._unavailable.add(name)
-            logger.error("vhost %s cannot be opened, the others are served: %s", name, error)
+            logger.error("vhost %s cannot be opened, only the others are served: %s", name, error)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
@@ -239,7 +239,7 @@ class Hosting:
                 return log.full(log.segment_bytes, free_bytes(self._data))
         if isinstance(error, OSError | StoreFailed):
             why = error.reason if isinstance(error, StoreFailed) else error
-            return StoreFailed(f"vhost {name!r} cannot be made: {why}", goes_on=True)
+            return StoreFailed(f"vhost {name!r} cannot be created: {why}", goes_on=True)
         return error
 
     def check_available(self, name: str) -> None:
@@ -276,7 +276,7 @@ class Hosting:
             InUse: it is `/`, which always exists.
         """
         if name == DEFAULT_VHOST:
-            raise InUse("vhost", name, "it is always there; delete what is in it, one by one")
+            raise InUse("vhost", name, "it always exists; delete its contents one by one")
         hosted, running = self.get(name), self._running[name]
         running.hosted, running.deleted = None, True
         running.ending.set()
@@ -315,7 +315,7 @@ class Hosting:
             running.kept = await self._remove(name)
             return
         logger.error(
-            "vhost %s is not deleted yet, the disk hangs: the next start finishes that, or has it as it was",
+            "vhost %s is not deleted yet, because the disk hangs: the next start deletes it, or has it unchanged",
             name,
         )  # fmt: skip
 
@@ -324,11 +324,11 @@ class Hosting:
         try:
             await self._at_home(remove_vhost, RealDirectory(self._data), name)
         except StoreFailed as error:
-            logger.error("%s; the next start has it", error)
+            logger.error("%s; it exists again after the next start", error)
             return error
         except OSError as error:
             logger.warning(
-                "not all files of vhost %s are removed; with its name among them it is back at the next start: %s",
+                "not all files of vhost %s were removed; if its name file is left, it exists again after the next start: %s",
                 name, error,
             )  # fmt: skip
         return None

@@ -93,7 +93,7 @@ async def _recovered(
                 yield log, disk, replay
                 return
             logger.warning(
-                "%s: reading the whole log instead of checkpoints, which do not go with what was "
+                "%s: reading the whole log instead of checkpoints, which do not match what was "
                 "found: %s", path, log.report,
             )  # fmt: skip
             end = log.report.found_end

@@ -85,7 +85,7 @@ def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
         epoch = publishers.next_epoch(owned, hosted.clock.now_us(), randbelow(EPOCH_STEP))
     numbers = range(NUMBERS_END)
     if len(token) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
-        raise Malformed("a hello of an impossible publisher")
+        raise Malformed("a hello with invalid fields of a publisher")
     stops = hello.field("stops", bool, False)
     return publishers.open(owned, epoch, oldest, stops=stops, cluster=peer.cluster)
 

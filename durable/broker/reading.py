@@ -54,7 +54,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     life = _life(hosted, stream)
     if hello.field("life", bytes, life) != life:
         raise ConsumerCancelled(
-            name, "the stream was deleted, and there is another one of its name"
+            name, "the stream was deleted, and another one of the same name exists"
         )
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
@@ -69,7 +69,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         nursery.start_soon(kept.keep)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
-                raise Malformed("a part that is no cursor, or no cursor was named")
+                raise Malformed("a part that is not a cursor, or a cursor of a reader without one")
             kept.at(decode_number(part))
         nursery.cancel_scope.cancel()
     # A client that left by an error has not waited for this, but has told how far it was.
@@ -171,7 +171,7 @@ async def _start(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> i
     time_us = hello.fields.get("time_us")
     if type(time_us) is int:
         return await _came_at(hosted, stream.lane, time_us)
-    raise Malformed(f"a start of {start!r}")
+    raise Malformed(f"invalid start {start!r}")
 
 
 async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:

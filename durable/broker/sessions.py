@@ -74,7 +74,7 @@ class Sessions:
         except DurableError as error:
             await self._tell(tunnel, error)
         except TooLarge as error:
-            takes = f"a tunnel that takes {error.limit_bytes} bytes and needs {error.size_bytes}"
+            takes = f"the tunnel takes parts of {error.limit_bytes} bytes, but {error.size_bytes} are needed"
             await self._tell(tunnel, Malformed(takes))
         except BaseExceptionGroup as group:
             await self._tell(tunnel, one_of(group))
@@ -90,7 +90,7 @@ class Sessions:
             raise Malformed("a session of another vhost")
         serve = SERVES.get(hello.kind)
         if serve is None:
-            raise Malformed(f"a hello for {hello.kind!r}")
+            raise Malformed(f"a hello of unknown kind {hello.kind!r}")
         with peer.hints():
             await serve(tunnel, hello, hosted, peer)
 
@@ -109,7 +109,7 @@ class Sessions:
         if isinstance(error, Malformed) and first:
             self._warned.add(cluster)
             level = logging.WARNING
-        logger.log(level, "a session of cluster %s ends: %s", cluster, error)
+        logger.log(level, "a session of cluster %s ended: %s", cluster, error)
         with suppress(TunnelBroken, TooLarge):
             await tunnel.send(encode_ended(error))
 

@@ -57,9 +57,9 @@ class Slices:
         if batch.count == 1:
             raise ConsumerCancelled(
                 self._source,
-                f"a message of {batch.size_bytes} bytes is more than its tunnel takes, "
-                f"{self._slice_bytes_max - SLICE_BYTES}: the lesser of its window and of its "
-                "node's payload_bytes_max",
+                f"a message of {batch.size_bytes} bytes is more than the consumer's tunnel takes, "
+                f"{self._slice_bytes_max - SLICE_BYTES}: the lesser of its window and of "
+                "payload_bytes_max of its node",
             )
         front, back = batch.halves()
         self.add(tag, returned, front)

@@ -36,7 +36,7 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
         for queue in unused:
             if queue in before and queue not in hosted.endings:
                 stays = partial(_is_used, hosted, queue)
-                hosted.endings.add(queue, "nobody used it for its expires_s", stays=stays)
+                hosted.endings.add(queue, "it was not used for its expires_s", stays=stays)
                 hosted.endings.due.wake()
 
 

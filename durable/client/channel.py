@@ -185,7 +185,9 @@ class Channel:
         return self.session
 
     def _unreached(self) -> BrokerLost:
-        return BrokerLost(self.cluster, f"none within {self.timeout_s:g} s: {self._trouble}")
+        return BrokerLost(
+            self.cluster, f"not connected within {self.timeout_s:g} s: {self._trouble}"
+        )
 
     def _ensure_running(self) -> None:
         self.check_thread()
@@ -272,5 +274,5 @@ class Channel:
         if answer.error:
             raise put_together(answer.error, answer.details)
         if not isinstance(answer.result, dict):
-            raise Malformed("an answer to a hello that says nothing")
+            raise Malformed("an invalid answer to a hello")
         return answer.result

@@ -65,7 +65,7 @@ def connect(
         TypeError: `node` is not a node, such as `mesh.join(...)` without `async with`.
     """
     if not isinstance(node, Node):
-        raise TypeError(f"node: want what `async with mesh.join(...) as node` gives, got {node!r}")
+        raise TypeError(f"node: want a node from `async with mesh.join(...) as node`, got {node!r}")
     check_cluster_name("connection", "cluster", cluster)
     check_name("connection", "vhost", vhost)
     return Connection(Channel(node, cluster, vhost, wait_s("connection", "timeout", timeout)))
@@ -333,7 +333,9 @@ class Connection:
             raise InvalidDefinition("consumer", "priority", priority, "an integer of 64 bits")
         check_flags("consumer", exclusive=exclusive, no_ack=no_ack, peek=peek)
         if peek and no_ack:
-            raise InvalidDefinition("consumer", "peek", peek, "false with no_ack, which settles")
+            raise InvalidDefinition(
+                "consumer", "peek", peek, "false with no_ack, which settles messages"
+            )
         settings = {
             "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
             "exclusive": exclusive, "no_ack": no_ack, "peek": peek,

@@ -37,8 +37,8 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
-UNSETTLED = "it ended before all was settled"
-UNKNOWN = "unknown whether all that was settled is stored"
+UNSETTLED = "it ended before everything was settled"
+UNKNOWN = "unknown whether all settlements are stored"
 RANGES_MAX = 1000
 """Ranges per settle part: few enough for the window and the segment size of any broker."""
 
@@ -242,7 +242,7 @@ class Deliveries(Feed):
             session.end()
             raise decode_ended(part)
         else:
-            raise Malformed(f"a part of kind {kind!r}")
+            raise Malformed(f"a part of unknown kind {kind!r}")
 
     async def _open(self) -> None:
         async with AsyncExitStack() as stack:

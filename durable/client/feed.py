@@ -51,7 +51,7 @@ class Feed(AsyncBlock, ABC):
 
     async def __aenter__(self) -> Self:
         if self._entered:  # The first tunnel would stay open, and hold its unsettled messages.
-            raise RuntimeError(f"entered twice at a time: for another one, `{self.used_as}`")
+            raise RuntimeError(f"entered twice at a time: for another one, use `{self.used_as}`")
         self._entered = True
         try:
             await self._channel.until_open(self._open)
@@ -97,7 +97,7 @@ class Feed(AsyncBlock, ABC):
         """
         if not self._stale and (left := next(self._messages, None)) is not None:
             self._messages = chain((left,), self._messages)
-            raise RuntimeError("messages of the batch before are left: take them first")
+            raise RuntimeError("messages of the previous batch are left: take them first")
         self._last = batch = await self._next_batch()
         return batch
 
@@ -148,7 +148,9 @@ class Feed(AsyncBlock, ABC):
     def _alone(self) -> Iterator[None]:
         """Hold while receiving. Raises RuntimeError if another task is: each would miss what the other receives."""
         if self._receiving:
-            raise RuntimeError("two tasks receive at once: give each a block of its own")
+            raise RuntimeError(
+                "two tasks receive at once: give each task its own `async with` block"
+            )
         self._receiving = True
         try:
             yield

@@ -69,7 +69,7 @@ class NumberedPublisher(Sender):
                 self._check()
                 await self._bell.wait()
         if not self._known_as:
-            raise BrokerLost(self._channel.cluster, "it does not say what it has stored")
+            raise BrokerLost(self._channel.cluster, "the broker does not say what it has stored")
 
     @property
     def known(self) -> Known:

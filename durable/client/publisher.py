@@ -206,7 +206,7 @@ class Publisher(Sender):
         """Raises InvalidDefinition if this name and epoch have published before: our first messages would get the
         sequences of those, and be dropped as duplicates."""
         if not self._packed and greeted(greeting, "next", int):
-            later = "a later one, for under this one messages have been sent before, or None"
+            later = "a later epoch, as messages have already been sent under this one, or None"
             raise InvalidDefinition("publisher", "epoch", self.epoch, later)
 
     def _gathered(self) -> int:

@@ -84,7 +84,7 @@ class Records(Feed):
         if not self._entered:
             raise RuntimeError(OUTSIDE)
         if not self._cursor:
-            raise ValueError(f"the reader of {self.stream!r} has no cursor: give it a name")
+            raise ValueError(f"the reader of {self.stream!r} has no cursor: name one in `read`")
         self._stored = self.offset
         self._work.wake()
 
@@ -136,7 +136,7 @@ class Records(Feed):
         elif part[:1] == ENDED:
             raise decode_ended(part)
         else:
-            raise Malformed(f"a part of kind {part[:1]!r}")
+            raise Malformed(f"a part of unknown kind {part[:1]!r}")
 
     async def _open(self) -> None:
         offset = self._began if self.offset is None else self.offset

@@ -298,7 +298,7 @@ class Sender(AsyncBlock, ABC):
                 decode_properties(encoded)
                 self._properties[wanted] = encoded
             except (Malformed, TypeError, ValueError, OverflowError):
-                allowed = "deaths as a delivery tells them"
+                allowed = "deaths as taken from a delivery"
                 raise InvalidDefinition("message", "deaths", wanted.deaths, allowed) from None
         return encoded
 
@@ -324,7 +324,7 @@ class Sender(AsyncBlock, ABC):
     def _add_untold(self, error: DurableError) -> None:
         untold = self._outbox.take_untold()
         if untold is not None:
-            error.add_note(f"before, {_told(untold[1])}: {untold[0]}")
+            error.add_note(f"before that, {_told(untold[1])}: {untold[0]}")
 
     @property
     def ended(self) -> bool:
@@ -387,7 +387,7 @@ class Sender(AsyncBlock, ABC):
         """Use the id in the broker's greeting. Raises Unconfirmed if anything still to be sent was packed under
         another id: it would count as another cluster's."""
         if publisher != self.id and self._bears_id():
-            why = "the broker knows this program as a member of another cluster now"
+            why = "the broker now knows this program as a member of another cluster"
             raise Unconfirmed(self._unconfirmed, why)
         self.id = publisher
 

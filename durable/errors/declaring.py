@@ -28,7 +28,7 @@ class DefinitionConflict(DurableError):
     def __init__(self, kind: str, name: str, differences: Sequence[str]) -> None:
         super().__init__(
             f"{kind} {name!r} exists with other settings ({'; '.join(differences)}): "
-            "declare it as it is, or delete it first"
+            "declare it with the existing settings, or delete it first"
         )
         self.kind, self.name, self.differences = kind, name, tuple(differences)
 
@@ -57,21 +57,21 @@ class UnknownExchange(Unknown):
     """There is no exchange called `name`."""
 
     kind = "exchange"
-    FOR_QUEUE = '; to publish to a queue, exchange "" and its name as the key'
+    FOR_QUEUE = '; to publish to a queue, use exchange "" and the name of the queue as the key'
 
 
 class UnknownQueue(Unknown):
     """There is no queue called `name`."""
 
     kind = "queue"
-    IS_STREAM = "a stream has that name, which is read and deleted as one"
+    IS_STREAM = "a stream has that name: read or delete it as a stream"
 
 
 class UnknownStream(Unknown):
     """There is no stream called `name`."""
 
     kind = "stream"
-    IS_QUEUE = "a queue has that name, which is consumed and deleted as one"
+    IS_QUEUE = "a queue has that name: consume or delete it as a queue"
 
 
 class UnknownVhost(Unknown):
@@ -85,7 +85,7 @@ class VhostUnavailable(DurableError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"vhost {name!r} could not be opened: the broker's log says why; mend that, then "
+            f"vhost {name!r} could not be opened: the broker's log says why; fix that, then "
             "restart the broker"
         )
         self.name = name
@@ -113,7 +113,7 @@ class TooManyQueues(DurableError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"there are {limit} queues and streams already: delete some, or raise queues_max"
+            f"there are already {limit} queues and streams: delete some, or raise queues_max"
         )
         self.limit = limit
 
@@ -123,8 +123,8 @@ class TooManyCursors(DurableError):
 
     def __init__(self, stream: str, limit: int) -> None:
         super().__init__(
-            f"stream {stream!r} has {limit} cursors already: delete one, read under a name it knows, "
-            "or without"
+            f"stream {stream!r} already has {limit} cursors: delete one, read with an existing one, "
+            "or read without a cursor"
         )
         self.stream, self.limit = stream, limit
 
@@ -134,9 +134,9 @@ class TooManyPatterns(DurableError):
 
     def __init__(self, patterns: int, limit: int) -> None:
         super().__init__(
-            f"there would be {patterns} different patterns to capture, and the broker's node may have "
-            f"{limit} subscriptions: delete streams, use wider patterns, or raise its "
-            "subscriptions_max and that of its peers"
+            f"there would be {patterns} different patterns to capture, but the broker's node may have only "
+            f"{limit} subscriptions: delete streams, use wider patterns, or raise subscriptions_max "
+            "of that node and of its peers"
         )
         self.patterns, self.limit = patterns, limit
 
@@ -164,8 +164,8 @@ class NoAdministrator(DurableError):
 
     def __init__(self, cluster: str) -> None:
         super().__init__(
-            f"permission of {cluster!r}: nobody could change permissions any more; "
-            r"first let a cluster configure its own, with '.*' or 'mesh\.permissions\..*'"
+            f"permission of {cluster!r}: no cluster could change permissions any more; "
+            r"first let a cluster configure its own permission, with '.*' or 'mesh\.permissions\..*'"
         )
         self.cluster = cluster
 

@@ -38,7 +38,7 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except RecursionError:  # A peer may send any nesting that msgpack accepts.
-        return f"a {type(value).__name__} nested too deep to be shown"
+        return f"a {type(value).__name__} nested too deeply to be shown"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 

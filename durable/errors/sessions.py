@@ -11,7 +11,7 @@ class Malformed(DurableError):
     """The other end sent something that violates the protocol: `what`."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"the other end does not speak our protocol: {what}")
+        super().__init__(f"protocol violation by the other end: {what}")
         self.what = what
 
 
@@ -30,7 +30,7 @@ class Unroutable(PublishError):
     def __init__(self, exchange: str, key: str, known: Iterable[str] = ()) -> None:
         near = nearest(key, known)
         if exchange:
-            hint = f"did you mean {near!r}, by which something is bound?" if near else "bind one"
+            hint = f"did you mean {near!r}, which has a binding?" if near else "bind a queue"
             text = f"exchange {exchange!r} routes {shown(key)} to no queue: {hint}"
         else:
             hint = f"did you mean {near!r}?" if near else "declare it first"
@@ -55,7 +55,7 @@ class QueueFull(PublishError):
         super().__init__(
             f"queue {queue!r} is full ({' or '.join(limits)}): consume, then send again"
             if queue
-            else "a queue of which this cluster is told nothing is full: send again later"
+            else "a queue that this cluster may not see is full: send again later"
         )
         self.queue, self.max_length, self.max_length_bytes = queue, max_length, max_length_bytes
 
@@ -66,7 +66,7 @@ class MemoryFull(PublishError):
 
     def __init__(self, held_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"queues in memory hold {held_bytes} bytes, of {limit_bytes} that they may: consume, then send again"
+            f"queues in memory hold {held_bytes} bytes, the limit is {limit_bytes}: consume, then send again"
         )
         self.held_bytes, self.limit_bytes = held_bytes, limit_bytes
 
@@ -76,7 +76,7 @@ class RecordTooLarge(PublishError):
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"{size_bytes} bytes at once are more than a segment of the broker's log takes "
+            f"{size_bytes} bytes at once are more than a segment of the broker's log can hold "
             f"({limit_bytes}): send less at a time, or give the broker larger segments"
         )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
@@ -87,7 +87,9 @@ class PublisherFenced(PublishError):
     `latest`."""
 
     def __init__(self, publisher: str, epoch: int, latest: int) -> None:
-        later = f"by epoch {latest}" if latest > epoch else "by another connection of it"
+        later = (
+            f"by epoch {latest}" if latest > epoch else "by another connection of this publisher"
+        )
         super().__init__(
             f"publisher {publisher} of epoch {epoch} has been replaced {later}: stop this one"
         )
@@ -99,7 +101,7 @@ class SequenceLost(PublishError):
 
     def __init__(self, sequence: int, floor: int) -> None:
         super().__init__(
-            f"unknown whether sequence {sequence} was stored: it came again, and nothing before "
+            f"unknown whether sequence {sequence} was stored: it was sent again, but nothing before "
             f"{floor} is remembered"
         )
         self.sequence, self.floor = sequence, floor
@@ -121,9 +123,9 @@ class QueueInUse(DurableError):
     """`consumer` cannot consume `queue`, which has `consumers` consumers: it or one of them is exclusive."""
 
     def __init__(self, queue: str, consumer: str, consumers: int, exclusive: bool) -> None:
-        why = "an exclusive consumer has it" if exclusive else "it would have to be the only one"
+        why = "one of them is exclusive" if exclusive else "it asks to be exclusive"
         super().__init__(
-            f"consumer {consumer!r} cannot have queue {queue!r}, of {consumers} consumers: {why}"
+            f"consumer {consumer!r} cannot consume queue {queue!r}, which has {consumers} consumers: {why}"
         )
         self.queue, self.consumer, self.consumers = queue, consumer, consumers
 
@@ -132,7 +134,7 @@ class ConsumerCancelled(DurableError):
     """The broker ended the consumer of `queue`, because of `reason`. Unsettled messages are delivered again."""
 
     def __init__(self, queue: str, reason: str) -> None:
-        super().__init__(f"the consumer of {queue!r} was ended: {reason}")
+        super().__init__(f"the broker ended the consumer of {queue!r}: {reason}")
         self.queue, self.reason = queue, reason
 
 
@@ -142,7 +144,7 @@ class BrokerLost(DurableError):
     their settlements are not known to have arrived."""
 
     def __init__(self, cluster: str, reason: str, unsettled: int = 0) -> None:
-        again = f": up to {unsettled} messages may come again" if unsettled else ""
+        again = f": up to {unsettled} messages may be delivered again" if unsettled else ""
         super().__init__(f"no connection to the broker {cluster!r}: {reason}{again}")
         self.cluster, self.reason, self.unsettled = cluster, reason, unsettled
 

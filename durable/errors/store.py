@@ -16,7 +16,7 @@ class StoreInUse(StoreError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} is open in another broker: stop that one or use another directory"
+            f"{path} is open in another broker: stop that broker, or use another directory"
         )
         self.path = path
 
@@ -25,7 +25,7 @@ class ForeignStore(StoreError):
     """`path` is not one store of ours. Nothing in it was touched."""
 
     def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path} is not a store of ours: {what}; use an empty directory")
+        super().__init__(f"{path} cannot be used by a broker: {what}; use an empty directory")
         self.path, self.what = path, what
 
 
@@ -61,7 +61,7 @@ class StoreKeyWrong(StoreError):
         self.wanted, self.held = tuple(wanted), tuple(held)
         super().__init__(
             f"{path} is encrypted for keys {', '.join(self.wanted)} of cluster {cluster!r}; "
-            f"held are {', '.join(self.held) or 'none'}: use the keys it was written with"
+            f"the keys given are {', '.join(self.held) or 'none'}: use the keys it was written with"
         )
 
 
@@ -77,7 +77,9 @@ class StoreFull(StoreError):
     ) -> None:
         # Named as the setting (for Python programs) and as the command's option.
         kept = (
-            f" and leaves {kept_bytes} to others (free_bytes_min, --free-min)" if kept_bytes else ""
+            f" besides {kept_bytes} that must stay free (free_bytes_min, --free-min)"
+            if kept_bytes
+            else ""
         )
         super().__init__(
             f"disk full: no room for {needed_bytes} bytes; a segment needs {segment_bytes} bytes "
@@ -91,7 +93,7 @@ class StoreBusy(StoreError):
     """Nothing was stored: `reason`. Wait for room and append again."""
 
     def __init__(self, needed_bytes: int, reason: str) -> None:
-        super().__init__(f"not now, {needed_bytes} bytes have to wait: {reason}")
+        super().__init__(f"{needed_bytes} bytes have to wait: {reason}")
         self.needed_bytes, self.reason = needed_bytes, reason
 
 

@@ -59,10 +59,10 @@ class Unusable(Enum):
     DAMAGED = "damaged"
     NEWER = "of a later version"
     FOREIGN = "of another store"
-    OTHER = "of another queue, or of an earlier one of this name"
-    MIXED = "enq and ack are not of one time"
-    AHEAD = "of a log position that the log has not reached"
-    ENCRYPTED = "encrypted, and not with the key of this store"
+    OTHER = "of another queue, or of an earlier queue of this name"
+    MIXED = "enq and ack were not written together"
+    AHEAD = "of a log position beyond the end of the log"
+    ENCRYPTED = "not encrypted with the key of this store"
 
 
 class CheckpointFile(NamedTuple):

@@ -179,7 +179,7 @@ class Checkpoints:
         return Checkpoint(name, lane, file.position, *parted(file.payload), twice=True)
 
     def _tell(self, folder: Directory, why: Unusable) -> None:
-        logger.warning("%s/ack: %s; the copy of it in enq is read", folder.path, why.value)
+        logger.warning("%s/ack: %s; reading its copy in enq instead", folder.path, why.value)
 
     def _pair(self, name: str, lane: int, enq: str, ack: str) -> Checkpoint | tuple[str, Unusable]:
         """Return what these two files hold; or which of them is treated as missing, and why."""
@@ -266,7 +266,7 @@ class Checkpoints:
             try:
                 names = folder.names()
             except NotADirectoryError:
-                self._keep(digest, "it is no directory, so it is not ours")
+                self._keep(digest, "it is not a directory, so not of this broker")
                 return
             for name in OURS.intersection(names):
                 with suppress(IsADirectoryError):
@@ -274,14 +274,14 @@ class Checkpoints:
             others = folder.names()
             if others:
                 folder.sync_directory()
-                self._keep(digest, f"it holds {', '.join(others)}, which is not ours")
+                self._keep(digest, f"it contains {', '.join(others)}, not of this broker")
             else:
                 self._folder.remove_directory(digest)
                 self._folder.sync_directory()
 
     def _keep(self, digest: str, why: str) -> None:
         if digest not in self._strange:
-            logger.warning("%s is kept: %s", self._folder.directory(digest).path, why)
+            logger.warning("%s was not deleted: %s", self._folder.directory(digest).path, why)
         self._strange.add(digest)
 
     def digests(self) -> list[str]:
@@ -430,7 +430,9 @@ def _replace(folder: Directory, name: str) -> None:
 def _put_aside(folder: Directory, name: str) -> None:
     """Rename a directory that has the name of one of our files."""
     folder.rename(name, name + ASIDE)
-    logger.warning("%s/%s is now %s%s: it is not ours", folder.path, name, name, ASIDE)
+    logger.warning(
+        "renamed %s/%s to %s%s: it does not belong to this broker", folder.path, name, name, ASIDE
+    )
 
 
 def _sync(folder: Directory, name: str) -> None:

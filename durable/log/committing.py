@@ -264,7 +264,9 @@ class Committer:
         if self.failure is not None:
             raise StoreFailed(self.failure)
         if self.closed:
-            raise StoreClosed("the store has been closed; what was not durable then is unknown")
+            raise StoreClosed(
+                "the store has been closed; whether records that were not durable then are stored is unknown"
+            )
 
     @property
     def refusing(self) -> bool:

@@ -88,7 +88,7 @@ class LogConfig:
             if getattr(self, name) <= 0:
                 raise OutOfRange(name, getattr(self, name), "more than 0")
         if not 0 <= self.compaction_share_max <= 0.5:
-            want = "0 (never) to 0.5: beyond, it writes more than it frees"
+            want = "0 (never) to 0.5: above, compaction writes more than it frees"
             raise OutOfRange("compaction_share_max", self.compaction_share_max, want)
         if self.free_bytes_min < 0:
             raise OutOfRange("free_bytes_min", self.free_bytes_min, "at least 0")

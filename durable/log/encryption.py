@@ -90,7 +90,9 @@ def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None)
         return None
     keys = _decoded(disk)
     if keys.store_id != store_id:
-        raise ForeignStore(disk.path, f"its file {KEYS_NAME} is of store {keys.store_id.hex()}")
+        raise ForeignStore(
+            disk.path, f"its file {KEYS_NAME} belongs to store {keys.store_id.hex()}"
+        )
     data_key = _unwrapped(disk.path, keys, encryption.keyring)
     return Cipher(
         data_key, store_id, encrypting=encryption.encrypt, random_bytes=encryption.random_bytes
@@ -118,7 +120,7 @@ def keep_cipher(
         cipher = Cipher(random(DATA_KEY_BYTES), store_id, encrypting=True, random_bytes=random)
     pairs = _secret_pairs(encryption.keyring, encryption.cluster)
     if not pairs:
-        raise StoreKeyMissing(f"none to encrypt {disk.path} with: {_wanted(encryption.cluster)}")
+        raise StoreKeyMissing(f"none for encrypting {disk.path}: {_wanted(encryption.cluster)}")
     if not made and _fits(_read(disk), encryption.cluster, pairs):
         return cipher
     wrapped = {
@@ -134,7 +136,7 @@ def keep_cipher(
         if made or error.errno not in NO_SPACE:
             raise
         # The store has to open, so that consumers can free space; the next start tries this again.
-        logger.warning("%s: no space to rewrap the data key: old keys still open it", disk.path)
+        logger.warning("%s: no space to rewrap the data key, so old keys still open it", disk.path)
     return cipher
 
 
@@ -171,8 +173,8 @@ def _decoded(disk: Directory) -> StoreKeys:
     keys = decode_store_keys(_read(disk))
     if keys is None:
         raise StoreKeyMissing(
-            f"the file {KEYS_NAME} in {disk.path} is damaged; restore it from a backup, all that is "
-            "encrypted depends on it"
+            f"the file {KEYS_NAME} in {disk.path} is damaged; restore it from a backup: all encrypted "
+            "data depends on it"
         )
     return keys
 
@@ -193,7 +195,7 @@ def _unwrapped(path: str, keys: StoreKeys, keyring: Keyring | None) -> bytes:
 
 
 def _wanted(cluster: str) -> str:
-    return f"give the network's secret (MESH_NETWORK_SECRET_FILE), or the secret key of {cluster!r}"
+    return f"give the network secret (MESH_NETWORK_SECRET_FILE), or the secret key of {cluster!r}"
 
 
 def _secret_pairs(keyring: Keyring | None, cluster: str) -> list[ClusterKeys]:

@@ -59,7 +59,9 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
     if kept is not None:
         ids.add(kept)
     if len(ids) > 1:
-        raise ForeignStore(disk.path, f"files of stores {', '.join(sorted(i.hex() for i in ids))}")
+        raise ForeignStore(
+            disk.path, f"it contains files of stores {', '.join(sorted(i.hex() for i in ids))}"
+        )
     if not ids:
         headers = _make_room(disk, names, list(headers))
     formatted = not ids
@@ -72,7 +74,10 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
                 raise
             # A segment has the same id, and a later start that finds space writes the file.
             logger.warning(
-                "%s/%s is damaged or missing, and stays so: %s", disk.path, STORE_NAME, error
+                "%s/%s is damaged or missing, and cannot be written: %s",
+                disk.path,
+                STORE_NAME,
+                error,
             )
     return Identity(store_id, formatted, headers)
 
@@ -90,7 +95,7 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
         strange = [name for name in names if name not in NOT_STRANGE and not segment_number(name)]
         if strange or used:
             found = strange + [segment_name(number) for number in used]
-            raise ForeignStore(disk.path, f"it holds {', '.join(found[:5])}")
+            raise ForeignStore(disk.path, f"it contains {', '.join(found[:5])}")
     else:
         set_aside(disk, STORE_NAME, "damaged.store")
         if KEYS_NAME in names:

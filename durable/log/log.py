@@ -481,4 +481,4 @@ class Log:
         if not self.calls.close(self._store.close):
             # A thread is still in the kernel with these files. To close them, or to let another broker in, would be
             # worse than to keep both until it returns, or this process ends.
-            logger.error("the store in %s is left open: a call hangs", self._store.path)
+            logger.error("the store in %s stays open, because a call hangs", self._store.path)

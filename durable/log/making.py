@@ -38,7 +38,7 @@ async def make_ahead(
             number = None if committer.stopped else placer.wanted_segment()
             made = number is not None and await _make_segment(store, call, number)
         except Exception as error:
-            fail("making a segment failed", error)
+            fail("creating a segment failed", error)
             return
         if number is None:
             await wanted.wait()
@@ -60,11 +60,11 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
     except StoreFull as error:
         placer.segment_refused(error.free_bytes)
         if not full:
-            logger.warning("segment %d cannot be made: %s", number, error)
+            logger.warning("segment %d cannot be created: %s", number, error)
         return False
     placer.segment_made()
     if full:
-        logger.warning("segment %d made: there is space again", number)
+        logger.warning("segment %d created: there is space again", number)
     return True
 
 

@@ -55,4 +55,4 @@ class Opening:
             self._store.close()
 
     def _end(self) -> NoReturn:
-        raise StoreClosed("it was left while it was being opened")
+        raise StoreClosed("the store was closed while it was being opened")

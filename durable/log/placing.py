@@ -338,7 +338,7 @@ class Placer:
         alone = all(draft.snapshot and not draft.patient for draft in drafts)
         limit = self._snapshot_bytes_max if alone else self.append_bytes_max
         if total > limit:
-            raise TooLarge("what is appended at once", total, limit)
+            raise TooLarge("an append", total, limit)
 
     def _check_declared(self, drafts: Sequence[Draft]) -> None:
         """Check that the next snapshot, which contains what is declared now, will leave acks enough of each spare.
@@ -394,7 +394,7 @@ class Placer:
         elif ahead is Ahead.REFUSED and not draft.snapshot:
             found = self._carrier_for(purpose)
         if found is not None and self._trying:
-            raise StoreBusy(size, "the next segment is being made")
+            raise StoreBusy(size, "the next segment is being created")
         return found
 
     def _can_leave_with(self, drafts: Sequence[Draft]) -> bool:
@@ -416,4 +416,4 @@ class Placer:
     def _refusal(self, needed: int, ahead: Ahead) -> Exception:
         if ahead is Ahead.REFUSED:
             return self._config.full(needed, self._free_bytes)
-        return StoreBusy(needed, "the next segment is being made")
+        return StoreBusy(needed, "the next segment is being created")

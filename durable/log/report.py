@@ -87,7 +87,7 @@ class RecoveryReport:
         ]
         words += [
             f"lost: log positions {gap.start} to {gap.end - 1}"
-            f" ({'confirmed' if gap.synced else 'perhaps never confirmed'})"
+            f" ({'confirmed' if gap.synced else 'possibly never confirmed'})"
             if gap.end > gap.start
             else f"chain broken before log position {gap.start}"
             for gap in self.gaps
@@ -98,7 +98,7 @@ class RecoveryReport:
         ]
         if self.torn is not None:
             words.append(
-                f"cut: {self.torn.size_bytes} bytes at {self.torn.at} of segment "
+                f"cut off: {self.torn.size_bytes} bytes at byte {self.torn.at} of segment "
                 f"{self.torn.segment}, kept as {self.torn.kept_as}; "
                 f"{self.torn.missing_bytes} bytes of the file were missing"
             )

@@ -46,13 +46,13 @@ class Scarcity:
         finally:
             self._waiting -= 1
         if not self._waiting:
-            logger.warning("%s goes on", self._what)
+            logger.warning("%s continues", self._what)
         return found
 
     def _begin(self, error: OSError) -> None:
         if not self._waiting:
             logger.warning(
-                "%s waits, up to %.0f s: %s; are there too many connections for `ulimit -n`?",
+                "%s waits for up to %.0f s: %s; are there too many connections for `ulimit -n`?",
                 self._what, SCARCE_S_MAX, error,
             )  # fmt: skip
         self._waiting += 1

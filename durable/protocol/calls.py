@@ -97,7 +97,9 @@ def decode_hello(part: bytes) -> Hello:
     version, kind, vhost = value.pop("v", None), value.pop("kind", None), value.pop("vhost", None)
     if version != VERSION:
         theirs = f"a hello of version {shown(version)}"
-        raise Malformed(f"{theirs}, and this broker speaks {VERSION}: run the same release at both")
+        raise Malformed(
+            f"{theirs}, and this broker speaks {VERSION}: run the same release at both ends"
+        )
     if not isinstance(kind, str) or not isinstance(vhost, str):
         raise Malformed("a hello without kind or vhost")
     return Hello(kind, vhost, value)
@@ -146,14 +148,14 @@ def decode_answer(whole: bytes) -> Answer:
         number, _, error, details = value
         if isinstance(error, str) and error and isinstance(details, dict):
             return Answer(number, None, error, details)
-    raise Malformed("an answer that is none")
+    raise Malformed("an invalid answer")
 
 
 def _unpack(data: bytes, kind: type) -> Any:
     try:
         value = msgpack.unpackb(data, **counted(len(data)))
     except NO_MSGPACK as error:
-        raise Malformed(f"no msgpack: {error}") from None
+        raise Malformed(f"not msgpack: {error}") from None
     if not isinstance(value, kind):
-        raise Malformed(f"{type(value).__name__} where a {kind.__name__} is due")
+        raise Malformed(f"{type(value).__name__} instead of {kind.__name__}")
     return value

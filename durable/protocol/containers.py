@@ -20,7 +20,7 @@ def counted(size_bytes: int) -> dict[str, Any]:
         nonlocal left
         left -= 1
         if left < 0:
-            raise ValueError("more lists and maps than bytes for them")
+            raise ValueError("more lists and maps than its bytes can hold")
         return container
 
     return {"list_hook": one, "object_hook": one}

@@ -26,7 +26,7 @@ def pack_definitions(plain: Any) -> bytes:
     try:
         packed: bytes = msgpack.packb(plain)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        allowed = f"what msgpack holds ({error})"
+        allowed = f"values that msgpack can hold ({error})"
         raise InvalidDefinition("definitions", "it", plain, allowed) from None
     if len(packed) > BYTES_MAX:
         raise TooLarge("definitions", len(packed), BYTES_MAX)
@@ -56,12 +56,12 @@ def unpack_definitions(data: bytes) -> Any:
         opened = zlib.decompressobj()
         packed = opened.decompress(data, BYTES_MAX)
         if not opened.eof:
-            raise Malformed(f"definitions that are cut, or longer than {BYTES_MAX} bytes")
+            raise Malformed(f"definitions that are truncated, or longer than {BYTES_MAX} bytes")
         if packed[:1] in MAPS:
             return _unpacked(packed)
         return msgpack.unpackb(packed, **counted(len(packed)))
     except (zlib.error, *NO_MSGPACK) as error:
-        raise Malformed(f"definitions that are none: {error}") from None
+        raise Malformed(f"invalid definitions: {error}") from None
 
 
 def _unpacked(packed: bytes) -> dict[Any, Any]:

@@ -52,11 +52,11 @@ class Listing:
 def read_listing(data: object) -> Iterator[dict[str, Any]]:
     """Yield the dicts of a listing. Raises Malformed."""
     if not isinstance(data, bytes):
-        raise Malformed(f"a listing that is {type(data).__name__}")
+        raise Malformed(f"a listing of type {type(data).__name__}")
     try:
         yield from _read(data)
     except (zlib.error, *NO_MSGPACK) as error:
-        raise Malformed(f"a listing that is none: {error}") from None
+        raise Malformed(f"an invalid listing: {error}") from None
 
 
 def _read(data: bytes) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,7 @@ def _read(data: bytes) -> Iterator[dict[str, Any]]:
         data = opened.unconsumed_tail
         size_bytes += len(some)
         if not (some or opened.eof) or size_bytes > BYTES_MAX:
-            raise Malformed(f"a listing that is cut, or longer than {BYTES_MAX} bytes")
+            raise Malformed(f"a listing that is truncated, or longer than {BYTES_MAX} bytes")
         kept += some
         while len(kept) >= LENGTH.size:
             end = LENGTH.size + LENGTH.unpack_from(kept)[0]
@@ -78,7 +78,7 @@ def _read(data: bytes) -> Iterator[dict[str, Any]]:
                 raise Malformed(f"a listing of {type(found).__name__}")
             yield found
     if kept:
-        raise Malformed("a listing that is cut")
+        raise Malformed("a listing that is truncated")
 
 
 def put_behind(whole: dict[str, Any], some: dict[str, Any]) -> None:

@@ -100,14 +100,16 @@ def decode_batches(part: bytes) -> list[Batch]:
     try:
         while at < len(part):
             if len(part) - at < HEADER_BYTES:
-                raise Malformed("a batch that is cut off")
+                raise Malformed("a truncated batch")
             (size,) = BATCH_LENGTH.unpack_from(part, at + BATCH_LENGTH_AT)
             batch = Batch(part, at, at + size) if size <= len(part) - at else None
             if batch is None or batch.kind != MESSAGES:
-                raise Malformed("a batch that is damaged")
+                raise Malformed("a damaged batch")
             batch.check()
             if batch.next_sequence > NUMBERS_END:
-                raise Malformed(f"a batch up to sequence {batch.next_sequence}")
+                raise Malformed(
+                    f"a batch with sequences up to {batch.next_sequence}, want less than {NUMBERS_END}"
+                )
             batches.append(batch)
             at += size
     except RemoteProtocolError as error:
@@ -122,12 +124,12 @@ def encode_settlements(settlements: Iterable[Settlement]) -> bytes:
 def decode_settlements(part: bytes) -> list[Settlement]:
     """Raises Malformed."""
     if (len(part) - 1) % RANGE.size:
-        raise Malformed("settlements that are cut off")
+        raise Malformed("truncated settlements")
     found = [Settlement(*fields) for fields in RANGE.iter_unpack(memoryview(part)[1:])]
     if not found or any(
         one.outcome not in (ACK, REQUEUE, REJECT, RELEASE) or one.start >= one.end for one in found
     ):
-        raise Malformed("a settlement with an unknown outcome, or of nothing")
+        raise Malformed("a settlement with an unknown outcome, or of no messages")
     return found
 
 
@@ -139,7 +141,7 @@ def encode_number(kind: bytes, number: int) -> bytes:
 def decode_number(part: bytes) -> int:
     """Raises Malformed."""
     if len(part) != NUMBER.size:
-        raise Malformed("a number that is cut off, or more than one")
+        raise Malformed("a truncated number, or more than one")
     return int(NUMBER.unpack_from(part)[1])
 
 
@@ -161,7 +163,7 @@ def count_fitting(refusals: Sequence[Refusal], bytes_max: int) -> int:
 def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
     """Raises Malformed."""
     if part[:1] != CONFIRM or len(part) < NUMBER.size:
-        raise Malformed("a confirm that is none, or is cut off")
+        raise Malformed("an invalid or truncated confirm")
     sequence = decode_number(part[: NUMBER.size])
     if len(part) == NUMBER.size:
         return sequence, []
@@ -171,7 +173,7 @@ def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
             for first, count, code, details in msgpack.unpackb(part[NUMBER.size :])
         ]
     except NO_MSGPACK:
-        raise Malformed("refusals that are none") from None
+        raise Malformed("invalid refusals") from None
 
 
 def encode_slice(tag: int, returned: int, batch: Buffer) -> tuple[bytes, Buffer]:
@@ -184,11 +186,11 @@ def decode_slices(part: bytes) -> Iterator[Slice]:
     at = 1
     while at < len(part):
         if len(part) - at < SLICE.size:
-            raise Malformed("a delivery that is cut off")
+            raise Malformed("a truncated delivery")
         tag, returned, size = SLICE.unpack_from(part, at)
         at += SLICE.size
         if size > len(part) - at:
-            raise Malformed("a delivery that is cut off")
+            raise Malformed("a truncated delivery")
         try:
             batch = Batch(part, at, at + size)
             batch.check()
@@ -208,9 +210,9 @@ def decode_gap(part: bytes) -> Gap:
     try:
         gap = Gap(decode_number(part[: NUMBER.size]), *msgpack.unpackb(part[NUMBER.size :]))
     except NO_MSGPACK:
-        raise Malformed("a gap that says nothing") from None
+        raise Malformed("a gap that is not msgpack") from None
     if [type(field) for field in gap] != [int, bytes, int, str, int, int]:
-        raise Malformed("a gap that says something else")
+        raise Malformed("a gap with invalid fields")
     return gap
 
 
@@ -225,7 +227,7 @@ def decode_ended(part: bytes) -> DurableError:
     try:
         code, details = msgpack.unpackb(part[1:])
     except NO_MSGPACK:
-        raise Malformed("no reason behind the end") from None
+        raise Malformed("an end without a reason") from None
     if not isinstance(code, str) or not isinstance(details, dict):
         raise Malformed("an end without code and details")
     return put_together(code, details)

@@ -63,7 +63,7 @@ class Pieces:
         if part[:1] != PIECE:
             return part
         if len(part) <= HEADER.size:
-            raise Malformed("a piece of nothing")
+            raise Malformed("an empty piece")
         _, number, at, total = HEADER.unpack_from(part)
         if total > self._bytes_max:
             raise Malformed(f"{total} bytes in pieces, at most {self._bytes_max}")
@@ -72,7 +72,7 @@ class Pieces:
             self._kept, self._passing_over = bytearray(), False
         end = at + len(part) - HEADER.size
         if (number, at, total) != (self.number, self._end, self._total) or end > total:
-            raise Malformed(f"a piece of bytes {at} to {end} of {total}, behind {self._end}")
+            raise Malformed(f"a piece with bytes {at} to {end} of {total} after byte {self._end}")
         self._end = end
         if self._passing_over:
             return None

@@ -75,7 +75,7 @@ def together(exchange: str, mandatory: bool, properties: Properties | None) -> P
     if not isinstance(properties, Properties):
         raise InvalidDefinition("message", "properties", properties, "Properties(...), or None")
     if exchange and properties.exchange and exchange != properties.exchange:
-        allowed = f"{properties.exchange!r}, as the properties say, or nothing"
+        allowed = f"{properties.exchange!r}, as in the properties, or an empty text"
         raise InvalidDefinition("message", "exchange", exchange, allowed)
     if exchange == properties.exchange and mandatory == properties.mandatory:
         return properties
@@ -129,7 +129,7 @@ def _decode(raw: bytes) -> Properties:
             tuple(_death(*one) for one in fields.get("d", ())),
         )  # fmt: skip
     except (AttributeError, *NO_MSGPACK):
-        raise Malformed("properties that are none") from None
+        raise Malformed("invalid properties") from None
 
 
 def deaths_bytes(deaths: tuple[Death, ...]) -> int:
@@ -149,9 +149,7 @@ def check_properties(properties: Properties) -> None:
     check_flags("message", mandatory=properties.mandatory)
     for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):
         if not isinstance(keys, tuple) or len(keys) > KEYS_MAX:
-            raise InvalidDefinition(
-                "message", field, keys, f"at most {KEYS_MAX} keys, each of them text"
-            )
+            raise InvalidDefinition("message", field, keys, f"at most {KEYS_MAX} keys, each a text")
         for key in keys:
             check_key("message", field, key)
 

@@ -155,7 +155,7 @@ class Settled:
     def decode(cls, data: bytes) -> Settled:
         """Raises ValueError for bytes that no `encode` has written."""
         if len(data) < _HEAD.size:
-            raise ValueError(f"what is settled in {len(data)} bytes")
+            raise ValueError(f"settlements in {len(data)} bytes")
         made = cls()
         made.low, made.end, count = _HEAD.unpack_from(data)
         whole_at = _HEAD.size + count * _BITMAP.size

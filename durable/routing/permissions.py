@@ -118,7 +118,7 @@ class Permissions:
             if pattern is NOTHING:
                 why = problem_of(getattr(self._definitions[cluster], what))
                 yield (
-                    f"permission of {cluster!r}: {what} grants nothing, as it cannot be read ({why}): "
+                    f"permission of {cluster!r}: {what} is invalid and grants nothing ({why}): "
                     "set it again"
                 )
 

@@ -90,7 +90,7 @@ class Messages:
             return None
         expires_us = expiries_us(self._times_us, headers, ttls_us)
         if max(expires_us) >= LIMIT:
-            raise ValueError("messages expire later than any broker says")
+            raise ValueError("messages expire later than any broker allows")
         return expires_us
 
     def published(self) -> Iterator[Published]:

@@ -240,7 +240,9 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
     found = [(Batch(body, at[one], at[one + 1]), firsts[one]) for one in range(low, high)]
     for (batch, its_first), its_end in zip(found, firsts[low + 1 :], strict=False):
         if its_first + batch.count != its_end:
-            raise RemoteProtocolError(f"batch of {batch.count} where its group says otherwise")
+            raise RemoteProtocolError(
+                f"batch of {batch.count} messages, unlike what its group says"
+            )
     return found
 
 

@@ -129,7 +129,7 @@ class Registry:
         self.check_room(1)
         if name in self.queues or name in self.streams:
             there = "queue" if name in self.queues else "stream"
-            raise DefinitionConflict(kind, name, [f"kind: {there} there, {kind} asked"])
+            raise DefinitionConflict(kind, name, [f"kind: existing {there}, requested {kind}"])
 
     def new_lanes(self, definition: QueueDefinition | StreamDefinition) -> list[int]:
         """Return lane ids for a queue or stream that is being declared; no id is ever given twice."""

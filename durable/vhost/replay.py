@@ -262,10 +262,10 @@ class Replay:
         except (InvalidDefinition, LookupError, TypeError, ValueError, AttributeError) as error:
             self._senseless(position, error)
         except DurableError as error:  # It refers to something whose record has been freed since.
-            logger.info("%r does not hold any more: %s", change, error)
+            logger.info("%r no longer applies: %s", change, error)
 
     def _senseless(self, position: int, error: Exception) -> None:
-        logger.warning("the record at log position %d makes no sense: %s", position, error)
+        logger.warning("the record at log position %d is invalid: %s", position, error)
         self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record) -> None:

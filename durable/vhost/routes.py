@@ -61,7 +61,7 @@ def _headers(raw: bytes) -> dict[str, Any]:
     try:
         headers = msgpack.unpackb(raw) if raw else {}
     except NO_MSGPACK:
-        raise Malformed("headers that are no msgpack") from None
+        raise Malformed("headers that are not msgpack") from None
     if not isinstance(headers, dict):
-        raise Malformed("headers that are no map")
+        raise Malformed("headers that are not a map")
     return headers

@@ -217,7 +217,7 @@ def test_only_one_broker_has_a_directory_and_nobody_looks_into_it_meanwhile(shel
 def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     (shell.directory / "data").mkdir()
     (shell.directory / "data/thesis.tex").write_text("x")
-    assert "it holds thesis.tex" in refused(shell, "serve", "--data", "data")
+    assert "it contains thesis.tex" in refused(shell, "serve", "--data", "data")
     assert "thesis.tex is not a store of ours: it is no directory" in refused(
         shell, "serve", "--data", "data/thesis.tex"
     )

@@ -279,7 +279,7 @@ async def test_what_was_refused_before_is_told_with_what_is_refused_now(tmp_path
         with pytest.raises(UnknownExchange) as refused:
             await publisher.flush()
         [note] = refused.value.__notes__
-        assert note.startswith("before, 1 messages were refused: there is no queue 'nowhere'")
+        assert note.startswith("before that, 1 messages were refused: there is no queue 'nowhere'")
 
 
 async def test_headers_and_properties_arrive(tmp_path: Path) -> None:

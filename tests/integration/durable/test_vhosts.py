@@ -347,9 +347,9 @@ async def test_a_vhost_on_a_disk_that_fails_is_not_told_as_one_without_space(
         if at == "free_bytes":
             monkeypatch.setattr("durable.broker.hosting.make_vhost", full)
         monkeypatch.setattr(f"durable.broker.hosting.{at}", fail)
-        with pytest.raises(StoreFailed, match="'billing' cannot be made") as caught:
+        with pytest.raises(StoreFailed, match="'billing' cannot be created") as caught:
             await home.create_vhost("billing")
-        assert str(caught.value).startswith("vhost 'billing' cannot be made: [Errno ")
+        assert str(caught.value).startswith("vhost 'billing' cannot be created: [Errno ")
         await home.declare_queue("jobs")  # "The store has stopped", it said.
         await home.publish("", "jobs", b"x")
 
@@ -366,7 +366,7 @@ async def test_a_vhost_whose_log_cannot_be_opened_stops_no_store(
         monkeypatch.setattr("durable.broker.opening.open_log", fail)
         with pytest.raises(StoreFailed) as caught:
             await home.create_vhost("billing")
-        said = "vhost 'billing' cannot be made: log cannot be opened: Input/output error: check the disk"
+        said = "vhost 'billing' cannot be created: log cannot be opened: Input/output error: check the disk"
         assert str(caught.value) == said
         assert await home.vhosts() == ["/"]
 

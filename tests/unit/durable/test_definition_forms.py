@@ -90,7 +90,7 @@ def test_one_text_is_one_pattern() -> None:
     [
         ("queue", {"name": "q", "max_lenght": 5}, "one of name, .*; did you mean max_length[?]"),
         ("queue", {"name": "q", 5: 5}, "a field's name is 5: want one of"),
-        ("queue", {"max_length": 5}, "queue: name is None: want a value, it is missing"),
+        ("queue", {"max_length": 5}, "queue: name is None: want a value, but it is missing"),
         ("binding", {"exchange": "e"}, "binding: destination is None"),
         ("queue", ["q"], "want fields name, durability"),
         ("que", {"name": "q"}, "kind is 'que': want one of exchange, queue"),
@@ -163,7 +163,7 @@ def binding(exchange: str, to: str, *, to_exchange: bool = False) -> BindingDefi
         ({"exchanges": (ExchangeDefinition(name="e"),) * 2}, InvalidDefinition, "each once"),
         ({"permissions": (PermissionDefinition(cluster="a"),) * 2}, InvalidDefinition, "each once"),
         ({"streams": (StreamDefinition(name="q"),)}, InvalidDefinition, "queue or stream: name is"),
-        ({"exchanges": (ExchangeDefinition(name="amq.topic"),)}, BuiltIn, "'topic' there, 'direct'"),
+        ({"exchanges": (ExchangeDefinition(name="amq.topic"),)}, BuiltIn, "existing 'topic', requested 'direct'"),
     ],
 )  # fmt: skip
 def test_nothing_wrong_gets_in(
@@ -185,7 +185,9 @@ def test_what_exists_already_counts() -> None:
     list(check_together(more, VHOST))
     with pytest.raises(UnknownExchange):
         list(check_together(more))
-    with pytest.raises(DefinitionConflict, match=r"queue 'q' exists .*max_length: None there, 5"):
+    with pytest.raises(
+        DefinitionConflict, match=r"queue 'q' exists .*max_length: existing None, requested 5"
+    ):
         list(check_together(Definitions(queues=(QueueDefinition(name="q", max_length=5),)), VHOST))
     with pytest.raises(InvalidDefinition, match="queue or stream"):
         list(check_together(Definitions(queues=(QueueDefinition(name="s"),)), VHOST))
@@ -194,11 +196,11 @@ def test_what_exists_already_counts() -> None:
 @pytest.mark.parametrize(
     ("plain", "text"),
     [
-        ({}, "version is None: want 1, it is missing"),
-        ({"vhost": "/"}, "version is None: want 1, it is missing"),
+        ({}, "version is None: want 1, but it is missing"),
+        ({"vhost": "/"}, "version is None: want 1, but it is missing"),
         ({"version": 2, "vhost": "/"}, "version is 2: want 1"),
         ({"version": True, "vhost": "/"}, "version is True: want 1"),
-        ({"version": 1}, "vhost is None: want 1 to 255 bytes.*, it is missing"),
+        ({"version": 1}, "vhost is None: want 1 to 255 bytes.*, but it is missing"),
         ({"version": 1, "vhost": "/", "queus": []}, "did you mean queues"),
         ({"version": 1, "vhost": "/", "queues": {}}, "queues is {}: want a list"),
         ({"version": 1, "vhost": "/", "queues": [{"name": "q"}, {}]}, r"queues\[1\]: name is None"),

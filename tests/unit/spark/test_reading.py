@@ -416,7 +416,7 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
         ("hollow", UnknownVhost, "no vhost '/': there is none$"),
         ("cut off", UnknownVhost, "no vhost '/': there is none$"),
         ("unused", NoCapture, "nothing was ever stored here"),
-        ("foreign", ForeignStore, "it holds photo.jpg"),
+        ("foreign", ForeignStore, "it contains photo.jpg"),
     ):
         data = tmp_path / name
         log = data / "vhosts/42099b4af021e53fd8fd4e056c2568d7c2e3ffa8/log"

@@ -175,7 +175,7 @@ def test_a_key_is_needed_and_none_is_given() -> None:
 
 def test_encryption_is_asked_for_and_there_is_no_key_to_do_it_with() -> None:
     for keyring in (None, FileKeyring([derive(NEW_SECRET, "broker").public_half()])):
-        with pytest.raises(StoreKeyMissing, match=r"none to encrypt .* secret key of 'broker'"):
+        with pytest.raises(StoreKeyMissing, match=r"none for encrypting .* secret key of 'broker'"):
             PlainLog(MemoryDisk(Volume()), encryption=Encryption(keyring, "broker", encrypt=True))
 
 

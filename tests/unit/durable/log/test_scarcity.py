@@ -66,8 +66,8 @@ async def test_readers_wait_and_one_says_so(
         await log.durable(*await log.append([publish(50, 300)]))
     said = [one.message for one in caplog.records]
     assert [one.split(": ")[0] for one in said] == [
-        "the store in memory waits, up to 60 s",
-        "the store in memory goes on",
+        "the store in memory waits for up to 60 s",
+        "the store in memory continues",
     ]
 
 

@@ -83,7 +83,7 @@ def test_declaring_again_says_what_differs() -> None:
     with pytest.raises(DefinitionConflict) as caught:
         router.declare_exchange(ExchangeDefinition(name="ex", type="direct", alternate="x"))
     assert caught.value.differences == (
-        "type: 'topic' there, 'direct' asked", "alternate: None there, 'x' asked",
+        "type: existing 'topic', requested 'direct'", "alternate: existing None, requested 'x'",
     )  # fmt: skip
     assert router.exchange("ex").type == "topic"
 
