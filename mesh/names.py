@@ -82,7 +82,7 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
     for token, (rule, want) in FOREIGN.items():
         if token in tokens:
             raise InvalidName(
-                f"pattern {pattern!r}: {token} is not a wildcard here{rule}; use {want}"
+                f"pattern {pattern!r}: {token} is not a wildcard here{rule}; want {want}"
             )
     return tokens
 

@@ -95,7 +95,7 @@ def test_names_are_strings(bad: Any) -> None:
         (check_cluster, "-shop", "must start with a letter or digit"),
         (check_topic, "a b", "white space, control characters, \\* or >"),
         (check_pattern, "a.>.b", "> the last one"),
-        (check_pattern, "a.#", "# is not a wildcard here .* use > at the end"),
+        (check_pattern, "a.#", "# is not a wildcard here .* want > at the end"),
         (check_cluster, "", "is empty; want 1 to 63 of a-z 0-9 . _ -"),
         (check_cluster, "no body!", "' ', character 3, is not allowed; want"),
         (check_cluster, "Shop", "'S', character 1, is upper case; want"),
