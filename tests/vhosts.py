@@ -64,7 +64,7 @@ class PlainStore:
             raise self.refusal
         size_bytes = sum(draft.size_bytes for draft in drafts)
         if size_bytes > self.append_bytes_max:
-            raise TooLarge("what is appended at once", size_bytes, self.append_bytes_max)
+            raise TooLarge("an append", size_bytes, self.append_bytes_max)
         first = self.end
         for draft in drafts:
             unsynced = self.end - self.durable_end

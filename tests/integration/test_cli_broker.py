@@ -218,7 +218,7 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     (shell.directory / "data").mkdir()
     (shell.directory / "data/thesis.tex").write_text("x")
     assert "it contains thesis.tex" in refused(shell, "serve", "--data", "data")
-    assert "thesis.tex is not a store of ours: it is no directory" in refused(
+    assert "thesis.tex is not a directory of one broker: it is not a directory" in refused(
         shell, "serve", "--data", "data/thesis.tex"
     )
     assert os.listdir(shell.directory / "data") == ["thesis.tex"]
@@ -320,7 +320,7 @@ def test_wrong_usage_is_status_2(shell: Shell, words: list[str]) -> None:
 
 def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
     refusals = (
-        (["declare-queue", "jobs", "max_length=20"], b"max_length: 10 there, 20 asked"),
+        (["declare-queue", "jobs", "max_length=20"], b"max_length: existing 10, requested 20"),
         (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': did you mean 'jobs'?"),
         (["publish", "mail", "x"], b"mesh-broker: there is no queue 'mail': declare it first"),
         (["publish", "jobs", "x", "--exchange", "amq.direct"], b"routes 'jobs' to no queue: bind"),

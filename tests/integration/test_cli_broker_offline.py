@@ -129,7 +129,10 @@ def test_a_salvage_leaves_to_others_what_it_is_told_to(directory: Offline) -> No
     """Found: it was refused for 64 MiB of --free-min, an option that it did not have."""
     sizes = ("--segment-size", "64K", "--free-min")
     status, _, said = directory.run("salvage", "data", "--to", "full", *sizes, "1000000G")
-    assert (status, "leaves 1073741824000000 to others (free_bytes_min, --free-min)" in said) == (
+    assert (
+        status,
+        "besides 1073741824000000 that must stay free (free_bytes_min, --free-min)" in said,
+    ) == (
         1,
         True,
     )
@@ -464,7 +467,7 @@ def test_a_permission_that_cannot_be_read_is_told_and_copied(
     said = {"cluster": "shop", "configure": "", "write": "(" * 486 + ")" * 486, "read": "jobs"}
     body = encode_definitions([[changes.PERMISSION, said]])
     make_store(tmp_path / "data", [Draft(Kind.DEFINITIONS, body)])
-    told = "permission of 'shop': write grants nothing, as it cannot be read"
+    told = "permission of 'shop': write is invalid and grants nothing"
     status, found = directory.json("verify", "data")
     assert status == 1
     assert found["vhosts"][0]["problems"][0].startswith(told)

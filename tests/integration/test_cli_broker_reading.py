@@ -59,7 +59,7 @@ def test_a_stream_is_read_from_where_was_said_and_goes_on_under_its_cursor(shell
             reader.communicate()
         assert "did you mean 'audit'?" in refused(shell, "read", "audti")
         good(shell, "declare-queue", "jobs")
-        assert "is consumed and deleted as one" in refused(shell, "read", "jobs")
+        assert "consume or delete it as a queue" in refused(shell, "read", "jobs")
 
 
 def test_a_message_may_be_given_little_time(shell: Shell) -> None:
@@ -172,7 +172,7 @@ def test_vhosts_come_and_go(shell: Shell) -> None:
         for there in ([], ["--vhost", "other"]):
             assert "'/' is in use: it always exists" in refused(shell, "delete-vhost", "/", *there)
             good(shell, "declare-vhost", "other")
-        assert "delete it from another one" in refused(
+        assert "delete it from a connection to another vhost" in refused(
             shell, "delete-vhost", "other", "--vhost", "other"
         )
 

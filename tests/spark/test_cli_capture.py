@@ -216,7 +216,7 @@ def test_what_is_encrypted_wants_its_key(tmp_path: Path) -> None:
     for command in (("stats", "data"), ("cat", "data", *payload), ("export", "data", "out")):
         done = shell.run("capture", *command)
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
-        assert b"held are" in done.stderr, "the environment names another key"
+        assert b"the keys given are" in done.stderr, "the environment names another key"
         done = shell.run("capture", *command, "--network-secret-file", key)
         assert done.returncode == 0
         assert command[0] != "cat" or done.stdout.splitlines() == numbered(7)

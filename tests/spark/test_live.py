@@ -103,7 +103,7 @@ async def test_what_a_broker_encrypts_is_read_with_its_keys_only(
     )
     for options, wanted in (
         ({}, "no key: "),
-        ({"mesh.network_secret_file": other}, "held are "),
+        ({"mesh.network_secret_file": other}, "the keys given are "),
         ({"mesh.network_secret_file": tmp_path / "none"}, "none"),
     ):
         with one_line_with(wanted, str(log)):

@@ -216,7 +216,7 @@ async def test_consumers_are_told_when_their_queue_is_deleted(tmp_path: Path) ->
                 "jobs", durability=durability, dead_letter_exchange="amq.fanout"
             )
             await shop.publish_many("", "jobs", numbered(3))
-            with pytest.raises(BrokerLost, match="before all was settled") as lost:
+            with pytest.raises(BrokerLost, match="before everything was settled") as lost:
                 async with other.consume("jobs", prefetch=2) as deliveries:
                     found = await take(deliveries, 2)
                     assert await shop.delete_queue("jobs") == 1

@@ -127,7 +127,7 @@ async def test_keys_rotate_and_a_dropped_generation_opens_nothing(tmp_path: Path
 
 
 async def test_a_broker_without_a_keyring_neither_encrypts_nor_decrypts(tmp_path: Path) -> None:
-    with pytest.raises(StoreKeyMissing, match="none to encrypt"):
+    with pytest.raises(StoreKeyMissing, match="none for encrypting"):
         async with durable.Broker(tmp_path, config=ENCRYPTED):
             pass
     async with serving(tmp_path, config=ENCRYPTED):
@@ -200,7 +200,7 @@ async def test_a_vhost_without_its_keys_costs_no_other(
         await home.create_vhost("secret")
     vhost_path(tmp_path / "other", "secret").rename(vhost_path(tmp_path, "secret"))
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
-        assert "vhost secret cannot be opened, the others are served: " in caplog.text
+        assert "vhost secret cannot be opened, only the others are served: " in caplog.text
         home = durable.connect(joined)
         assert await home.vhosts() == ["/"]
         assert await drain(home, "jobs") == [b"1"]

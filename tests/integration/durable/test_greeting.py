@@ -33,7 +33,7 @@ async def test_a_client_that_says_nothing_holds_no_session(
                 with trio.fail_after(10):
                     (said,) = [part async for part in tunnel]
         assert msgpack.unpackb(said[1:])[0] == "Malformed"
-        assert "a session of cluster shop ends" in caplog.text
+        assert "a session of cluster shop ended" in caplog.text
         assert "no hello within 0.1 s" in caplog.text
 
 
@@ -73,7 +73,7 @@ async def test_a_client_of_an_earlier_version_is_told_both_at_once(
                 for call in (shop.declare_queue("jobs"), shop.publish("", "jobs", b"1")):
                     with pytest.raises(Malformed, match=both):
                         await call
-        assert "a session of cluster shop ends: " in caplog.text
+        assert "a session of cluster shop ended: " in caplog.text
         assert both in caplog.text
         async with client(broker) as shop:
             await shop.declare_queue("jobs")

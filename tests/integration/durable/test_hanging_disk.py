@@ -110,8 +110,8 @@ async def test_a_broker_closes_while_a_deletion_hangs_and_nobody_finds_half_of_i
             monkeypatch.setattr(hosting, "remove_vhost", remove)
             one.delete("billing")
             await until(hanging.hung.is_set)
-    assert "vhost billing is not deleted yet, the disk hangs" in caplog.text
-    assert f"{vhost_path(data, '/') / 'log'} is left open" in caplog.text
+    assert "vhost billing is not deleted yet, because the disk hangs" in caplog.text
+    assert f"{vhost_path(data, '/') / 'log'} stays open" in caplog.text
     before = files(data)
     with pytest.raises(StoreInUse):
         async with opened(data):
@@ -192,7 +192,7 @@ async def test_files_of_a_deleted_vhost_stay_until_what_hangs_in_them_is_back(
         _, gone = one.delete("billing")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.create, "billing")
-            await until(lambda: "is left open" in caplog.text)
+            await until(lambda: "stays open" in caplog.text)
             hanging.let_go.set()
             await gone()
         assert removed_in_time == [True]

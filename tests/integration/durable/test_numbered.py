@@ -169,7 +169,7 @@ async def test_more_gaps_than_are_remembered_are_never_taken_for_stored(tmp_path
 async def test_a_publisher_opened_again_takes_over_from_the_one_that_hangs(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
         await shop.declare_queue("jobs")
-        with pytest.raises(PublisherFenced, match="by another connection of it"):
+        with pytest.raises(PublisherFenced, match="by another connection of this publisher"):
             async with shop.numbered_publisher(NAME) as hanging:
                 await hanging.send(0, "", "jobs", numbered(10))
                 await hanging.flush()

@@ -228,7 +228,7 @@ async def test_a_permission_that_cannot_be_read_grants_nothing_and_costs_no_star
             client(broker, "crm") as crm,
         ):
             (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-            assert "permission of 'shop': configure grants nothing, as it cannot be read" in line
+            assert "permission of 'shop': configure is invalid and grants nothing" in line
             with pytest.raises(AccessRefused):
                 await shop.declare_queue("jobs")
             with pytest.raises(AccessRefused):

@@ -36,7 +36,7 @@ async def test_what_went_down_with_one_connection_is_not_synced_by_the_next(
             deliveries, early = await handed_ten(shop)
         for one in early[:4]:
             await one.ack()
-        with pytest.raises(BrokerLost, match="up to 4 messages may come again") as lost:
+        with pytest.raises(BrokerLost, match="up to 4 messages may be delivered again") as lost:
             await deliveries.synced()
         assert lost.value.unsettled == 4
         for one in early[8:]:

@@ -309,7 +309,7 @@ async def test_a_reader_ends_where_another_stream_has_the_name_of_its_own(
             await second.declare_stream("audit")
             await second.publish_many("", "audit", numbered(8))
             for _ in range(2):
-                with pytest.raises(ConsumerCancelled, match="another one of its name"):
+                with pytest.raises(ConsumerCancelled, match="another one of the same name exists"):
                     await take(records, 1)
             with pytest.raises(ConsumerCancelled):  # Its cursor is kept nowhere.
                 await records.__aexit__(None, None, None)

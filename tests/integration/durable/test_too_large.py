@@ -137,7 +137,7 @@ def test_a_dead_letter_that_fits_nowhere_is_settled_and_counted(
 
     volume = Volume()
     run(volume, life)
-    assert "1 messages of queue jobs (rejected) are settled without a dead letter" in caplog.text
+    assert "1 messages of queue jobs (rejected) were settled without a dead letter" in caplog.text
     run(volume, still({"graves": 0, "jobs": 0}))
 
 
@@ -161,7 +161,7 @@ def test_a_dead_letter_that_makes_no_sense_takes_nobody_along(
 
     with caplog.at_level(logging.WARNING):
         run(Volume(), life)
-    assert "headers that are no msgpack" in caplog.text
+    assert "headers that are not msgpack" in caplog.text
 
 
 def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_of_live_messages_that_are_too_large_the_first_is_told_and_all_are_gaps(
         ) == [(0, 0, 1), (1, 2, 1), (1, 3, 1)]
 
     run(Volume(), life)
-    assert caplog.text.count("is not captured: ") == 1
+    assert caplog.text.count("was not captured: ") == 1
 
 
 def test_a_live_message_that_is_too_large_is_a_gap() -> None:
@@ -387,5 +387,5 @@ def test_what_is_too_large_for_smaller_segments_stays_where_it_is(
     run(volume, fill, config=replace(CONFIG, log=replace(CONFIG.log, segment_bytes=1 << 15)))
     run(volume, go_on)
     assert caplog.text.count("a record of") == 1
-    assert "is more than a segment takes now" in caplog.text
+    assert "is more than a segment can hold now" in caplog.text
     run(volume, still({"slow": 1, "fast": 0, "kept": 5}))

@@ -149,7 +149,10 @@ async def test_a_vhost_whose_name_is_damaged_costs_no_other_and_comes_back(
         home = durable.connect(joined)
         assert await home.vhosts() == ["/"]
         (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-        assert f"the vhost in {vhost_path(tmp_path, 'billing')} is left out: its name says" in said
+        assert (
+            f"the vhost in {vhost_path(tmp_path, 'billing')} is not served: its name file says"
+            in said
+        )
         assert "`mesh-broker salvage`" in said
         assert await drain(home, "jobs") == numbered(10)
         await home.create_vhost("billing")

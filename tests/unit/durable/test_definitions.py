@@ -147,7 +147,7 @@ def test_an_error_shows_the_beginning_of_a_long_value() -> None:
 def test_differences_say_what_is_there_and_what_was_asked() -> None:
     asked = replace(QUEUE, max_length=20, durability="memory")
     assert differences(replace(QUEUE, max_length=10), asked) == [
-        "durability: existing 'disk', requested 'memory'", "max_length: 10 there, 20 asked",
+        "durability: existing 'disk', requested 'memory'", "max_length: existing 10, requested 20",
     ]  # fmt: skip
     assert differences(QUEUE, QUEUE) == []
     one, other = (StreamDefinition(name="s", patterns=some) for some in (("a", "b"), ("b", "a")))

@@ -57,9 +57,9 @@ def test_a_name_without_any_of_its_length_is_not_compared(monkeypatch: pytest.Mo
         (InvalidDefinition("queue", "ttl_s", -1, "more"), "queue: ttl_s is -1: want more"),
         (InvalidDefinition("queue", "a", 1, "2").at("queues[3]"), "queues[3]: a is 1: want 2"),
         (
-            DefinitionConflict("queue", "jobs", ["max_length: 10 there, 20 asked"]),
-            "queue 'jobs' exists with other settings (max_length: 10 there, 20 asked): "
-            "declare it as it is, or delete it first",
+            DefinitionConflict("queue", "jobs", ["max_length: existing 10, requested 20"]),
+            "queue 'jobs' exists with other settings (max_length: existing 10, requested 20): "
+            "declare it with the existing settings, or delete it first",
         ),
         (
             BuiltIn("amq.topic", "it cannot be deleted"),
@@ -74,13 +74,13 @@ def test_a_name_without_any_of_its_length_is_not_compared(monkeypatch: pytest.Mo
             "cluster 'web' may not write exchange 'e': give it a write permission that matches this name",
         ),
         (Unroutable("", "jobs"), "there is no queue 'jobs': declare it first"),
-        (Unroutable("events", "a.b"), "exchange 'events' routes 'a.b' to no queue: bind one"),
+        (Unroutable("events", "a.b"), "exchange 'events' routes 'a.b' to no queue: bind a queue"),
         (
             Unroutable("events", "ordr.eu", ["orders.eu", "other"]),
-            "exchange 'events' routes 'ordr.eu' to no queue: did you mean 'orders.eu', by which "
-            "something is bound?",
+            "exchange 'events' routes 'ordr.eu' to no queue: did you mean 'orders.eu', which "
+            "has a binding?",
         ),
-        (Unroutable("events", "a.b", ["other"]), "exchange 'events' routes 'a.b' to no queue: bind one"),
+        (Unroutable("events", "a.b", ["other"]), "exchange 'events' routes 'a.b' to no queue: bind a queue"),
         (Unconfirmed(2, "gone"), "unknown whether 2 messages were stored: gone"),
         (Unconfirmed(0, "gone", 3), "3 messages were not sent: gone"),
         (

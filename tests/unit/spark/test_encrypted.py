@@ -124,7 +124,7 @@ def test_one_line_without_the_key_and_with_another(tmp_path: Path) -> None:
         (StoreKeyMissing, {}, "is encrypted for keys"),
         (StoreKeyMissing, {}, "MESH_NETWORK_SECRET_FILE"),
         (StoreKeyWrong, {"mesh.network_secret_file": other}, "use the keys it was written with"),
-        (StoreKeyWrong, {"mesh.keys_dir": empty}, "held are none"),
+        (StoreKeyWrong, {"mesh.keys_dir": empty}, "the keys given are none"),
         (KeysUnusable, {"mesh.network_secret_file": tmp_path / "none"}, "none"),
     ):  # fmt: skip
         with pytest.raises(error) as caught:

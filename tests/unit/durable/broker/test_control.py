@@ -43,7 +43,7 @@ async def test_a_mistake_of_ours_is_not_told_as_the_clients() -> None:
         ("declare_queue", {"definition": [1]}, "definition is list, not dict"),
         ("import_definitions", {"definitions": "{}"}, "definitions is str, not bytes"),
         ("delete_cursor", {"stream": "audit", "cursor": None}, "cursor is NoneType, not str"),
-        ("destroy", {}, "no operation 'destroy'"),
+        ("destroy", {}, "unknown operation 'destroy'"),
     ],
 )  # fmt: skip
 def test_arguments_that_no_operation_takes_are_named(

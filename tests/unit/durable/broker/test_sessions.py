@@ -68,5 +68,5 @@ async def test_a_hello_that_comes_while_the_loop_is_blocked_is_read(
     else:
         assert not told
         assert [str(error) for error in tunnel.told] == [
-            f"the other end does not speak our protocol: no hello within {HELLO_S:g} s"
+            f"protocol violation by the other end: no hello within {HELLO_S:g} s"
         ]

@@ -63,7 +63,7 @@ def test_small_ones_share_a_part_and_a_large_one_has_its_own() -> None:
 
 def test_a_message_that_is_too_large_alone_is_named() -> None:
     slices, alone = Slices("jobs", 1000), make_batch(1, [bytes(1000)])
-    said = f"a message of {alone.size_bytes} bytes is more than its tunnel takes, 983"
+    said = f"a message of {alone.size_bytes} bytes is more than the consumer's tunnel takes, 983"
     with pytest.raises(ConsumerCancelled, match=said):
         slices.add(0, 0, make_batch(0, [b"small", bytes(1000)]))
     assert payloads_of(slices.take()) == [b"small"]

@@ -73,7 +73,7 @@ def test_without_its_ack_a_pair_is_as_it_was(
     assert found.read("jobs", 8) is None, "of an earlier queue of this name"
     assert list(found.acks()) == [checkpoint("jobs", 9).ack]
     assert "/ack: " in caplog.text
-    assert "the copy of it in enq is read" in caplog.text
+    assert "reading its copy in enq instead" in caplog.text
     found.write_all([checkpoint("jobs", 10)])
     damage(folder_of(volume, "jobs").seen, "enq")
     assert files().read("jobs", 7) is None

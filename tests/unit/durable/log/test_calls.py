@@ -124,7 +124,7 @@ async def test_a_log_can_be_left_while_a_read_hangs_and_keeps_others_out(
     with trio.fail_after(10):
         async with open_log(MemoryDisk(volume), IMPATIENT) as log:
             await left(log, hanging, monkeypatch)
-    assert "left open: a call hangs" in caplog.text
+    assert "stays open, because a call hangs" in caplog.text
     assert volume.locked
 
 
@@ -173,7 +173,7 @@ async def test_closing_waits_for_who_needs_its_lock(caplog: pytest.LogCaptureFix
         log.on_commit = release.set
         log.append_nowait([publish(1)], hurry=False)  # It is committed by who closes.
     assert not volume.locked
-    assert "left open" not in caplog.text
+    assert "stays open" not in caplog.text
 
 
 async def test_a_read_that_was_left_and_came_back_leaves_nothing_open(

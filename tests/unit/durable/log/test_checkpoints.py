@@ -129,7 +129,9 @@ def test_what_somebody_else_has_put_to_a_queue_outlives_it(
         assert files.read("mail", 7) == checkpoint("mail", position)
         files.remove_others(["jobs"])
         assert sorted(one.name for one in folder.iterdir()) == ["notes.txt", "old"]
-    assert caplog.messages == [f"{folder} is kept: it holds notes.txt, old, which is not ours"]
+    assert caplog.messages == [
+        f"{folder} was not deleted: it contains notes.txt, old, not of this broker"
+    ]
     assert files.read("mail", 7) is None
     assert files.read("jobs", 7) == checkpoint("jobs", 9)
 
@@ -146,7 +148,9 @@ def test_a_file_of_others_that_is_called_as_the_directory_of_a_queue_stays(
         files.remove_others(["jobs"])
     assert theirs.read_text() == "theirs"
     assert list(files.acks()) == [checkpoint("jobs", 9).ack]
-    assert caplog.messages == [f"{theirs} is kept: it is no directory, so it is not ours"]
+    assert caplog.messages == [
+        f"{theirs} was not deleted: it is not a directory, so not of this broker"
+    ]
 
 
 @pytest.mark.parametrize("name", ["enq", "ack.new"])
@@ -166,8 +170,8 @@ def test_a_directory_of_others_where_a_file_of_a_queue_has_to_be_is_put_aside(
     aside = theirs.with_name(f"{name}.aside")
     assert sorted(tmp_path.glob("queues/*/**/*")) == [aside, aside / "notes.txt"]
     assert caplog.messages == [
-        f"{theirs.parent} is kept: it holds {name}, which is not ours",
-        f"{theirs} is now {name}.aside: it is not ours",
+        f"{theirs.parent} was not deleted: it contains {name}, not of this broker",
+        f"renamed {theirs} to {name}.aside: it does not belong to this broker",
     ]
 
 

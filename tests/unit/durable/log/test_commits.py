@@ -288,7 +288,7 @@ async def test_a_sync_that_hangs_is_told_and_the_log_can_be_left(
         await begin(log, 1)
         await until(lambda: "the disk hangs" in caplog.text)
     await until(lambda: kernel.outlasted)
-    assert "left open" in caplog.text
+    assert "stays open" in caplog.text
     assert (looking(), disk._below.volume.locked) == (0, True)
     kernel.let_go()
     await until(lambda: not disk._below.volume.locked)

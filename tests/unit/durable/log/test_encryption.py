@@ -184,9 +184,14 @@ def test_no_key_of_the_keyring_fits() -> None:
     write(volume, *DRAFTS, use=encryption(NEW_SECRET))
     wanted, held = (derive(secret, "broker").key_id.hex() for secret in (NEW_SECRET, OLD_SECRET))
     use = encryption(OLD_SECRET)
-    refused(StoreKeyWrong, f"for keys {wanted} of cluster 'broker'; held are {held}", volume, use)
+    refused(
+        StoreKeyWrong,
+        f"for keys {wanted} of cluster 'broker'; the keys given are {held}",
+        volume,
+        use,
+    )
     other = encryption(keyring=FileKeyring([derive(NEW_SECRET, "shop")]))
-    refused(StoreKeyWrong, "held are none", volume, other)
+    refused(StoreKeyWrong, "the keys given are none", volume, other)
 
 
 def test_keys_rotate_and_a_dropped_generation_opens_nothing() -> None:
@@ -194,14 +199,14 @@ def test_keys_rotate_and_a_dropped_generation_opens_nothing() -> None:
     new, old = (derive(secret, "broker").key_id for secret in (NEW_SECRET, OLD_SECRET))
     write(volume, *DRAFTS, use=encryption(OLD_SECRET))
     assert store_keys(volume) == [old]
-    refused(StoreKeyWrong, "held are", volume, encryption(NEW_SECRET))
+    refused(StoreKeyWrong, "the keys given are", volume, encryption(NEW_SECRET))
     assert contents(volume, encryption(NEW_SECRET, OLD_SECRET)) == CONTENTS
     assert store_keys(volume) == [new, old]
     assert contents(volume, encryption(OLD_SECRET)) == CONTENTS, "by whoever has not rotated yet"
     assert contents(volume, encryption(NEW_SECRET, OLD_SECRET, encrypt=False)) == CONTENTS
     assert contents(volume, encryption(NEW_SECRET)) == CONTENTS
     assert store_keys(volume) == [new]
-    refused(StoreKeyWrong, "held are", volume, encryption(OLD_SECRET))
+    refused(StoreKeyWrong, "the keys given are", volume, encryption(OLD_SECRET))
 
 
 def test_nothing_is_written_to_keys_that_fit() -> None:
@@ -303,7 +308,7 @@ def test_keys_of_another_store_or_a_later_version_are_refused() -> None:
     log = PlainLog(MemoryDisk(other), encryption=encryption(), store_id=b"t" * 16)
     log.close()
     one.seen["keys"].seen[:] = other.seen["keys"].seen
-    refused(ForeignStore, f"keys is of store {(b't' * 16).hex()}", one, encryption())
+    refused(ForeignStore, f"keys belongs to store {(b't' * 16).hex()}", one, encryption())
     one.seen["keys"].seen[:] = newer_keys()
     refused(NewerFormat, "version 2", one, encryption())
 

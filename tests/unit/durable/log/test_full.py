@@ -51,8 +51,8 @@ def test_a_disk_of_which_the_rest_is_left_to_others_is_said_to_be_full_for_that_
     assert error.free_bytes > config.segment_bytes
     assert error.kept_bytes == config.free_bytes_min
     assert (
-        f"a segment needs {config.segment_bytes} bytes (segment_bytes, --segment-size) and "
-        f"leaves {config.free_bytes_min} to others (free_bytes_min, --free-min), {error.free_bytes} are free"
+        f"a segment needs {config.segment_bytes} bytes (segment_bytes, --segment-size) besides "
+        f"{config.free_bytes_min} that must stay free (free_bytes_min, --free-min), {error.free_bytes} are free"
         in str(error)
     )
 
@@ -370,7 +370,7 @@ def test_one_sync_for_all_that_gathered() -> None:
 def test_two_stores_in_one_directory() -> None:
     volume = Volume()
     first = PlainLog(MemoryDisk(volume))
-    with pytest.raises(StoreInUse, match="stop that one"):
+    with pytest.raises(StoreInUse, match="stop that broker"):
         PlainLog(MemoryDisk(volume))
     first.write(publish(1))
     first.close()

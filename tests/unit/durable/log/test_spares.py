@@ -90,7 +90,7 @@ def test_no_spare_is_taken_under_a_number_that_is_being_made() -> None:
         for number in range(1000):
             log.write(publish(number, 200))
     assert log.committer.placer.wanted_segment() is not None
-    with pytest.raises(StoreBusy, match="being made"):
+    with pytest.raises(StoreBusy, match="being created"):
         for number in range(1000):
             log.committer.append([acks(7, number, number + 1)])
     log.committer.placer.segment_refused(0)

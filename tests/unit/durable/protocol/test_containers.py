@@ -16,7 +16,7 @@ from durable.protocol.containers import BYTES_PER_CONTAINER, CONTAINERS_MIN, cou
 from durable.protocol.definition_bytes import pack_definitions, unpack_definitions
 from durable.protocol.properties import decode_properties
 
-TOO_MANY = "more lists and maps than bytes for them"
+TOO_MANY = "more lists and maps than its bytes can hold"
 JUNK: list[Any] = [[]] * 200_000
 
 

@@ -14,7 +14,7 @@ from durable.errors import BrokerError, DurableError, InvalidDefinition, afresh
 from durable.protocol.failures import put_together, take_apart
 
 ARGUMENTS: dict[str, Any] = {
-    "differences": ["a: 1 there, 2 asked"], "known": ["near"], "exclusive": True,
+    "differences": ["a: existing 1, requested 2"], "known": ["near"], "exclusive": True,
     "max_length": 5, "max_length_bytes": None, "details": {"n": 1},
 }  # fmt: skip
 

@@ -123,7 +123,7 @@ def test_of_a_single_active_consumer_the_next_takes_over_when_it_leaves() -> Non
 def test_an_exclusive_consumer_is_alone(first: bool) -> None:
     consumers = Consumers(single_active=False)
     consumers.add("q", consumer("a", exclusive=first))
-    with pytest.raises(QueueInUse, match="'b' cannot have queue 'q', of 1") as caught:
+    with pytest.raises(QueueInUse, match="'b' cannot consume queue 'q', which has 1") as caught:
         consumers.add("q", consumer("b", exclusive=not first))
     assert (caught.value.queue, caught.value.consumer, caught.value.consumers) == ("q", "b", 1)
     assert len(consumers) == 1

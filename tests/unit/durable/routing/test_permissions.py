@@ -140,7 +140,7 @@ def test_what_cannot_be_read_grants_nothing_and_is_still_said(unreadable: Any) -
     with pytest.raises(AccessRefused):
         permissions.check_configures("web")
     (line,) = permissions.unreadable()
-    assert line.startswith("permission of 'web': configure grants nothing, as it cannot be read (")
+    assert line.startswith("permission of 'web': configure is invalid and grants nothing (")
     permissions.declare(PermissionDefinition(cluster="web", configure=".*"))
     assert permissions.may("web", "configure", "jobs")
     assert not [*permissions.unreadable()]

@@ -202,7 +202,9 @@ def test_who_publishes_to_a_queue_as_to_an_exchange_is_told_of_the_default_one()
     router = make("orders", queues="")
     router.add_queue("orders.eu")
     for name, hint in (("jobs", "declare it first"), ("orders.eu", r"did you mean 'orders'\?")):
-        with pytest.raises(UnknownExchange, match=f'{hint}; to publish to a queue, exchange ""'):
+        with pytest.raises(
+            UnknownExchange, match=f'{hint}; to publish to a queue, use exchange ""'
+        ):
             router.check_publish(name)
 
 
