@@ -52,7 +52,11 @@ class UnknownOption(OptionError):
     def __init__(self, name: str, known: Sequence[str]) -> None:
         by_lower = {one.lower(): one for one in known}
         self.name, self.nearest = name, by_lower.get(nearest(name.lower(), by_lower), "")
-        hint = f"did you mean {self.nearest}?" if self.nearest else f"there are {', '.join(known)}"
+        hint = (
+            f"did you mean {self.nearest}?"
+            if self.nearest
+            else f"the options are {', '.join(known)}"
+        )
         super().__init__(f"no option {shown(name)}: {hint}")
 
 
@@ -95,14 +99,14 @@ class NothingSelected(CaptureError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.nearest = kind, name, nearest(name, known)
         hint = f": did you mean {self.nearest!r}?" if self.nearest else ""
-        super().__init__(f"no {kind} {shown(name)} has its messages in this log{hint}")
+        super().__init__(f"no {kind} {shown(name)} has messages in this log{hint}")
 
 
 class KeysUnusable(CaptureError):
     """The log in `path` is encrypted, and the configured keys cannot be used: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"keys for {in_a_line(path)}, which is encrypted: {why}")
+        super().__init__(f"no usable keys for {in_a_line(path)}, which is encrypted: {why}")
         self.path, self.why = path, why
 
 
@@ -111,8 +115,8 @@ class DataLost(CaptureError):
 
     def __init__(
         self, what: str,
-        advice: str = "with failOnDataLoss=false, or by `mesh capture` or `mesh replay` when they are run "
-        "again, what is left is read",
+        advice: str = "to read what is left, set failOnDataLoss=false, or run `mesh capture` or "
+        "`mesh replay` again",
     ) -> None:  # fmt: skip
         super().__init__(f"{what}; {advice}")
         self.what = what
@@ -124,8 +128,8 @@ class CaptureDamaged(CaptureError):
     def __init__(self, segment: str, at: int, size_bytes: int) -> None:
         super().__init__(
             self._what(segment, at, size_bytes)
-            + ": `mesh-broker verify` tells more; with damaged=skip, "
-            "of `mesh capture` --skip-damaged, the rest is read"
+            + ": `mesh-broker verify` tells more; to read the rest, set damaged=skip, "
+            "or give `mesh capture` --skip-damaged"
         )
         self.segment, self.at, self.size_bytes = segment, at, size_bytes
 
@@ -141,9 +145,7 @@ class CaptureCut(CaptureDamaged):
         super().__init__(segment, at, 0)
 
     def _what(self, segment: str, at: int, size_bytes: int) -> str:
-        missing = (
-            f"log positions {self.start} to {self.end - 1} are missing at byte {at}, it was cut"
-        )
+        missing = f"log positions {self.start} to {self.end - 1} are missing at byte {at}, the file was cut off"
         return f"{in_a_line(segment)}: {missing}"
 
 
@@ -161,7 +163,7 @@ class SparkMissing(CaptureError):
     def __init__(self, missing: str) -> None:
         super().__init__(
             f"{missing} is not installed: pip install '.[spark]' in the project's clone, "
-            f"and apt-get install {JAVA_PACKAGE} where there is no Java {JAVA_MIN}"
+            f"and apt-get install {JAVA_PACKAGE} if there is no Java {JAVA_MIN}"
         )
         self.missing = missing
 
@@ -171,7 +173,7 @@ class JavaMissing(CaptureError):
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"Spark needs Java {JAVA_MIN} or later, there is {found}: apt-get install {JAVA_PACKAGE}"
+            f"Spark needs Java {JAVA_MIN} or later, found {found}: apt-get install {JAVA_PACKAGE}"
         )
         self.found = found
 

@@ -26,7 +26,7 @@ def check_java() -> str:
     version = _version(found)
     if version < JAVA_MIN:
         raise JavaMissing(
-            f"Java {version} ({found})" if version else f"none that answers ({found})"
+            f"Java {version} ({found})" if version else f"one that does not answer ({found})"
         )
     return found
 

@@ -61,7 +61,7 @@ def read_given(
         elif lower in by_lower:
             known = by_lower[lower]
             if known in names:
-                raise ContradictoryOptions((known, name), "both are the same option: give it once")
+                raise ContradictoryOptions((known, name), "these are the same option: give it once")
             into, read = readers[known]
             values[into] = read(known, text)
             names.add(known)
@@ -121,7 +121,7 @@ def name_by(check: Callable[[str], object]) -> Reader:
         try:
             check(text)
         except InvalidName as error:
-            wanted = str(error).partition("want ")[2] or f"{TOPIC_BYTES_MAX} bytes at most"
+            wanted = str(error).partition("want ")[2] or f"at most {TOPIC_BYTES_MAX} bytes"
             raise InvalidOption(name, text, wanted) from None
         return text
 
@@ -147,5 +147,7 @@ def read_moment(name: str, text: str) -> int:
         iso(at_us)  # Its zone may move it to the year 0 or 10,000 in UTC, which is refused.
         return at_us
     except (ValueError, OverflowError, OSError):
-        allowed = "a time as 2026-11-21T20:15:00, UTC unless it has a zone, or seconds since 1970"
+        allowed = (
+            "a time such as 2026-11-21T20:15:00, UTC unless it has a zone, or seconds since 1970"
+        )
         raise InvalidOption(name, text, allowed) from None

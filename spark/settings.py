@@ -27,7 +27,9 @@ def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
         UnknownOption, InvalidOption: each in one line.
     """
     if name in SECRETS:
-        raise InvalidOption(JOINING + name, "(hidden)", "a file: options are shown in plans")
+        raise InvalidOption(
+            JOINING + name, "(hidden)", "a file instead, because Spark shows options in plans"
+        )
     if name not in known:
         raise UnknownOption(JOINING + name, [JOINING + one for one in known])
     try:

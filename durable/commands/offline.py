@@ -80,7 +80,7 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
     chosen = [one for one in found if one.name == vhost]
     if not chosen:
         names = [one.name for one in found]
-        raise UnknownVhost(vhost, names, hint=f"there are: {', '.join(names)}")
+        raise UnknownVhost(vhost, names, hint=f"existing vhosts: {', '.join(names)}")
     return chosen
 
 

@@ -44,10 +44,10 @@ def opening(data: Path) -> Iterator[None]:
         if not data.is_dir():
             raise NoCapture(str(data), "no such directory on this machine")
         if not (data / "vhosts").is_dir():
-            raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
+            raise NoCapture(str(data), "not a broker's directory: there is no `vhosts` in it")
         yield
     except PermissionError as error:
-        raise NoCapture(str(data), f"this user may not read it: {error}") from None
+        raise NoCapture(str(data), f"not readable by this user: {error}") from None
 
 
 class Catalog:
@@ -64,7 +64,7 @@ class Catalog:
                 asked = self._options.vhost
                 # The name of this vhost may be listed although its log is not there, or not yet.
                 names = [one for one in vhosts(self._data) if one != asked]
-                raise UnknownVhost(asked, names, f"there is {', '.join(names) or 'none'}")
+                raise UnknownVhost(asked, names, f"existing vhosts: {', '.join(names) or 'none'}")
 
     def look(self) -> None:
         """Read what has been written since.
@@ -91,7 +91,7 @@ class Catalog:
                 self.look()
         raise DataLost(
             f"segments were freed {ATTEMPTS} times while they were counted",
-            "run again, it reads what is left",
+            "run it again to read what is left",
         )
 
     def check(self) -> None:
@@ -160,7 +160,7 @@ class Catalog:
             return 0
         if offset > span.end:
             value = {lane.queue: {lane.partition: offset}}
-            raise InvalidOption("startingOffsets", value, f"at most {span.end}, where it ends")
+            raise InvalidOption("startingOffsets", value, f"at most {span.end}, which is its end")
         if self._options.fail_on_data_loss:
             log = self.log
             gone = freed(
@@ -174,7 +174,7 @@ class Catalog:
 def _told(lane: Lane, gone: Sequence[Span]) -> str:
     (low, after), more = gone[0], sum(end - first for first, end in gone[1:])
     whose = f"{lane.queue!r}" + (f", partition {lane.partition}," if lane.partition else "")
-    others = f" and {more} behind them" if more else ""
+    others = f" and {more} later ones" if more else ""
     return f"offsets {low} to {after - 1} of {whose}{others} were freed (retention or compaction)"
 
 

@@ -61,12 +61,12 @@ def frame_of(session: SparkSession, query: Query, selected: Selected) -> DataFra
 def chosen(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the names of columns as a tuple. Raises InvalidOption, UnknownColumn."""
     if isinstance(columns, str):
-        raise InvalidOption("columns", columns, f"a list of names, as [{columns!r}]")
+        raise InvalidOption("columns", columns, f"a list of names, such as [{columns!r}]")
     if isinstance(columns, set | frozenset):
         raise InvalidOption("columns", columns, "a list of names: a set has no order")
     names = tuple(dict.fromkeys(map(str, columns)))
     if not names:
-        raise InvalidOption("columns", columns, "one name at least, or None, which is all of them")
+        raise InvalidOption("columns", columns, "at least one name, or None for all columns")
     for column in names:
         if column not in SQL:
             raise UnknownColumn(column, None, [f"{name} {kind}" for name, kind in SQL.items()])

@@ -70,10 +70,10 @@ def read_options(options: Mapping[str, str]) -> Options:
     """Read and check all options. Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
     values, keys, given = read_given(options, READERS, KEY_FILES)
     if not values.get("path"):
-        raise InvalidOption("path", "", "a broker's directory, as in .load('orders.data')")
+        raise InvalidOption("path", "", "a broker's directory, such as in .load('orders.data')")
     if len(keys) > 1:
         names = tuple(JOINING + one for one in keys)
-        raise ContradictoryOptions(names, "both say where the keys are: give one of them")
+        raise ContradictoryOptions(names, "both name the source of keys: give only one of them")
     found = Options(**values, keys=KeyFiles(**keys), given=given)
     _check(found)
     return found
@@ -81,24 +81,28 @@ def read_options(options: Mapping[str, str]) -> Options:
 
 def _check(options: Options) -> None:
     for one, other, why in (
-        ("subscribe", "subscribePattern", "both say which topics are read: give one of them"),
-        ("startingOffsets", "startingTimestamp", "both say where to begin: give one of them"),
-        ("endingOffsets", "endingTimestamp", "both say where to end: give one of them"),
-        ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "both limit a trigger: give one of them"),
+        ("subscribe", "subscribePattern", "both select topics: give only one of them"),
+        ("startingOffsets", "startingTimestamp", "both say where to start: give only one of them"),
+        ("endingOffsets", "endingTimestamp", "both say where to end: give only one of them"),
+        (
+            "maxOffsetsPerTrigger",
+            "maxBytesPerTrigger",
+            "both limit a trigger: give only one of them",
+        ),
     ):
         if {one, other} <= options.given:
             raise ContradictoryOptions((one, other), why)
     low, high = options.starting_us, options.ending_us
     if low is not None and high is not None and low > high:
         names = ("startingTimestamp", "endingTimestamp")
-        raise ContradictoryOptions(names, "the end is before the beginning")
+        raise ContradictoryOptions(names, "the end is before the start")
     start, end = options.starting_offsets, options.ending_offsets
     if isinstance(start, Mapping) and isinstance(end, Mapping):
         for queue, partition, offset in _offsets(start):
             last = end.get(queue, {}).get(partition, LATEST_OFFSET)
             if 0 <= last < offset:
                 names = ("startingOffsets", "endingOffsets")
-                why = f"{queue!r} would end at {last}, before it begins at {offset}"
+                why = f"{queue!r} would end at {last}, before its start at {offset}"
                 raise ContradictoryOptions(names, why)
 
 
@@ -110,7 +114,7 @@ def check_batch(options: Options) -> None:
         raise InvalidOption("endingOffsets", EARLIEST, "latest or JSON: a batch would be empty")
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
         if name in options.given:
-            raise ContradictoryOptions((name, "read"), "it is for streaming: use readStream")
+            raise ContradictoryOptions((name, "read"), "only for streaming: use readStream")
 
 
 def check_streaming(options: Options) -> None:
@@ -133,7 +137,7 @@ def _text(name: str, text: str) -> str:
 
 def _vhost(name: str, text: str) -> str:
     if not text:
-        raise InvalidOption(name, text, f"a name, as {DEFAULT_VHOST}")
+        raise InvalidOption(name, text, f"a name, such as {DEFAULT_VHOST}")
     return check_text(name, text)
 
 
@@ -146,7 +150,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
             found = tuple(one for one in read if isinstance(one, str))
             found = found if len(found) == len(read) else ()
     if not found or not all(found):
-        raise InvalidOption(name, text, 'names joined by commas, or JSON as ["a,b", "c"]')
+        raise InvalidOption(name, text, 'names separated by commas, or JSON such as ["a,b", "c"]')
     return found
 
 
@@ -155,7 +159,7 @@ def _patterns(name: str, text: str) -> tuple[str, ...]:
         try:
             check_pattern(one)
         except InvalidName:
-            allowed = "topics or patterns as orders.*.created or orders.>, joined by commas"
+            allowed = "topics or patterns such as orders.*.created or orders.>, separated by commas"
             raise InvalidOption(name, one, allowed) from None
     return _names(name, text)
 
@@ -174,7 +178,7 @@ def _count(name: str, text: str) -> int:
 def _size(name: str, text: str) -> int:
     matched = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", text.strip().lower())
     if matched is None or not int(matched[1]):
-        raise InvalidOption(name, text, "a size in bytes, as 134217728 or 128m")
+        raise InvalidOption(name, text, "a size in bytes, such as 134217728 or 128m")
     return int(matched[1]) * UNITS[matched[2]]
 
 
@@ -185,7 +189,7 @@ def _time(name: str, text: str) -> int:
     try:
         return since_epoch_us(read_time(text))
     except ValueError:
-        allowed = "milliseconds since 1970, or a time as 2026-01-31T12:00:00Z"
+        allowed = "milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z"
         raise InvalidOption(name, text, allowed) from None
 
 
@@ -209,7 +213,7 @@ def _positions(name: str, text: str) -> Positions:
         not (0 <= one <= 9 and EARLIEST_OFFSET <= offset < OFFSET_MAX)
         for _, one, offset in _offsets(found)
     ):
-        allowed = 'earliest, latest, or JSON as {"orders": {"0": 23}} (-2 earliest, -1 latest)'
+        allowed = 'earliest, latest, or JSON such as {"orders": {"0": 23}} (-2 earliest, -1 latest)'
         raise InvalidOption(name, text, allowed)
     return found
 

@@ -78,7 +78,7 @@ def from_json(found: Mapping[str, Any]) -> Progress:
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CaptureError(
-            f"the checkpoint of this query is not of mesh-capture: {found}"
+            f"the checkpoint of this query was not written by mesh-capture: {found}"
         ) from None
 
 

@@ -60,7 +60,7 @@ def read(
                 raise
             # If reading had begun, the segment was cut or became a spare, and some rows are out already.
             carried = [] if begun else elsewhere.of(one)
-            left = " but for what compaction carried" if carried else ""
+            left = " except what compaction moved elsewhere" if carried else ""
             logger.warning("%s: %d bytes skipped%s", error.what, one.size_bytes, left)
             ranges.extendleft(reversed(carried))
 
@@ -72,13 +72,11 @@ def _opened(one: ByteRange) -> Iterator[File]:
     try:
         file = open_segment(one.path)
     except FileNotFoundError:
-        raise DataLost(
-            f"{name} was freed while it was to be read (retention or compaction)"
-        ) from None
+        raise DataLost(f"{name} was freed before it was read (retention or compaction)") from None
     try:
         header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), name)
         if header is not None and store_seed(header.store_id) != one.seed:
-            raise DataLost(f"{name} is of another store than was planned")
+            raise DataLost(f"{name} belongs to another store than when this was planned")
         yield file
     finally:
         file.close()
@@ -101,7 +99,7 @@ def _range(
             data = file.pread(min(found.end - found.at, KEPT_BYTES_MAX), found.at)
             yield tables.damaged_row(data)
     if stretches:
-        logger.warning("%s: %d damaged stretches, %d bytes", one.path, stretches, size_bytes)
+        logger.warning("%s: %d damaged parts, %d bytes", one.path, stretches, size_bytes)
 
 
 def _found(

@@ -110,8 +110,8 @@ def chunks(
         else:
             if found is None:  # Zeros, or the end of the file: it was cut, or is a spare again.
                 raise DataLost(
-                    f"{in_a_line(wanted.path)}: nothing stands from byte {at} on, where records "
-                    "stood when this was planned"
+                    f"{in_a_line(wanted.path)}: there is nothing from byte {at} on, although there were "
+                    "records when this was planned"
                 )
             return
 

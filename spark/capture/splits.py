@@ -47,11 +47,11 @@ def checked(schema: StructType, options: Options) -> pa.Schema:
     names = schema.names
     for one in schema.fields:
         if names.count(one.name) > 1:
-            raise ContradictoryOptions(("schema",), f"column {one.name} stands in it twice")
+            raise ContradictoryOptions(("schema",), f"column {one.name} appears twice")
         if SQL.get(one.name) != one.dataType.simpleString():
             known = [f"{name} {kind}" for name, kind in SQL.items()]
             raise UnknownColumn(one.name, one.dataType.simpleString(), known)
         if not one.nullable and options.damaged == KEEP:
-            why = f"{one.name} is NOT NULL, and null in a row of what is damaged"
+            why = f"{one.name} is NOT NULL, but null in rows of damaged data"
             raise ContradictoryOptions(("schema", "damaged"), why)
     return pa.schema([pa.field(one.name, ARROW[one.name], one.nullable) for one in schema.fields])

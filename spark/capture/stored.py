@@ -414,5 +414,5 @@ def _identify(disk: ReadOnlyDisk, path: Path) -> Identity:
         raise NoCapture(str(path), "no such directory")
     identity = identify(disk, new_store_id=bytes(16), now_us=0)
     if identity.formatted:
-        raise NoCapture(str(path), "nothing was ever stored here")
+        raise NoCapture(str(path), "no broker has stored anything here")
     return identity

@@ -123,14 +123,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if lossy:
                 absent = tuple(log.absent(FIRST_POSITION, log.end))
                 return Progress(log.digest, FIRST_POSITION, absent, since_us=start.since_us)
-            raise DataLost("another store stands in this directory than the query has read before")
+            raise DataLost("this directory contains another store than the query has read before")
         # Compare with the log's end, not with the end on stable storage, which goes back if a sync fails.
         if log.end < start.position:
             if lossy:
                 return start.at(log.end, log.last_before(log.end))
             raise DataLost(
-                f"the log ends at log position {log.end}, and had been read up to {start.position}: "
-                "its end is lost, or an older copy of the directory was put back"
+                f"the log ends at log position {log.end}, but was already read up to {start.position}: "
+                "its end is lost, or an older copy of the directory was restored"
             )
         return self._same_history(start)
 
@@ -143,8 +143,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # Freed or damaged, it tells nothing; what followed it is missed.
         if self._options.fail_on_data_loss:
             raise DataLost(
-                f"log position {position} holds another record than had been read there: "
-                "an older copy of the directory was put back, and written to"
+                f"log position {position} contains another record than was read there: "
+                "an older copy of the directory was restored, and then written to"
             )
         return start.at(start.position, log.last_before(start.position))
 

@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """Raises CaptureError, DurableError, ExportFailed; what has been written until then stays."""
     found = read_batches(args, tuple(SQL), includeHeaders="true")
     if args.out.exists() and any(args.out.iterdir()):
-        raise ExportFailed(str(args.out), "there is something in it already")
+        raise ExportFailed(str(args.out), "the directory is not empty")
     rows = 0
     with writing(args.out):
         args.out.mkdir(parents=True, exist_ok=True)  # Even if there are no messages.
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         with writing(args.out):
             folders.close()
-    words(f"{rows:,} messages are in {args.out}")
+    words(f"wrote {rows:,} messages to {args.out}")
     return 0
 
 

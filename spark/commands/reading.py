@@ -48,15 +48,17 @@ def wrong_usage() -> Iterator[None]:
 
 def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument("directory", type=path, metavar="DIR", help="the broker's data directory")
-    command.add_argument("--vhost", type=named, default="/", metavar="V", help="default /")
-    command.add_argument("--queue", type=named, action="append", metavar="Q", help="repeatable")
+    command.add_argument("--vhost", type=named, default="/", metavar="V", help="vhost (default /)")
+    command.add_argument(
+        "--queue", type=named, action="append", metavar="Q", help="queue; repeatable"
+    )
     command.add_argument(
         "--stream", type=named, action="append", metavar="S",
-        help="repeatable (default: all queues and streams)",
+        help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
     command.add_argument(
         "--topic", type=converted(read_pattern, "--topic"), action="append", metavar="PATTERN",
-        help="as orders.*.created or orders.>",
+        help="pattern of topics, such as orders.*.created or orders.>; repeatable",
     )  # fmt: skip
     command.add_argument(
         "--from", dest="since", type=converted(read_moment, "--from"), metavar="T",
@@ -64,19 +66,22 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         "since 1970",
     )  # fmt: skip
     command.add_argument(
-        "--until", type=converted(read_moment, "--until"), metavar="T", help="stored before"
+        "--until",
+        type=converted(read_moment, "--until"),
+        metavar="T",
+        help="stored before this time",
     )
     command.add_argument(
-        "--skip-damaged", action="store_true", help="leave out what has a wrong checksum"
+        "--skip-damaged", action="store_true", help="skip data with wrong checksums"
     )
-    add_keys(command.add_argument_group("keys (for a directory that is encrypted)"))
+    add_keys(command.add_argument_group("keys (for an encrypted directory)"))
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
     """Return the options of the source `mesh-capture`. Raises ContradictoryOptions."""
     given = vars(args)
     if args.since is not None and args.until is not None and args.since > args.until:
-        raise ContradictoryOptions(("--from", "--until"), "the end is before the beginning")
+        raise ContradictoryOptions(("--from", "--until"), "the end is before the start")
     names = {
         option: json.dumps(given[one]) for one, option in OPTIONS.items() if given[one] is not None
     }

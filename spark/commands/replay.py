@@ -32,64 +32,69 @@ from .reading import converted, wrong_usage
 CLUSTER, MASTER, TIMEOUT_S = "spark", "local[2]", 10.0
 
 DESCRIPTION = """\
-Send what a broker has stored again: to another broker's queues and streams of the same names, or to
-topics of the mesh. Every message is marked with x-replayed-from and x-replay-id; what is marked
-already is left out. Needs Spark, pip install '.[spark]' in the project's clone, and Java 17.
+Send messages stored by a broker again: to queues and streams of the same names at another broker, or to
+topics of the mesh. Every message sent is marked with x-replayed-from and x-replay-id; messages that are
+already marked are skipped. Needs Spark (pip install '.[spark]' in the project's clone) and Java 17.
 
   mesh replay orders.data --to broker2 --speed 10 --max-gap 5s
   mesh replay orders.data --to 'replayed.>' --topic 'orders.>' --rate 5000 --sample 0.1
   mesh replay orders.data --to 's/^orders/test/' --where "length(value) > 100" --dry-run"""
 EPILOG = """\
-With the same --id what has been stored in a broker's queues is not stored again: a replay that broke
-off goes on. Topics are at most once, and know no ids. --where is SQL over the columns of docs/spark.md."""
+With the same --id, messages already stored in a broker's queues are not stored again, so an interrupted
+replay can be continued. To topics, messages are sent at most once, whatever the id. --where is SQL over
+the columns of docs/spark.md."""
 
 
 def add(commands: Commands) -> None:
     command = commands.add_parser(
-        "replay", help="send what a broker has stored again (needs Spark)",
+        "replay", help="send messages stored by a broker again (needs Spark)",
         description=DESCRIPTION, epilog=EPILOG,
     )  # fmt: skip
     command.add_argument("directory", metavar="DIR", help="the broker's data directory")
     command.add_argument(
         "--to", required=True, type=converted(read_destination), metavar="CLUSTER|TOPICS",
-        help="a broker's cluster; or topics: '>' as they are, 'replayed.>' behind a prefix, "
+        help="cluster of a broker; or topics: '>' unchanged, 'replayed.>' with a prefix, "
         "'s/^orders/test/' renamed",
     )  # fmt: skip
-    what = command.add_argument_group("what")
+    what = command.add_argument_group("selection")
     what.add_argument("--vhost", type=named, default="/", metavar="V",
-                      help="vhost, here and there (default /)")  # fmt: skip
+                      help="vhost, of both brokers (default /)")  # fmt: skip
     what.add_argument("--queue", type=named, action="append", default=[], metavar="Q",
-                      help="repeatable")  # fmt: skip
+                      help="queue; repeatable")  # fmt: skip
     what.add_argument(
         "--stream", type=named, action="append", default=[], metavar="S",
-        help="repeatable (default: all queues and streams)",
+        help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
     what.add_argument("--topic", type=converted(read_pattern, "--topic"), metavar="PATTERN",
-                      help="of topics, as orders.*.created or orders.>")  # fmt: skip
+                      help="pattern of topics, such as orders.*.created or orders.>")  # fmt: skip
     what.add_argument("--from", dest="from_us", type=converted(read_moment, "--from"), metavar="T",
                       help="stored at this time or later: 2026-11-21T20:15, UTC unless it has a zone, or "
                       "seconds since 1970")  # fmt: skip
     what.add_argument("--until", dest="until_us", type=converted(read_moment, "--until"), metavar="T",
-                      help="stored before")  # fmt: skip
-    what.add_argument("--where", metavar="SQL", help="a condition on the columns")
+                      help="stored before this time")  # fmt: skip
+    what.add_argument("--where", metavar="SQL", help="condition on the columns")
     what.add_argument("--sample", type=converted(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
-                      help="so much of it, the same each time: 0.1")  # fmt: skip
-    what.add_argument("--again", action="store_true", help="also what has been replayed before")
-    pace = command.add_argument_group("pace (default: as fast as it goes)")
+                      help="share of the messages, such as 0.1; the same ones each time")  # fmt: skip
+    what.add_argument(
+        "--again", action="store_true", help="also send messages that were replayed before"
+    )
+    pace = command.add_argument_group("pace (default: as fast as possible)")
     pace.add_argument("--speed", type=converted(read_number, "--speed", SPEED_MAX), default=0.0, metavar="X",
-                      help="1: as it came, 10: ten times as fast")  # fmt: skip
+                      help="1: as originally, 10: ten times as fast")  # fmt: skip
     pace.add_argument("--rate", type=converted(read_number, "--rate", 1e9), default=0.0, metavar="N",
-                      help="messages a second at most, shared by the tasks")  # fmt: skip
+                      help="at most N messages a second, shared by all tasks")  # fmt: skip
     pace.add_argument("--max-gap", type=converted(read_duration, "--max-gap"), metavar="TIME",
-                      help="cut longer pauses to this, as 5s, before --speed")  # fmt: skip
-    pace.add_argument("--loop", type=count, default=1, metavar="N", help="N times in a row")
+                      help="cut longer pauses to this, such as 5s, before --speed")  # fmt: skip
+    pace.add_argument("--loop", type=count, default=1, metavar="N", help="replay N times in a row")
     run_as = command.add_argument_group("run")
-    run_as.add_argument("--id", default="", metavar="ID", help="name of this replay, see below")
-    run_as.add_argument("--dry-run", action="store_true", help="say what would be sent")
-    run_as.add_argument("--json", action="store_true", help="the report as JSON; no progress")
-    run_as.add_argument("--master", default=MASTER, help=f"of Spark (default {MASTER})")
+    run_as.add_argument("--id", default="", metavar="ID", help="id of this replay, see below")
+    run_as.add_argument("--dry-run", action="store_true", help="only print what would be sent")
+    run_as.add_argument(
+        "--json", action="store_true", help="print the report as JSON, and no progress"
+    )
+    run_as.add_argument("--master", default=MASTER, help=f"Spark master (default {MASTER})")
     run_as.add_argument("--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
-                        help=f"to find the other side (default {TIMEOUT_S:g})")  # fmt: skip
+                        help=f"how long to look for the destination (default {TIMEOUT_S:g})")  # fmt: skip
     add_joining(command, CLUSTER)
     command.set_defaults(run=run)
 
@@ -133,7 +138,7 @@ def _run(
     began = time.monotonic()
     shown = sys.stderr.isatty() and not args.json
     if shown:
-        words("starting Spark, up to a minute")
+        words("starting Spark, which may take a minute")
     with one_line():
         spark = session(args.master, **{"spark.log.level": "OFF"})
     try:
@@ -154,7 +159,7 @@ def _run(
     }
     _show(told, args.json)
     if told["sent"] and told["sent"] == told["nobody"]:
-        words("all of it went to nobody: no subscription matches these topics")
+        words("no message reached a subscriber: no subscription matches these topics")
         return 1
     return 0
 

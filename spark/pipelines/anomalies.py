@@ -35,7 +35,7 @@ def anomalies(
     least = max(1, windows_min)
     if baseline < least:
         raise ValueError(
-            f"a baseline of {baseline} windows: want {least} at least, see windows_min"
+            f"a baseline of {baseline} windows: want at least {least}, see windows_min"
         )
     counted = watermarked(df, late_s).groupBy(window(every_s), "topic").agg(f.count("*").alias("n"))
     first = f.col("window.end")  # The first in the span, on a stream.

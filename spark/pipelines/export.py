@@ -63,7 +63,7 @@ def write_parquet(
         dated.write.partitionBy("date", "topic").mode("append").parquet(path)
         return None
     if checkpoint is None:
-        raise ValueError("a stream to Parquet: want a checkpoint, a directory of its own")
+        raise ValueError("a stream to Parquet: want checkpoint, a directory only for this query")
     return (
         dated.writeStream.partitionBy("date", "topic")
         .option("checkpointLocation", checkpoint)

@@ -36,8 +36,8 @@ class QueueMissing(ReplayError):
         more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
         super().__init__(
             f"broker {broker!r} has no queue or stream {shown}{more}: declare them (`mesh-broker "
-            "definitions` takes all of one broker to another), or name those to be replayed with --queue "
-            f"and --stream; of one that is there cluster {cluster!r} hears once it may publish to it "
+            "definitions` copies all of one broker to another), or select others with --queue and "
+            f"--stream; if they exist, allow cluster {cluster!r} to publish to them "
             f"(`mesh-broker set-permission {cluster} --write amq.default`)"
         )
         self.broker, self.names = broker, tuple(names)
@@ -55,7 +55,7 @@ class TooManyPauses(ReplayError):
     """More than `most` pauses are longer than --max-gap."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"more than {most} pauses are to be cut: choose a longer --max-gap")
+        super().__init__(f"more than {most} pauses exceed --max-gap: choose a longer one")
         self.most = most
 
 
@@ -64,7 +64,7 @@ class ReplayFailed(ReplayError):
     handed over, refused messages included."""
 
     def __init__(self, why: str, report: Report, sent: int) -> None:
-        super().__init__(f"{why}; {sent} messages at least had been handed over")
+        super().__init__(f"{why}; at least {sent} messages had been handed over")
         self.why, self.report, self.sent = why, report, sent
 
 
@@ -72,5 +72,5 @@ class ReplayInterrupted(KeyboardInterrupt):
     """The replay was interrupted; `report` and `sent` as in ReplayFailed."""
 
     def __init__(self, report: Report, sent: int) -> None:
-        super().__init__(f"interrupted; {sent} messages at least had been handed over")
+        super().__init__(f"interrupted; at least {sent} messages had been handed over")
         self.report, self.sent = report, sent

@@ -77,7 +77,7 @@ class ReplayPlan:
             why = "pauses are kept, and can be cut, only with --speed"
             raise ContradictoryOptions(("--max-gap", "--speed"), why)
         if self.from_us is not None and self.until_us is not None and self.from_us >= self.until_us:
-            raise ContradictoryOptions(("--from", "--until"), "the end is not after the beginning")
+            raise ContradictoryOptions(("--from", "--until"), "the end is not after the start")
         if not 1 / SAMPLES <= self.sample <= 1:
             raise InvalidOption("--sample", self.sample, f"a share from {1 / SAMPLES:f} to 1")
         if not 1 <= self.loop <= LOOPS_MAX:
@@ -158,7 +158,7 @@ def read_destination(text: str) -> Destination:
             return Destination(QUEUES, check_cluster(text))
     except InvalidName:
         pass
-    allowed = "a broker's cluster, or topics: > as they are, replayed.>, s/^orders/replayed/"
+    allowed = "a broker's cluster, or topics: > (unchanged), replayed.>, s/^orders/replayed/"
     raise InvalidOption("--to", text, allowed)
 
 
@@ -167,10 +167,10 @@ def _renamed(text: str, pattern: str, replacement: str) -> Destination:
     groups = check_regex("--to", pattern).groups
     strange = NOT_JAVA.search(pattern)
     if strange is not None:
-        allowed = f"a regular expression of Java's, which knows no {strange[1]}"
+        allowed = f"a regular expression of Java, which does not know {strange[1]}"
         raise InvalidOption("--to", text, allowed)
     if any(int(group or 0) > groups for group, _ in REPLACED.findall(replacement)):
-        raise InvalidOption("--to", text, f"no group after {groups}, which is the pattern's last")
+        raise InvalidOption("--to", text, f"no group above {groups}, the last one of the pattern")
     return Destination(TOPICS, "", pattern, _java(replacement))
 
 
@@ -195,7 +195,7 @@ def read_duration(name: str, text: str) -> float:
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text)
     seconds = float(matched[1]) * UNITS_S[matched[2] or "s"] if matched else 0.0
     if not 0.001 <= seconds < 1e9:
-        raise InvalidOption(name, text, "a time as 5s, 200ms or 2m, 1ms at least")
+        raise InvalidOption(name, text, "a time such as 5s, 200ms or 2m, at least 1ms")
     return seconds
 
 

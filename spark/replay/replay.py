@@ -151,7 +151,7 @@ def check_renaming(session: SparkSession, to: Destination) -> None:
     try:
         session.range(1).select(f.regexp_replace(f.lit(""), to.pattern, to.replacement)).collect()
     except PySparkException:
-        raise InvalidOption("--to", to.pattern, "a regular expression of Java's") from None
+        raise InvalidOption("--to", to.pattern, "a regular expression of Java") from None
 
 
 class Source:
@@ -343,11 +343,11 @@ def one_line() -> Iterator[None]:
     except CaptureError:
         raise
     except (Py4JNetworkError, ConnectionError):
-        raise CaptureError("Spark's JVM was killed, or there was no memory left for it") from None
+        raise CaptureError("Spark's JVM was killed, or ran out of memory") from None
     except (PySparkException, Py4JJavaError) as error:  # The latter: a cancelled job, and others.
         text = str(error)
         lines = [one.strip() for one in text.splitlines() if one.strip()]
         first = lines[0] if isinstance(error, PySparkException) else lines[1].removeprefix(": ")
         if WORKER_GONE in first:
-            first = "a worker process of Spark was killed, or there was no memory left for it"
+            first = "a worker process of Spark was killed, or ran out of memory"
         raise CaptureError(said(error) or first.partition(" SQLSTATE")[0]) from error

@@ -34,15 +34,15 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
     """
     needed = {"value": "the payload"}
     if options.to == QUEUES and options.queue is None:
-        needed["queue"] = "and no option queue"
+        needed["queue"] = "and option queue is not set"
     if options.to != QUEUES and options.topic is None:
-        needed["topic"] = "and no option topic"
+        needed["topic"] = "and option topic is not set"
     if options.to == EXCHANGE and options.exchange is None:
-        needed["exchange"] = "and no option exchange"
+        needed["exchange"] = "and option exchange is not set"
     if options.speed:
-        needed["timestamp"] = "by which speed goes"
+        needed["timestamp"] = "which speed needs"
     if options.numbering == OFFSETS:
-        needed |= dict.fromkeys(("queue", "partition", "offset"), "by which offsets number")
+        needed |= dict.fromkeys(("queue", "partition", "offset"), "which numbering=offsets needs")
     for name, why in needed.items():
         if name not in types:
             raise MissingColumn(name, why, types)

@@ -57,7 +57,7 @@ def check_lanes(messages: Sequence[WriterCommitMessage | None]) -> None:
     for one in messages:
         for lane in one.sent.lanes if isinstance(one, Told) else ():
             if lane in seen:
-                raise Disordered(lane, "two tasks had rows of it")
+                raise Disordered(lane, "two tasks had rows of this queue")
             seen.add(lane)
 
 

@@ -42,8 +42,8 @@ class MissingValue(SinkError, ValueError):
 
     def __init__(self, name: str, count: int) -> None:
         super().__init__(
-            f"{name!r} is null in {count} rows of a batch, and nothing else can stand for it: leave "
-            f"such rows out, as by `{name} IS NOT NULL`"
+            f"{name!r} is null in {count} rows of a batch, and has no default: filter such rows "
+            f"out, for example with `{name} IS NOT NULL`"
         )
         self.name, self.count = name, count
 
@@ -52,7 +52,7 @@ class HeadersTooLarge(SinkError, ValueError):
     """The headers of `whose` row are too large: `what`."""
 
     def __init__(self, whose: str, what: str) -> None:
-        super().__init__(f"{whose}: {what}, as they are sent; leave it out, as by --where")
+        super().__init__(f"{whose}: {what} when sent; filter the row out, for example with --where")
         self.whose, self.what = whose, what
 
 

@@ -31,5 +31,5 @@ class OffsetOrder:
     def check(self, offsets: Ints) -> None:
         """Check the next offsets, at least one. Raises Disordered unless each one is greater than the one before."""
         if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
-            raise Disordered(self._lane, "its offsets go back, or come twice")
+            raise Disordered(self._lane, "its offsets go back, or appear twice")
         self._last = int(offsets[-1])

@@ -93,13 +93,15 @@ def _check(options: SinkOptions) -> None:
         ("exchange", options.exchange, EXCHANGE),
     ):
         if value is not None and options.to != needed:
-            raise ContradictoryOptions((name, "to"), f"{name} is for to={needed}")
+            raise ContradictoryOptions((name, "to"), f"{name} needs to={needed}")
     if options.topic is not None and options.to == QUEUES:
-        raise ContradictoryOptions(("topic", "to"), "what goes to a queue has the queue's name")
+        raise ContradictoryOptions(
+            ("topic", "to"), "messages sent to a queue have its name as the key"
+        )
     if options.numbering == OFFSETS and not options.id:
-        raise ContradictoryOptions(("numbering", "id"), "offsets mean nothing without an id")
+        raise ContradictoryOptions(("numbering", "id"), "numbering=offsets needs an id")
     if options.speed and not options.start_us:
-        raise ContradictoryOptions(("speed", "startMicros"), "say when the first message is due")
+        raise ContradictoryOptions(("speed", "startMicros"), "set when the first message is due")
 
 
 def _text(name: str, text: str) -> str:
@@ -127,7 +129,7 @@ def _number(name: str, text: str) -> float:
 
 def _micros(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise InvalidOption(name, text, "us since 1970")
+        raise InvalidOption(name, text, "microseconds since 1970")
     return int(text)
 
 
@@ -141,7 +143,9 @@ def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
         or any(not (0 <= at < US_MAX and 0 <= less < US_MAX) for at, less in found)
         or list(found) != sorted(found)
     ):
-        allowed = f"JSON, at most {PAUSES_MAX} pairs of us since 1970 and us, sorted"
+        allowed = (
+            f"JSON, at most {PAUSES_MAX} sorted pairs of microseconds since 1970 and microseconds"
+        )
         raise InvalidOption(name, text[:80], allowed)
     return found
 
@@ -152,7 +156,7 @@ def _lanes(name: str, text: str) -> dict[str, str]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
-        raise InvalidOption(name, text[:80], 'JSON, as {"orders/0": "of May"}')
+        raise InvalidOption(name, text[:80], 'JSON such as {"orders/0": "of May"}')
     return found
 
 

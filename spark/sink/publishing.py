@@ -68,7 +68,7 @@ def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: I
         try:
             return worker.call(_publish, batches, options, identity)
         except (trio.RunFinishedError, trio.Cancelled):  # The node crashed, or left, meanwhile.
-            raise SendingFailed("this process's node of the mesh has ended", 0) from None
+            raise SendingFailed("the mesh node of this process has ended", 0) from None
 
 
 async def _publish(

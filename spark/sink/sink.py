@@ -78,7 +78,9 @@ class MeshSink(DataSource):
 
     def _checked(self, schema: StructType, overwrite: bool) -> SinkOptions:
         if overwrite:
-            raise InvalidOption("mode", "overwrite", "append: what was sent cannot be taken back")
+            raise InvalidOption(
+                "mode", "overwrite", "append: messages that were sent cannot be taken back"
+            )
         options = read_sink_options(self.options)
         check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options)
         if options.report:
@@ -91,5 +93,5 @@ def _check_report(path: str) -> None:
     try:
         Path(path).open("a").close()
     except (OSError, ValueError):
-        allowed = "a file that can be written, in a directory that is there"
+        allowed = "a writable file in an existing directory"
         raise InvalidOption("report", path, allowed) from None

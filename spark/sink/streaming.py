@@ -53,7 +53,9 @@ def check_streaming(options: SinkOptions) -> None:
     """Raises ContradictoryOptions if an option does not work in a streaming query."""
     if options.numbering == OFFSETS:
         raise ContradictoryOptions(
-            ("numbering", "writeStream"), "the rows of a batch are numbered by the batch"
+            ("numbering", "writeStream"), "a streaming query always numbers rows by batch"
         )
     if options.speed:
-        raise ContradictoryOptions(("speed", "writeStream"), "a stream goes as it comes")
+        raise ContradictoryOptions(
+            ("speed", "writeStream"), "a streaming query has no pace of its own"
+        )

@@ -89,8 +89,8 @@ async def find_members(node: mesh.Node, timeout_s: float) -> None:
             if node.members():
                 break
     if not node.members():
-        told = "; ".join(node.problems().values()) or "look at keys and seeds with `mesh doctor`"
-        raise Unreachable("the mesh", f"no member of it within {timeout_s:g} s: {told}")
+        told = "; ".join(node.problems().values()) or "check keys and seeds with `mesh doctor`"
+        raise Unreachable("the mesh", f"no members found within {timeout_s:g} s: {told}")
     await trio.sleep(LOOK_S)
 
 
@@ -130,7 +130,7 @@ class TopicsTarget(Target):
             await self._node.wait_sent()
         if patience.cancelled_caught:
             raise Unreachable(
-                "a member", f"it has not taken everything within {self._timeout_s:g} s"
+                "a member", f"it has not accepted everything within {self._timeout_s:g} s"
             )
         now, before = self._node.statistics().publishing, self._before
         self.counts.nobody = now.nobody - before.nobody

@@ -74,7 +74,7 @@ def test_without_spark_it_says_what_to_install() -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "mesh: pyspark is not installed: pip install '.[spark]' in the project's clone, and apt-get "
-        "install openjdk-17-jre-headless where there is no Java 17"
+        "install openjdk-17-jre-headless if there is no Java 17"
     ]
 
 
@@ -92,7 +92,7 @@ async def test_who_cannot_be_reached_is_named(tmp_path: Path) -> None:
             "to topics it is enough that somebody is there"
         )
         stranger = format_network_secret(b"another secret of 32 bytes, yes!")
-        with pytest.raises(Unreachable, match=r"no member of it within 0.5 s.*doctor"):
+        with pytest.raises(Unreachable, match=r"no members found within 0.5 s.*doctor"):
             await names(tmp_path, shop, secret=stranger)
 
 

@@ -113,15 +113,15 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ),
         (
             {"startingOffsets": '{"jobs": {"0": 9}}', "endingOffsets": '{"jobs": {"0": 5}}'},
-            "startingOffsets and endingOffsets: 'jobs' would end at 5, before it begins at 9",
+            "startingOffsets and endingOffsets: 'jobs' would end at 5, before its start at 9",
         ),
         ({"subscribePattern": "("}, "option subscribePattern is '(': want a regular expression"),
-        ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
+        ({"queues": "job"}, "no queue 'job' has messages in this log: did you mean 'jobs'?"),
         ({"columns": "key binary"}, "mesh-capture has no column 'key' binary"),
         ({"columns": "offset string"}, "mesh-capture has no column 'offset' string"),
         (
             {"columns": "offset bigint NOT NULL", "damaged": "keep"},
-            "schema and damaged: offset is NOT NULL, and null in a row of what is damaged",
+            "schema and damaged: offset is NOT NULL, but null in rows of damaged data",
         ),
     ],
 )

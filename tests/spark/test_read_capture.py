@@ -206,13 +206,13 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
     [
         ({"startOffsets": "earliest"}, "no option 'startOffsets': did you mean startingOffsets?"),
         ({"startingOffsets": "latest"}, "option startingOffsets is 'latest': want earliest or JSON"),
-        ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
+        ({"queues": "job"}, "no queue 'job' has messages in this log: did you mean 'jobs'?"),
         ({"columns": ["key"]}, "mesh-capture has no column 'key': it has queue string"),
-        ({"columns": "topic"}, "option columns is 'topic': want a list of names, as ['topic']"),
-        ({"columns": []}, "option columns is []: want one name at least, or None, which is all"),
+        ({"columns": "topic"}, "option columns is 'topic': want a list of names, such as ['topic']"),
+        ({"columns": []}, "option columns is []: want at least one name, or None for all columns"),
         ({"columns": {"topic"}}, "option columns is {'topic'}: want a list of names: a set has no"),
         ({"columns": [["key"]]}, "mesh-capture has no column \"['key']\": it has queue string"),
-        ({"PATH": "elsewhere"}, "path and PATH: both are the same option: give it once"),
+        ({"PATH": "elsewhere"}, "path and PATH: these are the same option: give it once"),
         ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: it is for streaming"),
     ],
 )  # fmt: skip

@@ -165,7 +165,7 @@ async def test_a_queue_that_is_not_there_is_an_error_and_the_report_says_so(
         ({"broker": "elsewhere", "to": "queues", "timeoutSeconds": "0.5"}, "'elsewhere' cannot be reached"),
         ({"to": "everywhere"}, "topics, queues"),
         ({"speeed": "1"}, "did you mean speed"),
-        ({"report": "nowhere/report"}, "a directory that is there"),
+        ({"report": "nowhere/report"}, "an existing directory"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_sent_is_told_in_one_line(

@@ -128,7 +128,7 @@ def test_another_store_in_the_same_place_is_noticed(
     other = Captured(captured.data, store_id=b"t" * 16)
     other.declare("jobs", 1)
     other.publish([1], [b"other"])
-    with one_line_with("another store stands in this directory"):
+    with one_line_with("this directory contains another store"):
         query.run()
     query.options["failOnDataLoss"] = "false"
     query.run()
@@ -146,7 +146,7 @@ def test_an_older_copy_that_was_put_back_is_noticed_once_it_is_as_long(
     read = captured.messages.copy()
     put_back()
     publish(captured, 7)
-    with one_line_with("holds another record", "an older copy of the directory was put back"):
+    with one_line_with("contains another record", "an older copy of the directory was restored"):
         query.run()
     query.options["failOnDataLoss"] = "false"
     query.run()

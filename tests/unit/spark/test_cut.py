@@ -221,7 +221,7 @@ def test_a_segment_that_is_cut_after_the_plan_is_not_read_as_all_there(
     captured.close()
     (work,) = planned(tmp_path)
     (cleared if zeros else cut)(captured, 4, at)
-    with pytest.raises(DataLost, match=rf"msgs\.0000000004: nothing stands from byte {at} on"):
+    with pytest.raises(DataLost, match=rf"msgs\.0000000004: there is nothing from byte {at} on"):
         rows_of(tmp_path, work, damaged="skip")
     found = Counter(of_rows(rows_of(tmp_path, work, failOnDataLoss="false")))
     assert found < Counter(captured.messages)

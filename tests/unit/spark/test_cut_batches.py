@@ -62,7 +62,7 @@ def test_what_is_left_is_read_once(
 def test_what_was_cut_out_is_told_as_freed(tmp_path: Path, apart: bool) -> None:
     captured = cut(tmp_path, apart=apart)
     captured.close()
-    told = "offsets 5 to 8 of 'jobs' and 11 behind them were freed"
+    told = "offsets 5 to 8 of 'jobs' and 11 later ones were freed"
     with pytest.raises(DataLost, match=told):
         Stream(tmp_path, queues="jobs", startingOffsets='{"jobs": {"0": 3}}')
 

@@ -88,7 +88,7 @@ def test_a_segment_freed_in_the_middle_is_told(tmp_path: Path, how: str) -> None
     captured.carry(positions[gone[4] // 2], 1)
     captured.snapshot()
     captured.free(2)
-    told = f"offsets {gone[0]} to {gone[3]} of 'jobs' and {len(gone) - 6} behind them were freed"
+    told = f"offsets {gone[0]} to {gone[3]} of 'jobs' and {len(gone) - 6} later ones were freed"
     with pytest.raises(DataLost, match=told):
         read(captured, 2, how)
     assert read(captured, gone[-1] + 1, how) == list(range(gone[-1] + 1, EVERYTHING))
@@ -151,7 +151,7 @@ def test_a_queue_of_which_nothing_stands_ends_where_the_snapshot_says(
     captured.free(*range(1, captured.segment_of(positions[-1]) + 1))
     for lossy in ("true", "false"):
         assert read(captured, 40, how, failOnDataLoss=lossy) == []
-    with pytest.raises(InvalidOption, match="want at most 40, where it ends"):
+    with pytest.raises(InvalidOption, match="want at most 40, which is its end"):
         read(captured, 41, how)
     with pytest.raises(DataLost, match="offsets 38 to 39 of 'jobs' were freed"):
         read(captured, 38, how)
@@ -233,5 +233,5 @@ def test_a_task_that_was_told_to_go_on_is_not_told_how(
     captured.free(1)
     assert rows_of(tmp_path, work, failOnDataLoss="false")
     (told,) = caplog.messages
-    assert told.startswith("msgs.0000000001 was freed while it was to be read")
+    assert told.startswith("msgs.0000000001 was freed before it was read")
     assert "failOnDataLoss" not in told

@@ -31,7 +31,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         assert caught.value.missing == "pyarrow"
     assert installed.missing() == (
         "pyarrow is not installed: pip install '.[spark]' in the project's clone, and apt-get "
-        "install openjdk-17-jre-headless where there is no Java 17"
+        "install openjdk-17-jre-headless if there is no Java 17"
     )
 
 
@@ -48,4 +48,4 @@ def test_java_is_named_when_it_is_all_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "needs Java 17 or later, there is none" in (installed.missing() or "")
+    assert "needs Java 17 or later, found none" in (installed.missing() or "")

@@ -25,7 +25,7 @@ def make_java(folder: Path, told: str) -> Path:
         ('openjdk version "21" 2023-09-19', ""),
         ('java version "1.8.0_402"', "Java 8"),
         ('openjdk version "11.0.2" 2019-01-15', "Java 11"),
-        ("Killed", "none that answers"),
+        ("Killed", "one that does not answer"),
     ],
 )
 def test_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, found: str) -> None:
@@ -34,7 +34,7 @@ def test_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, fo
     if not found:
         assert check_java() == str(java)
         return
-    with pytest.raises(JavaMissing, match=f"needs Java 17 or later, there is {found}") as caught:
+    with pytest.raises(JavaMissing, match=f"needs Java 17 or later, found {found}") as caught:
         check_java()
     assert str(caught.value).endswith("apt-get install openjdk-17-jre-headless")
 
@@ -42,7 +42,7 @@ def test_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, fo
 def test_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(JavaMissing, match="there is none: apt-get install openjdk-17-jre-headless"):
+    with pytest.raises(JavaMissing, match="found none: apt-get install openjdk-17-jre-headless"):
         check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     with pytest.raises(JavaMissing, match="none in JAVA_HOME"):

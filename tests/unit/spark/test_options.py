@@ -93,7 +93,9 @@ def test_unknown_options_name_the_one_that_was_meant() -> None:
     ) as caught:
         read(subscribePatern="x")
     assert caught.value.nearest == "subscribePattern"
-    with pytest.raises(UnknownOption, match=r"no option 'kafka\.servers': there are path, vhost"):
+    with pytest.raises(
+        UnknownOption, match=r"no option 'kafka\.servers': the options are path, vhost"
+    ):
         read(**{"kafka.servers": "x"})
 
 
@@ -173,7 +175,7 @@ def test_progress_survives_json() -> None:
         {"store": "x", "position": 1, "since": "noon"},
         {"store": "x", "position": 1, "last": [1]},
     ):
-        with pytest.raises(CaptureError, match="not of mesh-capture"):
+        with pytest.raises(CaptureError, match="not written by mesh-capture"):
             from_json(wrong)
 
 

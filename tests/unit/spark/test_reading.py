@@ -276,7 +276,10 @@ def test_a_command_whose_segment_is_freed_names_its_own_way_out(
         assert main(capture) == 1
     told = capsysbinary.readouterr().err
     assert told.count(b"\n") == 1
-    assert b"or by `mesh capture` or `mesh replay` when they are run again, what is left is" in told
+    assert (
+        b"to read what is left, set failOnDataLoss=false, or run `mesh capture` or `mesh replay` again"
+        in told
+    )
     assert main(capture) == 0
     captured.close()
 
@@ -285,7 +288,7 @@ def test_a_segment_freed_after_the_plan(tmp_path: Path) -> None:
     captured = varied(tmp_path, 2)
     (work,) = planned(tmp_path)
     captured.free(2)
-    with pytest.raises(DataLost, match=r"msgs\.0000000002 was freed while it was to be read"):
+    with pytest.raises(DataLost, match=r"msgs\.0000000002 was freed before it was read"):
         rows_of(tmp_path, work)
     found = Counter(of_rows(rows_of(tmp_path, work, failOnDataLoss="false")))
     assert found
@@ -339,7 +342,7 @@ def test_a_machine_without_the_directory_is_no_loss(tmp_path: Path, lossy: str) 
     with pytest.raises(NoCapture, match="data: no such directory on this machine"):
         list(found.read(work, Times()))
     (tmp_path / "data").mkdir()
-    with pytest.raises(NoCapture, match="data: no broker's directory"):
+    with pytest.raises(NoCapture, match="data: not a broker's directory"):
         list(found.read(work, Times()))
 
 
@@ -354,7 +357,7 @@ def test_a_segment_that_is_not_for_this_user_is_a_line(
     varied(tmp_path, 2).close()
     (work,) = planned(tmp_path)
     monkeypatch.setattr("spark.capture.reading.open_segment", refuse)
-    with pytest.raises(NoCapture, match=r"this user may not read it: .*msgs"):
+    with pytest.raises(NoCapture, match=r"not readable by this user: .*msgs"):
         list(query(tmp_path).read(work, Times()))
 
 
@@ -367,7 +370,9 @@ def test_another_store_after_the_plan_is_a_loss_and_no_damage(tmp_path: Path, da
     other = Captured(tmp_path / "data", store_id=b"t" * 16)
     other.declare("jobs", 1)
     other.close()
-    with pytest.raises(DataLost, match=r"msgs\.0000000001 is of another store than was planned"):
+    with pytest.raises(
+        DataLost, match=r"msgs\.0000000001 belongs to another store than when this was planned"
+    ):
         rows_of(tmp_path / "data", work, damaged=damaged)
     assert not rows_of(tmp_path / "data", work, damaged=damaged, failOnDataLoss="false")
 
@@ -386,7 +391,7 @@ def test_offsets_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
     found = loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}', failOnDataLoss="false")
     assert [one.offset for one in found] == list(range(first, 100))
     assert loaded(tmp_path, startingTimestamp=T0_US // 1000) == found, "a time names no message"
-    with pytest.raises(DurableError, match="want at most 100, where it ends"):
+    with pytest.raises(DurableError, match="want at most 100, which is its end"):
         loaded(tmp_path, startingOffsets='{"jobs": {"0": 101}}')
     captured.close()
 
@@ -413,9 +418,9 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
         ("nowhere", NoCapture, "no such directory"),
         ("no\nwhere", NoCapture, r"^'.*no\\nwhere': no such directory"),
         ("empty", NoCapture, "there is no `vhosts` in it"),
-        ("hollow", UnknownVhost, "no vhost '/': there is none$"),
-        ("cut off", UnknownVhost, "no vhost '/': there is none$"),
-        ("unused", NoCapture, "nothing was ever stored here"),
+        ("hollow", UnknownVhost, "no vhost '/': existing vhosts: none$"),
+        ("cut off", UnknownVhost, "no vhost '/': existing vhosts: none$"),
+        ("unused", NoCapture, "no broker has stored anything here"),
         ("foreign", ForeignStore, "it contains photo.jpg"),
     ):
         data = tmp_path / name
@@ -458,7 +463,7 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
     for given, match in (
         (
             {"streams": "audi"},
-            "no stream 'audi' has its messages in this log: did you mean 'audit'?",
+            "no stream 'audi' has messages in this log: did you mean 'audit'?",
         ),
         ({"queues": "audit"}, "no queue 'audit'"),
         ({"startingOffsets": '{"nobody": {"0": 1}}'}, "no queue or stream 'nobody'"),

@@ -68,8 +68,8 @@ class FakeSpark:
     ("error", "caught", "text"),
     [
         (KeyboardInterrupt(), KeyboardInterrupt, "interrupted"),
-        (Py4JNetworkError("Error while receiving"), ReplayFailed, "Spark's JVM was killed, or there "
-         "was no memory left for it"),
+        (Py4JNetworkError("Error while receiving"), ReplayFailed, "Spark's JVM was killed, or ran "
+         "out of memory"),
     ],
 )  # fmt: skip
 def test_a_replay_that_is_broken_off_tells_what_it_has_sent(
@@ -87,7 +87,7 @@ def test_a_replay_that_is_broken_off_tells_what_it_has_sent(
     with pytest.raises(caught):
         _run(Namespace(master="local[1]", json=True, dry_run=False), plan, {}, frozenset())
     told = json.loads(capsys.readouterr().out)
-    assert told["error"] == f"{text}; {before + 300} messages at least had been handed over"
+    assert told["error"] == f"{text}; at least {before + 300} messages had been handed over"
     assert not told["complete"]
 
 
@@ -123,7 +123,7 @@ class Started(Exception):
 @pytest.mark.parametrize(
     ("terminal", "as_json", "said"),
     [
-        (True, False, "mesh: starting Spark, up to a minute\n"),
+        (True, False, "mesh: starting Spark, which may take a minute\n"),
         (True, True, ""),
         (False, False, ""),
     ],
@@ -161,13 +161,13 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("more", "text"),
     [
         (["--queue", "jobs", "--stream", "audit"], "'broker2' has no queue or stream 'audit': "),
-        (["--stream", "audit"], "cluster 'spark' hears once it may publish to it"),
+        (["--stream", "audit"], "allow cluster 'spark' to publish to them"),
         (
             ["--stream", "audit", "--cluster", "x"],
             "`mesh-broker set-permission x --write amq.default`",
         ),
-        (["--queue", "jbos"], "no queue 'jbos' has its messages in this log: did you mean 'jobs'?"),
-        (["--stream", "jobs"], "no stream 'jobs' has its messages in this log"),
+        (["--queue", "jbos"], "no queue 'jbos' has messages in this log: did you mean 'jobs'?"),
+        (["--stream", "jobs"], "no stream 'jobs' has messages in this log"),
         (["--vhost", "elsewhere"], "no vhost 'elsewhere'"),
     ],
 )

@@ -50,5 +50,5 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_sent(
     """Found: where a directory has that name, when all had been sent, by a stack."""
     schema = StructType([StructField(one, StringType()) for one in ("topic", "value")])
     MeshSink({"report": str(tmp_path / "report")}).writer(schema, overwrite=False)
-    with pytest.raises(InvalidOption, match="want a file that can be written, in a directory"):
+    with pytest.raises(InvalidOption, match="want a writable file in an existing directory"):
         MeshSink({"report": str(tmp_path / name)}).writer(schema, overwrite=False)
