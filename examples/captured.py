@@ -43,7 +43,8 @@ class Captured:
         self._visitors.wait(PATIENCE_S)
         ledger = self._start("examples.ledger")
         print(
-            f"captured: what visitors did in {CAPTURE_S:.0f} s, by a stream on shop.>", flush=True
+            f"captured the traffic of visitors for {CAPTURE_S:.0f} s, with a stream on shop.>",
+            flush=True,
         )
         print(self._run("examples.analysis", self._data, PICTURE), end="", flush=True)
         report = json.loads(self._run(
@@ -55,7 +56,7 @@ class Captured:
         counted = json.loads(ledger.communicate(timeout=PATIENCE_S)[0])
         stored = self._stored()
         held: bool = counted == {f"replayed.{topic}": count for topic, count in stored.items()}
-        print(f"  {'ok' if held else 'NOT AS PROMISED'}: the ledger has counted "
+        print(f"  {'ok' if held else 'NOT AS PROMISED'}: the ledger counted "
               f"{sum(counted.values()):,} of {sum(stored.values()):,}, topic by topic")  # fmt: skip
         return held
 

@@ -49,7 +49,9 @@ async def multicast_problem() -> str | None:
         await other.announce(b"demo", 9)
         with trio.move_on_after(3):
             await heard.wait()
-        problem = None if heard.is_set() else one.problem() or "we do not hear ourselves"
+        problem = (
+            None if heard.is_set() else one.problem() or "our own announcement does not come back"
+        )
         nursery.cancel_scope.cancel()
     return problem
 
@@ -96,7 +98,7 @@ def follow_shop(
             answer_shop(processes, shop.stdin, line, data)
         return shop.wait(max(0.0, deadline_s - time.monotonic()))
     except (TimeoutError, subprocess.TimeoutExpired):
-        print(f"demo: not done within {SECONDS_MAX:.0f} s", file=sys.stderr)
+        print(f"demo: not finished within {SECONDS_MAX:.0f} s", file=sys.stderr)
         return 1
 
 
@@ -164,7 +166,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         secret = Path(directory) / "network.secret"
         new_network(secret)
-        print("a network secret was made; every cluster's keys derive from it")
+        print("created a network secret; the keys of all clusters are derived from it")
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("MESH_")},
             "MESH_NETWORK_SECRET_FILE": str(secret),
@@ -180,7 +182,7 @@ def main() -> int:
             data = str(Path(directory) / "broker")
             status = follow_shop(processes, shop, data, start_s + SECONDS_MAX)
             if status == 0 and (why := missing()):
-                print(f"nothing is captured and analysed: {why}")
+                print(f"skipping capture and analysis: {why}")
             elif status == 0:
                 captured = Captured(processes.start, environment, directory)
                 status = 0 if captured.analyse_and_replay() else 1

@@ -78,4 +78,4 @@ async def durable_orders(node: mesh.Node, ask_demo: AskDemo, check: Check) -> No
     check(orders.confirmed == ORDERS,
           f"{ORDERS:,} orders confirmed in {seconds:.1f} s, {at_kill:,} of them before the kill")  # fmt: skip
     missing, twice = await orders.read()
-    check(missing == 0, f"{missing} of the confirmed orders are missing, {twice} came twice")
+    check(missing == 0, f"{missing} of the confirmed orders are missing, {twice} are duplicates")

@@ -43,7 +43,7 @@ def check(holds: bool, what: str) -> None:
 
 
 async def requests(node: mesh.Node) -> None:
-    say("requests spread over the members of a cluster, which is all the shop knows of them")
+    say("requests are spread over the members of a cluster; the shop knows only its name")
     answered: Counter[bytes] = Counter()
     slowest_s = 0.0
 
@@ -62,12 +62,12 @@ async def requests(node: mesh.Node) -> None:
     shared = min(answered.values()) >= SHARE_MIN or slowest_s > STANDS_STILL_S
     check(
         len(answered) == DATABASES and shared,
-        f"{WORKERS * ASKED} requests, answered by process {shares}",
+        f"{WORKERS * ASKED} requests, answers per process: {shares}",
     )
 
 
 async def topics(node: mesh.Node) -> None:
-    say("orders are published; whoever wants them gets them")
+    say("orders are published; every subscriber receives them")
     orders, flushes = map(int, (await node.request("caches/heard", b"")).split())
     for number, region in enumerate(("eu", "us", "asia"), start=1):
         await node.publish(f"orders.{region}.created", f"number {number}".encode())
@@ -77,11 +77,11 @@ async def topics(node: mesh.Node) -> None:
         while heard != wanted:
             heard = await node.request("caches/heard", b"")
     check(told == 1 and heard == wanted,
-          f"3 orders were printed there, and a broadcast heard by {told} member of caches")  # fmt: skip
+          f"3 orders were received, and a broadcast reached {told} member of caches")  # fmt: skip
 
 
 async def file_transfer(node: mesh.Node) -> None:
-    say(f"a file of {FILE_BYTES >> 20} MB goes through a tunnel to one database")
+    say(f"a file of {FILE_BYTES >> 20} MB is sent through a tunnel to one database")
     part = bytes(range(256)) * (PART_BYTES // 256)
     parts = FILE_BYTES // PART_BYTES
     sent = hashlib.sha256()
@@ -158,7 +158,7 @@ async def crash(node: mesh.Node) -> None:
         check(len(lost) == len(traffic.failures) <= WORKERS
               and {error.peer for error in lost} <= {node.hex()[:8] for node in gone},
               f"{len(traffic.failures)} requests failed, all of them in flight on process {victim}")  # fmt: skip
-        check(gone_s < 2, f"nobody calls it any more {1000 * gone_s:.0f} ms after the kill")
+        check(gone_s < 2, f"no requests go to it {1000 * gone_s:.0f} ms after the kill")
         failed = len(traffic.failures)
         restarted = int(await ask_demo("restart"))
         with trio.fail_after(10):
@@ -178,12 +178,14 @@ async def main() -> None:
         with trio.fail_after(15):
             await node.wait_members("databases", count=DATABASES)
             await node.wait_members("caches")
-        say(f"shop: found everybody {1000 * (trio.current_time() - start_s):.0f} ms after joining")
+        say(
+            f"shop: found all members {1000 * (trio.current_time() - start_s):.0f} ms after joining"
+        )
         await requests(node)
         await topics(node)
         await file_transfer(node)
         await crash(node)
-        say("a broker takes orders, is killed with SIGKILL in the middle, and started again")
+        say("a broker stores orders, is killed with SIGKILL in between, and restarted")
         await durable_orders(node, ask_demo, check)
 
 

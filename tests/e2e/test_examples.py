@@ -65,7 +65,7 @@ def test_a_shop_that_says_nothing_does_not_hold_the_demo(capfd: pytest.CaptureFi
         shop.wait()
         if shop.stdin is not None:
             shop.stdin.close()
-    assert "demo: not done within" in capfd.readouterr().err
+    assert "demo: not finished within" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("status", [0, 1])
