@@ -186,7 +186,7 @@ class Channel:
 
     def _unreached(self) -> BrokerLost:
         return BrokerLost(
-            self.cluster, f"not connected within {self.timeout_s:g} s: {self._trouble}"
+            self.cluster, f"none within {self.timeout_s:g} s: {self._trouble}"
         )
 
     def _ensure_running(self) -> None:

@@ -45,8 +45,8 @@ def add(commands: Commands) -> None:
     keys = commands.add_parser(
         "keys", help="create, show, rotate and check keys",
         description="One secret for a whole network (new-network), or a pair for each cluster "
-        "(new-cluster),\nfor clusters that must not be able to impersonate each other. docs/guide.md "
-        "says which node needs which file.",
+        "(new-cluster),\nfor clusters that must not impersonate each other. docs/guide.md says "
+        "which node needs which file.",
     )  # fmt: skip
     what = keys.add_subparsers(required=True, metavar="WHAT", title="actions")
     command = what.add_parser(

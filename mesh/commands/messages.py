@@ -101,8 +101,8 @@ def _add_publish(commands: Commands) -> None:
 def _add_subscribe(commands: Commands) -> None:
     command = commands.add_parser(
         "subscribe", help="print messages whose topics match a pattern",
-        description="Print each message as TOPIC PAYLOAD and a line end. Use --json if payloads may "
-        "contain\nline ends.",
+        description="Print each message as TOPIC PAYLOAD and a line end. If payloads may contain "
+        "line ends,\nuse --json.",
     )  # fmt: skip
     command.add_argument(
         "pattern", help="`*` matches one token, a final `>` one or more; quote them"
@@ -124,7 +124,7 @@ def _add_broadcast(commands: Commands) -> None:
     command = commands.add_parser(
         "broadcast", help="send a message to every member of a cluster",
         description="Send a message to every member of a cluster, without replies. Exit status 1 if "
-        "there are\nno members.",
+        "there are none.",
     )  # fmt: skip
     _add_target(command)
     add_joining(command)

@@ -167,7 +167,7 @@ class Roster:
             if announcement.left:
                 return None, False
             if len(self.peers) >= self._peers_max and not self._make_room():
-                full = f"peers_max is {self._peers_max}, reached: node {short(node)} is ignored"
+                full = f"peers_max is {self._peers_max}: node {short(node)} is ignored"
                 self.refusals.count("peers_max", full)
                 return None, False
             peer = self.peers[node] = Peer(node, raw, announcement)
