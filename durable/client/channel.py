@@ -185,9 +185,7 @@ class Channel:
         return self.session
 
     def _unreached(self) -> BrokerLost:
-        return BrokerLost(
-            self.cluster, f"none within {self.timeout_s:g} s: {self._trouble}"
-        )
+        return BrokerLost(self.cluster, f"none within {self.timeout_s:g} s: {self._trouble}")
 
     def _ensure_running(self) -> None:
         self.check_thread()

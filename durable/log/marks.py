@@ -78,7 +78,7 @@ def decode_marks(data: bytes | memoryview) -> Marks:
     """
     count, rest = divmod(len(data), MARK_BYTES)
     if rest:
-        raise ValueError(f"{len(data)} bytes of marks are no multiple of {MARK_BYTES}")
+        raise ValueError(f"{len(data)} bytes of marks are not a multiple of {MARK_BYTES}")
     numbers = struct.unpack(f"<{count}Q{count}I", data)
     marks = Marks()
     for position, at in zip(numbers[:count], numbers[count:], strict=True):

@@ -208,7 +208,7 @@ class Block:
             or not (single or all(map(or_, self.steps, map(lt, self.times, repeat(2)))))
             or self.first < start or not self._is_in_order()
         ):  # fmt: skip
-            raise ValueError(f"impossible stretches between {self.first} and {self.end}")
+            raise ValueError(f"invalid stretches between {self.first} and {self.end}")
 
     def _is_in_order(self) -> bool:
         firsts, counts = self.firsts, self.counts
@@ -237,11 +237,13 @@ class Block:
     def decode(cls, data: memoryview) -> tuple[Block, memoryview]:
         """Return the block and the data behind it. Raises ValueError for bytes that no `encode` has written."""
         if len(data) < _HEAD.size:
-            raise ValueError(f"a block in {len(data)} bytes")
+            raise ValueError(f"a truncated block of {len(data)} bytes")
         rows, kinds = _HEAD.unpack_from(data)
         at = _HEAD.size + _EVEN.size * kinds.count(_IS_EVEN)
         if not 0 < rows <= _ROWS_MAX or set(kinds) - _KINDS or len(data) < at:
-            raise ValueError(f"a block of {rows} stretches, as {kinds}, in {len(data)} bytes")
+            raise ValueError(
+                f"an invalid block: {rows} stretches, columns {kinds}, {len(data)} bytes"
+            )
         evens, columns = _EVEN.iter_unpack(data[_HEAD.size : at]), list[Column]()
         for kind in kinds:
             if kind == _IS_EVEN[0]:
@@ -250,7 +252,7 @@ class Block:
             column = array(chr(kind))
             column.frombytes(data[at : at + rows * column.itemsize])
             if len(column) < rows:
-                raise ValueError(f"a block of {rows} stretches in {len(data)} bytes")
+                raise ValueError(f"a truncated block: {rows} stretches, {len(data)} bytes")
             columns.append(column)
             at += rows * column.itemsize
         return cls(tuple(columns)), data[at:]

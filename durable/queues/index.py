@@ -291,7 +291,7 @@ class Index:
         if run is None:
             return False
         if run.first != first:
-            raise ValueError(f"{run} begins elsewhere than {first}")
+            raise ValueError(f"{run} does not begin at {first}")
         if len(self._tail) and self._tail.first <= first:
             self._tail.move(first, position)
             self._note_last()
@@ -347,7 +347,7 @@ class Index:
             block.check(at)
             at = block.end
         if end >= LIMIT or at not in (0, end):
-            raise ValueError(f"ends at {at}, says {end}")
+            raise ValueError(f"the index ends at {at} instead of {end}")
         made = cls()
         made._begin(rows)
         made._blocks, made.end = [*blocks], end
@@ -355,7 +355,7 @@ class Index:
         if start is not None:
             made.drop_before(start)
             if made.start != start or len(made._blocks) < len(blocks):
-                raise ValueError(f"begins at {made.start}, says {start}")
+                raise ValueError(f"the index begins at {made.start} instead of {start}")
         if rows:
             made._note_last()
         return made

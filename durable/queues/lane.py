@@ -478,5 +478,5 @@ def _unpack(data: bytes, count: int) -> list[memoryview]:
         parts.append(view[at + 4 : at + 4 + size])
         at += 4 + size
     if at != len(data) or len(parts[-1]) != size:
-        raise ValueError(f"{len(data)} bytes are not {count} parts")
+        raise ValueError(f"{len(data)} bytes do not hold {count} parts")
     return parts

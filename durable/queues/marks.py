@@ -112,7 +112,7 @@ class Marks:
         """Raises ValueError for bytes that no `encode` has written."""
         count = int.from_bytes(data[:4], "little")
         if len(data) != 4 + 24 * count:
-            raise ValueError(f"{len(data)} bytes for {count} marks")
+            raise ValueError(f"{len(data)} bytes do not hold {count} marks")
         made = cls()
         made._own()
         made._sequences.frombytes(data[4 : 4 + 8 * count])
@@ -120,5 +120,5 @@ class Marks:
         made._lasts.frombytes(data[4 + 16 * count :])
         for at, (first, last) in enumerate(zip(made._firsts, made._lasts, strict=True)):
             if first > last or (at and made._sequences[at - 1] >= made._sequences[at]):
-                raise ValueError(f"mark {at} of {count} is impossible")
+                raise ValueError(f"mark {at} of {count} is invalid")
         return made

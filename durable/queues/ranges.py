@@ -157,7 +157,7 @@ class Ranges:
         """Raises ValueError for bytes that no `encode` has written."""
         count = int.from_bytes(data[:4], "little")
         if len(data) != 4 + 24 * count:
-            raise ValueError(f"{len(data)} bytes for {count} ranges")
+            raise ValueError(f"{len(data)} bytes do not hold {count} ranges")
         made = cls()
         if not count:
             return made
@@ -167,5 +167,7 @@ class Ranges:
         bounds = made._bounds
         for index in range(1, len(bounds)):
             if bounds[index - 1] >= bounds[index] + (index % 2 == 0):
-                raise ValueError(f"range {index >> 1} begins or ends before it may")
+                raise ValueError(
+                    f"range {index >> 1} overlaps the one before, or ends before it begins"
+                )
         return made

@@ -123,10 +123,10 @@ class Rows:
     def decode(cls, data: memoryview) -> tuple[Rows, int]:
         """Return rows and end, not checked. Raises ValueError for a length that no `encode` writes."""
         if len(data) < HEAD.size:
-            raise ValueError(f"an index in {len(data)} bytes")
+            raise ValueError(f"a truncated index of {len(data)} bytes")
         end, stretches = HEAD.unpack_from(data)
         if len(data) != HEAD.size + stretches * 8 * (1 + FIELDS):
-            raise ValueError(f"{len(data)} bytes for {stretches} stretches")
+            raise ValueError(f"{len(data)} bytes do not hold {stretches} stretches")
         made = cls()
         made.firsts.frombytes(data[HEAD.size : HEAD.size + 8 * stretches])
         made.rest.frombytes(data[HEAD.size + 8 * stretches :])

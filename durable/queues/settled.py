@@ -155,25 +155,27 @@ class Settled:
     def decode(cls, data: bytes) -> Settled:
         """Raises ValueError for bytes that no `encode` has written."""
         if len(data) < _HEAD.size:
-            raise ValueError(f"settlements in {len(data)} bytes")
+            raise ValueError(f"truncated settlements of {len(data)} bytes")
         made = cls()
         made.low, made.end, count = _HEAD.unpack_from(data)
         whole_at = _HEAD.size + count * _BITMAP.size
         if len(data) < whole_at:
-            raise ValueError(f"{len(data)} bytes for {count} bitmaps")
+            raise ValueError(f"{len(data)} bytes do not hold {count} bitmaps")
         made._whole = Ranges.decode(data[whole_at:])
         above, top = made.low // CHUNK - 1, made.low
         for chunk, packed in _BITMAP.iter_unpack(data[_HEAD.size : whole_at]):
             bits = int.from_bytes(packed, "little")
             if chunk <= above or bits in (0, _FULL) or made._is_whole(chunk):
-                raise ValueError(f"impossible bitmap of chunk {chunk}")
+                raise ValueError(f"invalid bitmap of chunk {chunk}")
             above, top = chunk, max(top, chunk * CHUNK + bits.bit_length())
             made._bits[chunk] = bits
         for start, end, number in made._whole:
             if number != 1 or start * CHUNK <= made.low:
-                raise ValueError(f"impossible chunks {start} to {end}")
+                raise ValueError(f"invalid chunks {start} to {end}")
             top = max(top, end * CHUNK)
         low_bits = made._bits.get(made.low // CHUNK, 0)
         if top != made.end or low_bits & ((2 << made.low % CHUNK) - 1):
-            raise ValueError(f"settled below {made.low} and to {made.end}, found {top}")
+            raise ValueError(
+                f"settled up to {made.end} according to the header, but up to {top} in the data"
+            )
         return made

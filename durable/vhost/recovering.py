@@ -47,7 +47,9 @@ class Recovering:
             ValueError: numbers that no broker writes.
         """
         if first >= LIMIT or time_us >= LIMIT or expires_us >= LIMIT:
-            raise ValueError(f"message {first} of {time_us} us, to expire at {expires_us}")
+            raise ValueError(
+                f"invalid numbers: message {first} at {time_us} us, expiring at {expires_us} us"
+            )
         if self._goes_on(first):
             self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         elif first < self.lane.index.end:

@@ -72,7 +72,7 @@ def test_where_to_stop_is_a_mark_as_far_as_may_be_or_the_next_one(
 
 
 def test_what_is_no_marks() -> None:
-    with pytest.raises(ValueError, match="13 bytes of marks are no multiple of 12"):
+    with pytest.raises(ValueError, match="13 bytes of marks are not a multiple of 12"):
         decode_marks(bytes(13))
 
 
