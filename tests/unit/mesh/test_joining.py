@@ -222,7 +222,7 @@ async def test_what_was_not_entered_says_so_to_who_uses_it() -> None:
 
 async def test_a_join_is_no_node_and_is_entered_once() -> None:
     block: Any = join(Nowhere())
-    with pytest.raises(AttributeError, match=r"^no 'request' here: .*`async with mesh\.join"):
+    with pytest.raises(AttributeError, match=r"^no attribute 'request': .*`async with mesh\.join"):
         await block.request("y", b"")
     async with block:
         pass

@@ -70,7 +70,7 @@ def test_how_long_it_takes_to_be_on_disk() -> None:
     assert [_within_us(counts, share) for share in (0.03, 0.5, 0.99, 1.0)] == [
         512, 1024, 4096, 65536,
     ]  # fmt: skip
-    (shown,) = [line for line in lines(confirm_us=counts) if line.startswith("on disk")]
+    (shown,) = [line for line in lines(confirm_us=counts) if line.startswith("time to disk")]
     assert shown == "time to disk: half of all records within 1.024 ms, 99 % within 4.096 ms"
 
 

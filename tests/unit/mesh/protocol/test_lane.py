@@ -31,7 +31,7 @@ def test_acknowledgements_are_cumulative_and_old_ones_change_nothing() -> None:
 
 
 def test_acknowledging_what_was_never_sent_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="frame 3, 2 were sent"):
+    with pytest.raises(RemoteProtocolError, match="frame 3, but only 2 were sent"):
         sent(b"a", b"b").acknowledge(3)
 
 
