@@ -218,7 +218,7 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     (shell.directory / "data").mkdir()
     (shell.directory / "data/thesis.tex").write_text("x")
     assert "it contains thesis.tex" in refused(shell, "serve", "--data", "data")
-    assert "thesis.tex is not a directory of one broker: it is not a directory" in refused(
+    assert "thesis.tex cannot be used by a broker: it is not a directory" in refused(
         shell, "serve", "--data", "data/thesis.tex"
     )
     assert os.listdir(shell.directory / "data") == ["thesis.tex"]
@@ -324,7 +324,7 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
         (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': did you mean 'jobs'?"),
         (["publish", "mail", "x"], b"mesh-broker: there is no queue 'mail': declare it first"),
         (["publish", "jobs", "x", "--exchange", "amq.direct"], b"routes 'jobs' to no queue: bind"),
-        (["publish", "order.eu", "x", "--exchange", "amq.topic"], b"did you mean 'orders.eu', by"),
+        (["publish", "order.eu", "x", "--exchange", "amq.topic"], b"did you mean 'orders.eu', which has a binding"),
         (
             ["publish", "orders.us", "x", "--exchange", "amq.fanout"],
             b"'orders.us' to no queue: bind",
