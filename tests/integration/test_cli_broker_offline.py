@@ -210,7 +210,7 @@ def test_a_vhost_without_its_store_file_or_its_name_is_named(
     for name in gone:
         next(path.rglob(name)).unlink()
     said = {
-        "vhost": f"the name of {path.relative_to(directory.path)} cannot be read",
+        "vhost": f"the name of the vhost in {path.relative_to(directory.path)} cannot be read",
         "store": "missing: the file store",
     }
     for command, wrong in (("verify", 1), ("inspect", 0)):
