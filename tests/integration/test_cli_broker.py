@@ -324,7 +324,10 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
         (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': did you mean 'jobs'?"),
         (["publish", "mail", "x"], b"mesh-broker: there is no queue 'mail': declare it first"),
         (["publish", "jobs", "x", "--exchange", "amq.direct"], b"routes 'jobs' to no queue: bind"),
-        (["publish", "order.eu", "x", "--exchange", "amq.topic"], b"did you mean 'orders.eu', which has a binding"),
+        (
+            ["publish", "order.eu", "x", "--exchange", "amq.topic"],
+            b"did you mean 'orders.eu', which has a binding",
+        ),
         (
             ["publish", "orders.us", "x", "--exchange", "amq.fanout"],
             b"'orders.us' to no queue: bind",

@@ -330,7 +330,7 @@ def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(
                 acked.add(number)
                 await acking.settle([number])
         assert len(acked) > 3 * RESERVE // 2 // ACK_BYTES
-        assert caplog.text.count("no checkpoint of /") == 1
+        assert caplog.text.count("no checkpoint of vhost /") == 1
         volume.capacity_bytes *= 2
         await until_space(hosted)
         await flushed(hosted)

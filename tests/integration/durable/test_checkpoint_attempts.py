@@ -74,7 +74,7 @@ def test_pauses_grow_while_there_is_no_room_and_it_is_said_once(
 
     run(Volume(), life)
     assert REFUSED[-1] - REFUSED[-2] == LOOKS_MAX
-    said = [one for one in caplog.messages if one.startswith("no checkpoint of /")]
+    said = [one for one in caplog.messages if one.startswith("no checkpoint of vhost /")]
     assert len(said) == 2, "once each time it begins"
 
 

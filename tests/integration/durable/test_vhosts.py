@@ -116,7 +116,7 @@ async def test_a_vhost_that_could_not_be_deleted_is_there_and_its_client_is_told
         await durable.connect(joined, vhost="billing").declare_queue("jobs")
         with monkeypatch.context() as patch:
             patch.setattr(RealDirectory, "rename", refuse)
-            with pytest.raises(StoreFailed, match=r"'billing' is not deleted.*Input/output error"):
+            with pytest.raises(StoreFailed, match=r"'billing' was not deleted.*Input/output error"):
                 await home.delete_vhost("billing")
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         home = durable.connect(joined)
