@@ -56,7 +56,7 @@ def read_listing(data: object) -> Iterator[dict[str, Any]]:
     try:
         yield from _read(data)
     except (zlib.error, *NO_MSGPACK) as error:
-        raise Malformed(f"an invalid listing: {error}") from None
+        raise Malformed(f"a listing that is invalid: {error}") from None
 
 
 def _read(data: bytes) -> Iterator[dict[str, Any]]:
