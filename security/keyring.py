@@ -141,7 +141,9 @@ class FileKeyring:
             # With one key under two names, the order of the files would decide which cluster its holder is taken for.
             other = self._names.setdefault(pair.public, pair.cluster)
             if pair.key_id in self._by_id or other != pair.cluster:
-                raise KeyChoice(f"the same key is given for {other!r} and for {pair.cluster!r}")
+                raise KeyChoice(
+                    f"the same key is given twice, for {other!r} and for {pair.cluster!r}"
+                )
             self._by_id[pair.key_id] = pair
 
     def __repr__(self) -> str:

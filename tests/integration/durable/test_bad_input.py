@@ -261,7 +261,7 @@ async def test_a_stream_keeps_so_many_cursors_and_no_long_ones(
                 await until(lambda: cursors == {"billing": 1})
                 await take(late, 1)
                 await late.store()
-                with pytest.raises(TooManyCursors, match="'audit' has 1 cursors"):
+                with pytest.raises(TooManyCursors, match="'audit' already has 1 cursors"):
                     await take(late, 1)
         with pytest.raises(TooManyCursors):
             await shop.read("audit", cursor="another").__aenter__()
@@ -292,7 +292,7 @@ async def test_a_second_broker_of_one_cluster_is_told_of(
     """Found: clients reached either of them, and nobody said a word."""
 
     def told() -> list[str]:
-        return [text for text in caplog.messages if "another broker serves broker" in text]
+        return [text for text in caplog.messages if "another broker serves cluster broker" in text]
 
     with caplog.at_level(logging.WARNING, "durable"):
         async with serving(tmp_path / "one") as broker:
