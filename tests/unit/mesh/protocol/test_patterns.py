@@ -166,13 +166,8 @@ def test_a_batch_of_a_topic_that_cannot_be_costs_its_link(topic: str) -> None:
     """Found: it was kept, stored and shown, up to 64 KB of it for each batch."""
     bench = Bench()
     bench.subscribe(">")
-    refused(
-        bench,
-        Kind.BATCH,
-        1,
-        make_batch(0, [b"x"], topic=topic).raw(),
-        "batch with an invalid topic: topic",
-    )
+    said = "batch with an invalid topic: topic"
+    refused(bench, Kind.BATCH, 1, make_batch(0, [b"x"], topic=topic).raw(), said)
     assert not bench.patterns.subscriptions._matches
 
 
