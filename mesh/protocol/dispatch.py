@@ -265,7 +265,7 @@ class Dispatcher:
 def refuse_unserved(link: Link, ident: int, cluster: str) -> None:
     """Answer a request for a cluster of which this node serves nothing, and so has no dispatcher."""
     if link.outbox.takes(REQUESTS, 0):
-        body = encode_values("no_such_endpoint", f"this member does not serve cluster {cluster!r}")
+        body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
         prefix = bytes(REPLY_PREFIX.size)
         link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=prefix)
     else:  # The caller does not take its replies, so none is added.

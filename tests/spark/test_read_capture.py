@@ -213,7 +213,7 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ({"columns": {"topic"}}, "option columns is {'topic'}: want a list of names: a set has no"),
         ({"columns": [["key"]]}, "mesh-capture has no column \"['key']\": it has queue string"),
         ({"PATH": "elsewhere"}, "path and PATH: these are the same option: give it once"),
-        ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: it is for streaming"),
+        ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: only for streaming"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_said_by_the_call(

@@ -105,10 +105,14 @@ async def test_an_epoch_that_was_given_is_not_given_again(tmp_path: Path) -> Non
             with suppress(InvalidDefinition):  # The second broker has read of it in its log.
                 async with shop.publisher("till", epoch=5) as publisher:
                     await publisher.send("", "jobs", b"first")
-            with pytest.raises(InvalidDefinition, match="publisher: epoch is 5: want a later one"):
+            with pytest.raises(
+                InvalidDefinition, match="publisher: epoch is 5: want a later epoch"
+            ):
                 async with shop.publisher("till", epoch=5) as publisher:
                     await publisher.send("", "jobs", b"second")
-            with pytest.raises(InvalidDefinition, match="publisher: epoch is 5: want a later one"):
+            with pytest.raises(
+                InvalidDefinition, match="publisher: epoch is 5: want a later epoch"
+            ):
                 await publisher.publish("", "jobs", [b"third"])
     async with serving(tmp_path) as broker, client(broker) as shop:
         async with shop.publisher("till", epoch=6) as publisher:
