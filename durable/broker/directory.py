@@ -31,19 +31,23 @@ def vhost_path(data: Path, name: str) -> Path:
     return data / FOLDER / directory_name(name)
 
 
-def make_vhost(data: Path, name: str, *, named: bool = True) -> Path:
+def make_vhost(data: Path, name: str) -> Path:
     """Return the directory of the vhost's log, made if it is not there. It survives a power cut.
 
     A vhost whose name file is lost or damaged gets its name back, with everything stored in it.
-
-    Args:
-        named: write its name, too; else that is left to `write_vhost`, when its log is locked.
     """
+    path = make_folders(data, name)
+    write_vhost(RealDirectory(data), name)
+    return path
+
+
+def make_folders(data: Path, name: str) -> Path:
+    """Do what `make_vhost` does, but leave the name to `write_vhost`, which may wait until the log is locked."""
     path = vhost_path(data, name)
     _finish_removal(RealDirectory(data / FOLDER), path.name)
     made = [one for one in data.parents if not one.exists()]
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (write_vhost if named else _make_folders)(RealDirectory(data), name)
+    _make_folders(RealDirectory(data), name)
     for one in (data, *made):
         with suppress(PermissionError):  # A directory that we may not read was not made here.
             _sync(one.parent)

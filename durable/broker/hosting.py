@@ -45,6 +45,7 @@ from .directory import (
     DEFAULT_VHOST,
     finish_removals,
     is_vhost,
+    make_folders,
     make_vhost,
     remove_vhost,
     vhost_path,
@@ -116,8 +117,9 @@ class Hosting:
         self._nursery = await self._opening.__aenter__()
         try:
             with self.collector.growing() as stay:
-                make = partial(make_vhost, self._data, DEFAULT_VHOST, named=False)
-                await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(
+                    make_folders, self._data, DEFAULT_VHOST, abandon_on_cancel=True
+                )
                 # This locks the directory: before it, nothing is written or removed, which may be another broker's.
                 await self._begin(DEFAULT_VHOST)
                 self._home = self.get(DEFAULT_VHOST).log

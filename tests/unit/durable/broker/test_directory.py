@@ -13,6 +13,7 @@ from durable.broker import directory
 from durable.broker.directory import (
     check_ours,
     finish_removals,
+    make_folders,
     make_vhost,
     remove_vhost,
     vhost_path,
@@ -164,7 +165,7 @@ def test_two_brokers_make_themselves_at_home_in_an_empty_directory(
         return found
 
     monkeypatch.setattr(RealDirectory, "names", looked)
-    assert make_vhost(tmp_path, "/", named=False).is_dir()
+    assert make_folders(tmp_path, "/").is_dir()
 
 
 def test_a_directory_in_which_another_broker_has_just_begun_is_ours(
