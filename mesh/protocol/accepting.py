@@ -100,7 +100,7 @@ class Acceptor:
             return UNTRUSTED
         peer.knows_us = True
         link, announced = peer.link, peer.announcement
-        proven = self._dialler.prover.greeted(cluster, hello.link_id, announced, hello.proof)
+        proven = self._exchange.prover.greeted(cluster, hello.link_id, announced, hello.proof)
         if link is not None and not link.take_proof(proven):
             return UNTRUSTED
         if link is not None and link.link_id == hello.link_id:
@@ -157,7 +157,7 @@ class Acceptor:
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
             limits=settings.limits.told(),
             announcement=exchange.announcement, idempotent=settings.idempotent,
-            proof=self._dialler.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
+            proof=exchange.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
         )  # fmt: skip
         self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
         exchange.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)

@@ -88,6 +88,7 @@ class Exchange(Linking, Protocol):
     """What the dialler and the acceptor need of peering."""
 
     announcement: bytes
+    prover: Prover
 
     def heard_of(self, raw: bytes, now_s: float, *, dial: bool = True) -> Peer | None: ...
     def bind(
@@ -110,7 +111,6 @@ class Dialler:
         self._out, self._connections, self._exchange = out, connections, exchange
         self._calls: dict[Conn, Call] = {}
         self.seeds = Seeds(roster, timers, self, exchange)
-        self.prover = Prover(settings.me, settings.clusters, roster.keyring)
         self._next_conn = 0
 
     # Opening
@@ -244,7 +244,7 @@ class Dialler:
             lane=lane, node=settings.me, target=peer.node, link_id=link.link_id,
             resume=resume, expects=link.lane(lane).expected, limits=settings.limits.told(),
             announcement=self._exchange.announcement, idempotent=settings.idempotent,
-            proof=self.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
+            proof=self._exchange.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
         client = own[peer.generation % len(own)]
         call = Call(peer, lane, link, resume, turn)
@@ -382,7 +382,8 @@ class Dialler:
         if not call.resume and (attempt is None or attempt.link is not link):
             raise RemoteProtocolError("WELCOME for a link that was given up")
         link.lane(call.lane).check_resume(welcome.expects)
-        if not link.take_proof(self.prover.welcomed(link, peer.announcement, welcome.proof)):
+        proven = self._exchange.prover.welcomed(link, peer.announcement, welcome.proof)
+        if not link.take_proof(proven):
             raise RemoteProtocolError("WELCOME that proves less than the previous one")
         limits = agreed(link.limits, welcome.limits)
         # No check has failed. Until here the call had to stay in the table, because an error leads to `lost`,

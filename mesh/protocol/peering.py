@@ -31,6 +31,7 @@ from .hello import ANNOUNCEMENTS_MAX, decode_announcement, encode_announcements
 from .instructions import Instruction, Probe, Probed
 from .lane import Conn
 from .link import Link
+from .proving import Prover
 from .roster import Peer, Roster
 from .timers import Timers
 
@@ -82,6 +83,7 @@ class Peering:
         self.announcement = b""
         self.closing = False
         self.links: dict[bytes, Link] = {}
+        self.prover = Prover(settings.me, settings.clusters, roster.keyring)
         self.connections = Connections(out)
         self.dialler = Dialler(settings, roster, timers, rng, out, self.connections, self)
         self._acceptor = Acceptor(
