@@ -65,9 +65,8 @@ class Streams:
         key = (batch.publisher, batch.topic)
         epochs = self._epochs.get(key)
         if epochs is None:
-            epochs = self._epochs[key] = []
-            if len(self._epochs) > STREAMS_MAX:
-                self._epochs.popitem(last=False)
+            epochs = []
+            self._put(key, epochs)
         last = epochs[-1] if epochs else None
         if last is None or batch.epoch > last.epoch:
             last = Epoch(batch.epoch, batch.base_sequence, batch.next_sequence)
@@ -116,7 +115,11 @@ class Streams:
         left = [Epoch(one.epoch, one.expected, one.end, one.missed) for one in epochs[first:]]
         if wait:
             left[0].expected, left[0].missed = epochs[first].waiting_end, 0
-        self._epochs[key] = left
+        self._put(key, left)
+
+    def _put(self, key: Key, epochs: list[Epoch]) -> None:
+        """Keep the epochs of a stream, which is the latest one now; forget the earliest if there are too many."""
+        self._epochs[key] = epochs
         self._epochs.move_to_end(key)
         if len(self._epochs) > STREAMS_MAX:
             self._epochs.popitem(last=False)
