@@ -190,7 +190,7 @@ class _Recovery:
         for one in scanned[:-2]:
             self._keep_damage(one)
             one.close()
-        for one in scanned[-2:]:
+        for one in scanned[-2:]:  # These stay open until they are stable.
             self._keep_damage(one)
         ready = [one for one in ahead if self._make_ready(one, cursor.number + 1)]
         self._make_stable(scanned[-2:])
