@@ -1,13 +1,14 @@
 """Records queued for the data lane of one link, in flows that are served round-robin.
 
-Each tunnel is a flow, all topics together are one, all requests and replies are one. A frame takes
-from the flows in turn, a quantum each, so a 16 MiB reply delays a record of another flow by a quantum
-and not by 16 MiB. Large records leave in pieces for the same reason; unfinished ones at the peer stay
-within the limit for what it reassembles.
+Each tunnel is a flow, all topics together are one, all requests and replies are one, and the large ones
+among these another. A frame takes from the flows in turn, a quantum each, so a 16 MiB reply delays a
+small reply, or a record of any other flow, by a quantum and not by 16 MiB. Large records leave in pieces
+for the same reason; unfinished ones at the peer stay within the limit for what it reassembles.
 
-    push ──> flow "requests"  ▇ ▇ ▇ ─┐
-    push ──> flow "topics"    ▇ ▇ ───┼── turn ──> take(limit) ──> one frame's records
-    push ──> flow tunnel 7    ▇ ─────┘
+    push ──> flow "requests"        ▇ ▇ ▇ ─┐
+    push ──> flow "large requests"  ▇ ─────┤
+    push ──> flow "topics"          ▇ ▇ ───┼── turn ──> take(limit) ──> one frame's records
+    push ──> flow tunnel 7          ▇ ─────┘
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from .frame import MORE, RECORD, RECORD_BYTES, Buffer, Part
 
 QUANTUM_BYTES = 64 * 1024
-REQUESTS, TOPICS = "requests", "topics"
+REQUESTS, LARGE_REQUESTS, TOPICS = "requests", "large requests", "topics"
 SMALL_BYTES, JOINED_BYTES_MAX = 2048, 16 * 1024
 """Records up to SMALL_BYTES that may be joined are, up to JOINED_BYTES_MAX together: each one alone would cost
 200 bytes of memory beside its content."""
@@ -55,6 +56,8 @@ class Record:
     label: Any
     begun: bool = False
     gone: bool = False
+    flow: Hashable = None
+    """The name of the flow that it waits in."""
     joined: bytearray | None = None
     """The only one of `parts`, if further records may be joined to it."""
     count: int = 1
@@ -130,10 +133,17 @@ class Outbox:
     def takes(self, flow: Hashable, size_bytes: int) -> bool:
         """Return whether `size_bytes` more may wait in `flow`: up to the limit, or any size if the flow is empty.
 
-        Other flows do not count: topics that flood a link must not keep requests off it.
+        Other flows do not count: topics that flood a link must not keep requests off it. Large requests and replies
+        count as requests: they share one limit.
         """
+        waiting = self._waiting_bytes(flow)
+        if flow == REQUESTS:
+            waiting += self._waiting_bytes(LARGE_REQUESTS)
+        return not waiting or waiting + size_bytes <= self.limit_bytes
+
+    def _waiting_bytes(self, flow: Hashable) -> int:
         found = self._flows.get(flow)
-        return found is None or found.size_bytes + size_bytes <= self.limit_bytes
+        return 0 if found is None else found.size_bytes
 
     def push(
         self, flow: Hashable, kind: int, ident: int, body: bytes, *, prefix: bytes = b"",
@@ -157,6 +167,15 @@ class Outbox:
             record = Record(parts, size, pieces, total, owner, label)
         self._append(flow, record, stays)
         return record
+
+    def push_request(
+        self, kind: int, ident: int, body: bytes, *, prefix: bytes, owner: Owner | None = None
+    ) -> Record:
+        """Queue a request or reply. A large one waits in a flow of its own: requests have no order to be kept, so
+        small ones need not wait for its pieces."""
+        large = len(prefix) + len(body) > self.chunk_bytes
+        flow = LARGE_REQUESTS if large else REQUESTS
+        return self.push(flow, kind, ident, body, prefix=prefix, owner=owner)
 
     def _pieces(self, kind: int, ident: int, prefix: bytes, body: bytes) -> list[Piece]:
         pieces: list[Piece] = []
@@ -208,6 +227,7 @@ class Outbox:
         found = self._flows.get(flow)
         if found is None:
             found = self._flows[flow] = Flow()
+        record.flow = flow
         found.records.append(record)
         if not stays:
             found.droppable.append(record)

@@ -175,9 +175,9 @@ class RequestTable:
         flags = MAY_BE_BUSY if soft else 0
         # Rounded up, so that the member does not end the request before its deadline.
         head = pack_head(pending.cluster, pending.endpoint, math.ceil(left_ms), flags)
-        pending.record = link.outbox.push(
-            REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending,
-        )  # fmt: skip
+        pending.record = link.outbox.push_request(
+            Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending
+        )
         self._touched(link)
 
     def _nobody(self, pending: Pending, now_s: float) -> None:
@@ -378,8 +378,9 @@ class RequestTable:
                 self._touched(candidate.link)
 
     def _take_back(self, pending: Pending) -> None:
-        if pending.candidate is not None and pending.record is not None:
-            pending.candidate.link.outbox.discard(REQUESTS, pending.record)
+        record = pending.record
+        if pending.candidate is not None and record is not None:
+            pending.candidate.link.outbox.discard(record.flow, record)
 
     def _release(self, pending: Pending) -> None:
         candidate = pending.candidate

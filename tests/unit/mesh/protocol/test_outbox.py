@@ -5,7 +5,7 @@ from collections.abc import Hashable
 import pytest
 
 from mesh.protocol.frame import DATA, MORE, RECORD_BYTES, Frame, Kind, pack_frame
-from mesh.protocol.outbox import QUANTUM_BYTES, Outbox, Record
+from mesh.protocol.outbox import QUANTUM_BYTES, REQUESTS, Outbox, Record
 
 CHUNK = 512
 ROOM = 10_000
@@ -225,6 +225,28 @@ def test_each_flow_has_the_limit_for_itself_and_one_record_always_fits() -> None
     assert outbox.takes("a", 30)
     assert not outbox.takes("a", 31)
     assert outbox.takes("b", 1000)
+
+
+def test_a_small_reply_is_not_delayed_by_the_pieces_of_a_large_one() -> None:
+    """Found: small requests took 40 ms instead of 0.5 beside replies of 15 MiB."""
+    outbox = make_outbox(chunk=QUANTUM_BYTES)
+    outbox.push_request(Kind.REPLY, 1, bytes(4 * QUANTUM_BYTES), prefix=b"large")
+    frame_bytes = QUANTUM_BYTES + 200
+    assert idents(outbox, frame_bytes) == [1]
+    outbox.push_request(Kind.REPLY, 2, b"", prefix=b"small")
+    outbox.push_request(Kind.REPLY, 3, b"", prefix=b"small")
+    assert idents(outbox, frame_bytes) == [1, 2, 3]
+    assert idents(outbox, 4 * frame_bytes) == [1, 1, 1]
+
+
+def test_large_requests_share_the_limit_of_the_small_ones() -> None:
+    outbox = make_outbox(limit=4 * CHUNK)
+    record = outbox.push_request(Kind.REQUEST, 1, bytes(3 * CHUNK), prefix=b"")
+    assert outbox.takes(REQUESTS, 100)
+    assert not outbox.takes(REQUESTS, CHUNK)
+    assert outbox.discard(record.flow, record)
+    assert outbox.takes(REQUESTS, 5 * CHUNK)
+    assert (bool(outbox), outbox.size_bytes) == (False, 0)
 
 
 def test_discarding_the_last_record_empties_the_outbox() -> None:

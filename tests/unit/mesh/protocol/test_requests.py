@@ -382,6 +382,14 @@ def test_a_caller_who_gives_up_gets_no_outcome() -> None:
     assert (len(bench.table), link.outstanding, bench.table.failed) == (0, 0, 0)
 
 
+def test_a_large_request_whose_caller_gives_up_does_not_leave() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    bench.table.cancel(bench.ask(payload=bytes(2 * link.outbox.chunk_bytes)))
+    assert take_records(link) == []
+    assert (bool(link.outbox), link.outbox.size_bytes) == (False, 0)
+
+
 def test_giving_up_after_the_end_changes_nothing() -> None:
     """Found: it woke the caller a second time, and took the reply away."""
     bench = Bench()
