@@ -49,7 +49,13 @@ class Handlers:
     ) -> None:
         check_endpoint(name)
         if name in self.functions:
-            raise InvalidName(f"endpoint {name!r} already has a handler")
+            # A handler's own name does not become its endpoint's, which some expect.
+            hint = (
+                '; name this one, as in @service.request("name")'
+                if name == DEFAULT_ENDPOINT
+                else ""
+            )
+            raise InvalidName(f"endpoint {name!r} already has a handler{hint}")
         _check_async(name, handler)
         # A single name is text: read as a sequence of letters, it would silently lock out every caller.
         names = [allow] if isinstance(allow, str) else allow
@@ -102,7 +108,7 @@ class Service:
         self, name: Any = DEFAULT_ENDPOINT, /, *, idempotent: bool = False,
         allow: Iterable[str] | None = None,
     ) -> Any:  # fmt: skip
-        """Answer requests to `cluster/name` with `async def handler(request) -> bytes`.
+        """Answer requests to `cluster/name` with `async def handler(request) -> bytes`; without a name, to `cluster`.
 
         Args:
             idempotent: safe to run twice; a request is then sent again to another member if the one

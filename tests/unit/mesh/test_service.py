@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mesh.errors import InvalidName
 from mesh.service import Request, Service
 
 
@@ -87,3 +88,17 @@ def test_one_name_is_a_list_of_one() -> None:
         assert handlers.endpoints["one"].allow == frozenset({"shop"})
     assert databases.requests.endpoints["some"].allow == frozenset({"shop", "tills"})
     assert databases.requests.endpoints["all"].allow is None
+
+
+def test_a_second_handler_of_an_endpoint_is_refused_and_told_how_to_get_one_of_its_own() -> None:
+    """Found: a new user took the names of the functions for those of the endpoints."""
+    service = Service("databases")
+    service.request(answer)
+    with pytest.raises(
+        InvalidName, match=r"'default' already has .*@service\.request\(\"name\"\)$"
+    ):
+        service.request(answer)
+    service.request("get")(answer)
+    with pytest.raises(InvalidName, match=r"'get' already has a handler$"):
+        service.request("get")(answer)
+    assert list(service.requests.functions) == ["default", "get"]
