@@ -6,9 +6,11 @@ reports the descriptor only.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 
 import zmq
+
+from .protocol.latest import Latest
 
 IGNORED_MAX = 10_000
 KNOWN_MAX = 65_536
@@ -23,10 +25,10 @@ class Accepted:
     """The accepted connections of one transport."""
 
     def __init__(self) -> None:
-        self.cluster_of: OrderedDict[bytes, str] = OrderedDict()
+        self.cluster_of: Latest[bytes, str] = Latest(KNOWN_MAX)
         """Cluster whose key each connection showed; without the ignored ones. For an unknown one call `first`."""
         self._on: dict[int, deque[bytes]] = {}
-        self._ignored: OrderedDict[bytes, None] = OrderedDict()
+        self._ignored: Latest[bytes, None] = Latest(IGNORED_MAX)
 
     def first(self, rid: bytes, frame: zmq.Frame) -> str | None:
         """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
@@ -36,8 +38,6 @@ class Accepted:
         descriptor = int(frame.get("__fd"))
         self._on.setdefault(descriptor, deque(maxlen=ON_ONE_DESCRIPTOR)).append(rid)
         cluster = self.cluster_of[rid] = admitted if isinstance(admitted, str) else ""
-        if len(self.cluster_of) > KNOWN_MAX:
-            self.cluster_of.popitem(last=False)
         return cluster
 
     def on(self, descriptor: int) -> tuple[bytes, ...]:
@@ -48,5 +48,3 @@ class Accepted:
         """Ignore further frames of a connection: a ROUTER cannot close a single accepted connection."""
         self.cluster_of.pop(rid, None)
         self._ignored[rid] = None
-        if len(self._ignored) > IGNORED_MAX:
-            self._ignored.popitem(last=False)

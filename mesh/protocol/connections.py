@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from .instructions import Hangup, Instruction
 from .lane import Conn
+from .latest import Latest
 from .link import Link
 
 GONE_MAX = 1024
@@ -17,7 +16,7 @@ class Connections:
     def __init__(self, out: list[Instruction]) -> None:
         self._out = out
         self.bound: dict[Conn, Link] = {}
-        self.gone: OrderedDict[Conn, None] = OrderedDict()
+        self.gone: Latest[Conn, None] = Latest(GONE_MAX)
         """Connections that ended lately: frames that the transport still reads from them are ignored."""
 
     def hang_up(self, conn: Conn) -> None:
@@ -28,6 +27,4 @@ class Connections:
     def ended(self, conn: Conn) -> Link | None:
         """Note that a connection has ended; return the link that it belonged to, None if it had none."""
         self.gone[conn] = None
-        if len(self.gone) > GONE_MAX:
-            self.gone.popitem(last=False)
         return self.bound.pop(conn, None)

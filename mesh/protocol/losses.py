@@ -6,13 +6,13 @@ received anything yet.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from .batch import encode_lost
 from .frame import Kind
+from .latest import Latest
 from .link import Link
 from .outbox import TOPICS
 
@@ -42,22 +42,24 @@ class Losses:
 
     def __init__(self, me: bytes, wall_us: Callable[[], int]) -> None:
         self._me, self._wall_us = me, wall_us
-        self.of: dict[Link, OrderedDict[Stream, Loss]] = {}
+        self.of: dict[Link, Latest[Stream, Loss]] = {}
         self.count = 0
         """All messages dropped so far, told or not."""
 
     def add(self, link: Link, stream: Stream, first: int, count: int) -> None:
         self.count += count
-        losses = self.of.setdefault(link, OrderedDict())
-        loss = losses.setdefault(stream, Loss(first))
+        losses = self.of.get(link)
+        if losses is None:
+            losses = self.of[link] = Latest(STREAMS_MAX)
+        loss = losses.get(stream)
+        if loss is None:
+            loss = losses[stream] = Loss(first)
         loss.first = min(loss.first, first)
         loss.count += count
-        if len(losses) > STREAMS_MAX:
-            losses.popitem(last=False)
 
     def tell(self, link: Link) -> None:
         """Tell what was dropped for a link that takes messages again, in front of all queued messages."""
-        losses = self.of.pop(link, OrderedDict())
+        losses: dict[Stream, Loss] = self.of.pop(link, {})
         # Latest epoch first, as each is pushed in front of those before: a topic's epochs must arrive in order.
         for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
             loss = losses[stream]

@@ -9,7 +9,6 @@ Not safe for threads; the core calls it and flushes the links that it touched.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +19,7 @@ from .balancer import choose_of_two
 from .dispatch import Dispatcher, Job, refuse_unserved
 from .frame import Kind
 from .interest import Interest
+from .latest import Latest
 from .link import Link, Received
 from .outbox import REQUESTS
 from .request import pack_head, read_head
@@ -79,7 +79,7 @@ class Patterns:
         )  # fmt: skip
         self.dispatchers: dict[str, Dispatcher] = {}
         self.broadcasts = BroadcastCounters()
-        self._cancelled: OrderedDict[tuple[Link, int], None] = OrderedDict()
+        self._cancelled: Latest[tuple[Link, int], None] = Latest(CANCELLED_MAX)
         self._on: dict[int, Callable[[Link, Received, float], None]] = {
             int(Kind.BATCH): self.subscriptions.arrived,
             int(Kind.REQUEST): self._on_request,
@@ -128,8 +128,6 @@ class Patterns:
             return
         # It may have overtaken its request on the other lane.
         self._cancelled[link, ident] = None
-        if len(self._cancelled) > CANCELLED_MAX:
-            self._cancelled.popitem(last=False)
 
     def _on_broadcast(self, link: Link, record: Received, now_s: float) -> None:
         _, ident, data, start, end = record

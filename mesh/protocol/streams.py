@@ -9,10 +9,10 @@ first messages of the new one.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from .batch import Batch
+from .latest import Latest
 
 Key = tuple[bytes, str]
 """Publisher, topic."""
@@ -54,7 +54,7 @@ class Streams:
     __slots__ = ("_epochs",)
 
     def __init__(self) -> None:
-        self._epochs: OrderedDict[Key, list[Epoch]] = OrderedDict()
+        self._epochs: Latest[Key, list[Epoch]] = Latest(STREAMS_MAX)
 
     def keys(self) -> list[Key]:
         return list(self._epochs)
@@ -65,8 +65,7 @@ class Streams:
         key = (batch.publisher, batch.topic)
         epochs = self._epochs.get(key)
         if epochs is None:
-            epochs = []
-            self._put(key, epochs)
+            epochs = self._epochs[key] = []
         last = epochs[-1] if epochs else None
         if last is None or batch.epoch > last.epoch:
             last = Epoch(batch.epoch, batch.base_sequence, batch.next_sequence)
@@ -115,14 +114,7 @@ class Streams:
         left = [Epoch(one.epoch, one.expected, one.end, one.missed) for one in epochs[first:]]
         if wait:
             left[0].expected, left[0].missed = epochs[first].waiting_end, 0
-        self._put(key, left)
-
-    def _put(self, key: Key, epochs: list[Epoch]) -> None:
-        """Keep the epochs of a stream, which is the latest one now; forget the earliest if there are too many."""
-        self._epochs[key] = epochs
-        self._epochs.move_to_end(key)
-        if len(self._epochs) > STREAMS_MAX:
-            self._epochs.popitem(last=False)
+        self._epochs[key] = left
 
 
 def _forget_first(epochs: list[Epoch]) -> int:
