@@ -33,7 +33,7 @@ from ..errors import (
     UnknownVhost,
     VhostUnavailable,
 )
-from ..log.disk import NO_SPACE
+from ..log.disk import NO_SPACE, cause_of
 from ..log.encryption import Encryption
 from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes
@@ -223,7 +223,7 @@ class Hosting:
         try:
             new = not await self._at_home(is_vhost, vhost_path(self._data, name))
             await self._at_home(make_vhost, self._data, name)
-            await self._nursery.start(self._host, name)
+            await self._scarcity.outlast(partial(self._nursery.start, self._host, name))
         except (StoreError, OSError) as error:
             refusal = self._refusal(name, error)
             if new:  # Otherwise the next start would take it for a vhost, and fail to open it.
@@ -234,8 +234,7 @@ class Hosting:
 
     def _refusal(self, name: str, error: StoreError | OSError) -> StoreError:
         """Return the error to raise for a vhost that cannot be made."""
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+        if cause_of(error).errno in NO_SPACE:
             log = self._config.log
             with suppress(OSError):  # A disk that does not tell its free space has failed.
                 return log.full(log.segment_bytes, free_bytes(self._data))

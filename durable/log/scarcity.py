@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import trio
 
-from .disk import SCARCE
+from ..errors import StoreFailed
+from .disk import SCARCE, cause_of
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
@@ -33,14 +34,14 @@ class Scarcity:
         """Return what `call` returns; while it finds too little it is called again, for up to SCARCE_S_MAX.
 
         Raises:
-            OSError: the call still found too little after that time; any other error is raised at once.
+            OSError, StoreFailed: the call still found too little after that time; any other error is raised at once.
         """
         try:
             return await call()
-        except OSError as error:
-            if error.errno not in SCARCE:
+        except (OSError, StoreFailed) as error:
+            if cause_of(error).errno not in SCARCE:
                 raise
-            self._begin(error)
+            self._begin(cause_of(error))
         try:
             found = await self._retry(call)
         finally:
@@ -63,6 +64,6 @@ class Scarcity:
             await trio.sleep(self._retry_s)
             try:
                 return await call()
-            except OSError as error:
-                if error.errno not in SCARCE or trio.current_time() >= until_s:
+            except (OSError, StoreFailed) as error:
+                if cause_of(error).errno not in SCARCE or trio.current_time() >= until_s:
                     raise

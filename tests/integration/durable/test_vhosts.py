@@ -17,6 +17,7 @@ import trio
 
 import durable
 import durable.broker.hosting
+import durable.log.real_disk
 import mesh
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import GOING_FILE, make_vhost, vhost_path
@@ -29,7 +30,7 @@ from durable.errors import (
     UnknownVhost,
 )
 from durable.log.disk import Directory
-from durable.log.real_disk import RealDirectory, RealFile
+from durable.log.real_disk import RealDirectory, RealDisk, RealFile
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
 from tests.brokers import SMALL, client, drain, node_of, numbered, serving
 from tests.nodes import node
@@ -396,4 +397,29 @@ async def test_vhosts_are_made_and_removed_when_there_are_descriptors_again(
         assert await home.vhosts() == ["/", "billing"]
         assert await home.delete_vhost("billing") is True
         assert [*(tmp_path / "vhosts").iterdir()] == there
+        assert not refusals
+
+
+async def test_a_vhost_is_opened_when_there_are_descriptors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: where there was none to lock its directory with, it could not be created."""
+    refusals, lock = 2, RealDisk.lock
+
+    def scarce(disk: RealDisk) -> None:
+        nonlocal refusals
+        with monkeypatch.context() as patched:
+            if refusals:
+                refusals -= 1
+                patched.setattr(durable.log.real_disk, "_open_directory", no_descriptor)
+            lock(disk)
+
+    def no_descriptor(path: Path) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    config = replace(SMALL, log=replace(SMALL.log, retry_s=0.05))
+    async with serving(tmp_path, config=config) as broker, client(broker) as home:
+        monkeypatch.setattr(RealDisk, "lock", scarce)
+        await home.create_vhost("billing")
+        assert await home.vhosts() == ["/", "billing"]
         assert not refusals
