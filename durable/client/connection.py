@@ -240,7 +240,9 @@ class Connection:
             TooLarge, RecordTooLarge: it is more than the broker takes, or its log; nothing was declared.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
-        packed = pack_definitions(given)
+        self._channel.check_thread()
+        # In a thread: very many definitions take most of a second, and this node's heartbeats do not wait for it.
+        packed = await trio.to_thread.run_sync(pack_definitions, given, abandon_on_cancel=True)
         new: dict[str, int] = await self._channel.call("import_definitions", definitions=packed)
         return new
 

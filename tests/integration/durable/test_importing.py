@@ -18,6 +18,7 @@ import durable
 from durable.broker.collecting import NEVER, Collector
 from durable.broker.defining import take_in
 from durable.broker.peer import Peer
+from durable.client import connection
 from durable.definition_forms import export_definitions
 from durable.definitions import (
     BindingDefinition,
@@ -36,6 +37,7 @@ from durable.errors import (
 )
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
+from durable.protocol.definition_bytes import pack_definitions
 from durable.vhost.addition import adding
 from durable.vhost.vhost import Vhost
 from mesh.nursery import open_nursery
@@ -97,6 +99,23 @@ async def test_what_json_can_say_and_nobody_can_declare_is_refused_by_name(
             with pytest.raises(InvalidDefinition):
                 await shop.import_definitions(wrong)
         assert session == await shop._channel.connected()
+
+
+async def test_definitions_are_encoded_outside_of_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: 200,000 queues took most of a second, in which this node answered nobody."""
+    threads = list[int]()
+
+    def pack(plain: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return pack_definitions(plain)
+
+    monkeypatch.setattr(connection, "pack_definitions", pack)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions(PLAIN)
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 async def test_a_stream_that_was_imported_captures(tmp_path: Path) -> None:
