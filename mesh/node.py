@@ -382,11 +382,15 @@ class Node:
         return self.members(cluster)
 
     async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:
-        """Wait until `count` members are known to subscribe to a topic. No time limit: put a timeout around it."""
+        """Wait until at least `count` members are known to subscribe to a topic. No time limit: put a timeout around
+        it."""
         check_topic(topic)
-        subscribers = functools.partial(self._core.patterns.subscribers.of, topic)
-        found = await self._driver.until(count, subscribers)
-        return [one for one in self.members() if one.node in found]
+
+        def subscribers() -> list[Member]:
+            found = self._core.patterns.subscribers.of(topic)
+            return [one for one in self.members() if one.node in found]
+
+        return await self._driver.until(count, subscribers)
 
     def interest(self) -> set[str]:
         """Return the patterns that members are known to subscribe to."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 import trio
 import trio.testing
@@ -85,6 +87,17 @@ async def test_what_is_published_once_subscribers_are_there_reaches_all_of_them(
             assert len(found) == 3
             assert shop.interest() == {"t", ">", "*"}
             await shop.publish("t", b"x")
+
+
+async def test_who_is_known_to_leave_is_no_subscriber_any_more() -> None:
+    """Found: it was counted until its link ended, but not returned, so there could be fewer than were waited for."""
+    async with node("shop") as shop, node("audit", shop) as audit, audit.subscribe("t"):
+        (found,) = await shop.wait_subscribers("t")
+        shop._core.overheard(shop._core.peering.links[found.node])
+        with trio.CancelScope(deadline=-inf) as at_once:
+            await shop.wait_subscribers("t")
+        assert at_once.cancelled_caught
+        assert await shop.wait_subscribers("t", count=0) == []
 
 
 async def test_a_node_hears_its_own_topics() -> None:
