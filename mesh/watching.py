@@ -77,7 +77,7 @@ class Gathering:
             self._give_up(unanswered)
 
     def __len__(self) -> int:
-        """Number of answers that have not been iterated over yet."""
+        """How many answers the iteration has still to bring: before it begins, how many members were asked."""
         return len(self._waiting)
 
     def __aiter__(self) -> Gathering:
