@@ -31,10 +31,10 @@ FULL_SHARE = 0.9
 carried records is left to acks that come meanwhile."""
 AGAIN = 1.05
 """A segment that took more than expected is counted again once it has a twentieth less: counting has to read it."""
-GONE_S_MIN = 60.0
+DEAD_IN_S_MIN = 60.0
 """On a full disk, what consumers will settle within this time is not carried forward: it would only slow them down."""
-LOOK_S_MIN = 5.0
-"""The least time between two looks at what is left of a segment, because acks come in bursts."""
+SAMPLE_S_MIN = 5.0
+"""The least time between two samples of what is left of a segment, because acks come in bursts."""
 YOUNGEST_KEPT, FULL_KEPT = 2, 1
 """Number of segments at the end that are not compacted: the last is being written, and much of the one before may
 still be settled. On a full disk only the last one is left alone, as there is nothing to wait for."""
@@ -50,8 +50,8 @@ class Candidate(NamedTuple):
     """About how much its live records take where they are carried to. 0: nothing is live, or it is not known."""
     movable: bool
     """It is sealed, and a snapshot has, or will have, all its effects."""
-    gone_s: float
-    """In about this time nothing of it will be needed, see `Waning`."""
+    dead_in_s: float
+    """In about this time nothing of it will be needed, see `DeclineRate`."""
     cut: bool = False
     """Whether `needed_bytes` assumes that settled messages are cut out of records."""
 
@@ -98,29 +98,29 @@ def _choose_full(candidates: Sequence[Candidate], room_bytes: float) -> Chosen |
     worth: list[tuple[float, Chosen]] = []
     for one in candidates[:-FULL_KEPT]:
         bytes_max = FULL_SHARE * min(one.size_bytes, room_bytes)
-        if one.movable and 0 < one.needed_bytes < bytes_max and one.gone_s > GONE_S_MIN:
+        if one.movable and 0 < one.needed_bytes < bytes_max and one.dead_in_s > DEAD_IN_S_MIN:
             freed_bytes = one.size_bytes - one.needed_bytes
             chosen = Chosen(one.positions, bytes_max, one.needed_bytes, one.cut)
             worth.append((freed_bytes, chosen))
     return max(worth, key=itemgetter(0))[1] if worth else None
 
 
-class Waning:
+class DeclineRate:
     """How fast the needed part of a segment decreases. Time is an argument."""
 
-    __slots__ = ("_bytes_per_s", "_looked_s", "_needed_bytes")
+    __slots__ = ("_bytes_per_s", "_needed_bytes", "_sampled_s")
 
     def __init__(self) -> None:
-        self._needed_bytes, self._looked_s = 0.0, -inf
+        self._needed_bytes, self._sampled_s = 0.0, -inf
         self._bytes_per_s = 0.0
 
-    def gone_s(self, needed_bytes: float, now_s: float) -> float:
-        """Return in how many seconds nothing will be needed, at the pace between the last two looks; inf if there is no
-        decrease, or only one look. A call is a look if the last one is at least LOOK_S_MIN ago."""
-        passed_s = now_s - self._looked_s
-        if passed_s >= LOOK_S_MIN:
+    def dead_in_s(self, needed_bytes: float, now_s: float) -> float:
+        """Return in how many seconds nothing will be needed, at the pace between the last two samples; inf if there is
+        no decrease, or only one sample. A call takes one if the last one is at least SAMPLE_S_MIN ago."""
+        passed_s = now_s - self._sampled_s
+        if passed_s >= SAMPLE_S_MIN:
             self._bytes_per_s = (self._needed_bytes - needed_bytes) / passed_s
-            self._needed_bytes, self._looked_s = needed_bytes, now_s
+            self._needed_bytes, self._sampled_s = needed_bytes, now_s
         return needed_bytes / self._bytes_per_s if self._bytes_per_s > 0 else inf
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
-from .compaction import Candidate, Waning
+from .compaction import Candidate, DeclineRate
 from .header import SEGMENT_HEADER_BYTES
 from .marks import Marks
 from .series import Series
@@ -20,8 +20,8 @@ class Segment:
     """One segment file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "capacity_bytes", "cut_growth", "end", "end_at", "first", "growth", "live_bytes", "marks", "number",
-        "references", "sealed", "waning",
+        "capacity_bytes", "cut_growth", "decline", "end", "end_at", "first", "growth", "live_bytes", "marks",
+        "number", "references", "sealed",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int, capacity_bytes: int) -> None:
@@ -39,7 +39,7 @@ class Segment:
         self.live_bytes = 0
         """Bytes of its records that are needed, by what was told with the references."""
         self.marks = Marks()
-        self.waning = Waning()
+        self.decline = DeclineRate()
 
     def needed_bytes(self, cut_bytes: int = 0) -> float:
         """Return how much carrying it forward takes if `cut_bytes` of its live bytes are cut out."""
@@ -211,7 +211,7 @@ class Segments:
                 positions=range(one.first, one.end), size_bytes=one.end_at,
                 needed_bytes=one.needed_bytes(told[one.number]),
                 movable=one.sealed and one.end <= keep_from,
-                gone_s=one.waning.gone_s(one.needed_bytes(), now_s), cut=told[one.number] > 0,
+                dead_in_s=one.decline.dead_in_s(one.needed_bytes(), now_s), cut=told[one.number] > 0,
             )
             for one in self._all
         ]  # fmt: skip

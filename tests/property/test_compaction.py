@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from durable.log.bodies import move
 from durable.log.compaction import (
     BURST_S,
-    GONE_S_MIN,
-    LOOK_S_MIN,
+    DEAD_IN_S_MIN,
     OVER,
+    SAMPLE_S_MIN,
     Budget,
     Candidate,
-    Waning,
+    DeclineRate,
     choose,
 )
 from durable.log.config import LogConfig
@@ -27,7 +27,7 @@ from mesh.errors import ConfigError
 from tests.logs import SMALL, PlainLog, publish
 
 sizes = st.integers(0, 1000)
-gone = st.sampled_from([0.0, GONE_S_MIN, GONE_S_MIN + 1, inf])
+gone = st.sampled_from([0.0, DEAD_IN_S_MIN, DEAD_IN_S_MIN + 1, inf])
 candidates = st.lists(
     st.tuples(sizes, sizes, st.booleans(), gone), max_size=8
 ).map(lambda all_: [Candidate(range(n, n + 1), *one) for n, one in enumerate(all_)])  # fmt: skip
@@ -61,7 +61,7 @@ def test_on_a_full_disk_that_which_frees_most(
         one
         for one in found[:-1]
         if one.movable and 0 < one.needed_bytes < 0.9 * min(one.size_bytes, room_bytes)
-        and one.gone_s > 60
+        and one.dead_in_s > 60
     ] if share_max else []  # fmt: skip
     chosen = choose(found, share_max, room_bytes, full=True)
     assert (chosen is None) == (not worth)
@@ -73,24 +73,24 @@ def test_on_a_full_disk_that_which_frees_most(
 
 
 @given(
-    st.lists(st.tuples(st.floats(LOOK_S_MIN + 0.01, 60), st.floats(0, 1e6)), min_size=1),
-    st.floats(0, LOOK_S_MIN - 0.01),
+    st.lists(st.tuples(st.floats(SAMPLE_S_MIN + 0.01, 60), st.floats(0, 1e6)), min_size=1),
+    st.floats(0, SAMPLE_S_MIN - 0.01),
 )
-def test_a_pace_is_that_from_one_look_to_the_next(
-    looks: list[tuple[float, float]], too_soon_s: float
+def test_a_pace_is_that_from_one_sample_to_the_next(
+    samples: list[tuple[float, float]], too_soon_s: float
 ) -> None:
-    """A look too soon says what the last one knew."""
-    waning, now_s, before = Waning(), 100.0, 0.0
-    for passed_s, needed_bytes in looks:
+    """A call too soon after a sample returns what that returned."""
+    decline, now_s, before = DeclineRate(), 100.0, 0.0
+    for passed_s, needed_bytes in samples:
         first, now_s = now_s == 100.0, now_s + passed_s
-        gone_s = waning.gone_s(needed_bytes, now_s)
+        dead_in_s = decline.dead_in_s(needed_bytes, now_s)
         if first or needed_bytes >= before:
-            assert gone_s == inf
+            assert dead_in_s == inf
         else:
-            assert gone_s * (before - needed_bytes) == pytest.approx(
+            assert dead_in_s * (before - needed_bytes) == pytest.approx(
                 needed_bytes * passed_s, rel=1e-3
             )
-        assert waning.gone_s(needed_bytes, now_s + too_soon_s) == gone_s
+        assert decline.dead_in_s(needed_bytes, now_s + too_soon_s) == dead_in_s
         before = needed_bytes
 
 

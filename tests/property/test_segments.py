@@ -131,10 +131,10 @@ def test_how_soon_it_goes_by_itself_is_known_of_each() -> None:
     made = segments([50, 100])
     made.refer(10, 10, 1000)
     made.refer(70, 10, 1000)
-    assert [one.gone_s for one in made.candidates(END, 7.0)] == [inf, inf, inf]
+    assert [one.dead_in_s for one in made.candidates(END, 7.0)] == [inf, inf, inf]
     made.release(10, 1, 100)
-    assert [one.gone_s for one in made.candidates(END, 17.0)] == [90.0, inf, inf]
-    assert [one.gone_s for one in made.candidates(END, 27.0)] == [inf, inf, inf]
+    assert [one.dead_in_s for one in made.candidates(END, 17.0)] == [90.0, inf, inf]
+    assert [one.dead_in_s for one in made.candidates(END, 27.0)] == [inf, inf, inf]
 
 
 def test_the_cost_is_that_of_the_segments() -> None:
