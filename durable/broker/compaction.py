@@ -14,7 +14,7 @@ from mesh.errors import TooLarge
 
 from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, move
-from ..log.compaction import OVER, Budget, Chosen
+from ..log.compaction import MARGIN, Budget, Chosen
 from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..log.scan import POSITION_MAX
@@ -92,7 +92,7 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     """
     waiting = hosted.log.waiting
     # Reserved from now on: whatever others write meanwhile takes from the same room.
-    waiting.moved_bytes = int(min(chosen.bytes_max, OVER * chosen.needed_bytes))
+    waiting.moved_bytes = int(min(chosen.bytes_max, MARGIN * chosen.needed_bytes))
     try:
         needed_bytes = await _count(hosted, chosen, budget)
         if needed_bytes > chosen.bytes_max:

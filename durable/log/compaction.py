@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 BURST_S = 0.25
 """After a pause, the budget of this time may be used at once: publishers wait no longer than that."""
-OVER = 1.5
+MARGIN = 1.5
 """Records take a little more where they are carried to, and live bytes may be estimates that leave out headers: so
 there must be room for half as much again. Not on a full disk, where everything is counted before it is moved."""
 FULL_SHARE = 0.9
 """On a full disk, freeing a tenth of a segment is worth it, because publishers wait. And a tenth of the room for
 carried records is left to acks that come meanwhile."""
-AGAIN = 1.05
+RECOUNT_FACTOR = 1.05
 """A segment that took more than expected is counted again once it has a twentieth less: counting has to read it."""
 DEAD_IN_S_MIN = 60.0
 """On a full disk, what consumers will settle within this time is not carried forward: it would only slow them down."""
@@ -87,8 +87,8 @@ def choose(
     if full and share_max:
         return _choose_full(candidates, room_bytes)
     for one in candidates[:-YOUNGEST_KEPT]:
-        bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
-        if one.movable and 0 < OVER * one.needed_bytes < bytes_max:
+        bytes_max = min(MARGIN * share_max * one.size_bytes, room_bytes)
+        if one.movable and 0 < MARGIN * one.needed_bytes < bytes_max:
             return Chosen(one.positions, bytes_max, one.needed_bytes, one.cut)
     return None
 

@@ -30,7 +30,7 @@ from .calls import Calls, InThread
 from .cipher import Cipher
 from .commits import Commits
 from .committing import Commit
-from .compaction import AGAIN, Chosen, choose
+from .compaction import RECOUNT_FACTOR, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
@@ -326,7 +326,7 @@ class Log:
 
     def put_off(self, chosen: Chosen, counted_bytes: float) -> None:
         """Note that carrying this segment forward takes at least `counted_bytes`, more than it was chosen for."""
-        growth = AGAIN * counted_bytes / chosen.needed_bytes
+        growth = RECOUNT_FACTOR * counted_bytes / chosen.needed_bytes
         self._store.segments.grows(chosen.positions.start, growth, cut=chosen.cut)
 
     def encoded_marks(self, position: int) -> bytes:

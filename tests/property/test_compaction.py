@@ -14,7 +14,7 @@ from durable.log.bodies import move
 from durable.log.compaction import (
     BURST_S,
     DEAD_IN_S_MIN,
-    OVER,
+    MARGIN,
     SAMPLE_S_MIN,
     Budget,
     Candidate,
@@ -43,12 +43,12 @@ def test_the_oldest_that_is_worth_it(
         one
         for one in found[:-2]
         if one.movable and one.needed_bytes and one.needed_bytes < share_max * one.size_bytes
-        and OVER * one.needed_bytes < room_bytes
+        and MARGIN * one.needed_bytes < room_bytes
     ]  # fmt: skip
     chosen = choose(found, share_max, room_bytes)
     assert (chosen and chosen.positions) == (worth[0].positions if worth else None)
     if chosen is not None:
-        assert chosen.bytes_max == min(OVER * share_max * worth[0].size_bytes, room_bytes)
+        assert chosen.bytes_max == min(MARGIN * share_max * worth[0].size_bytes, room_bytes)
         assert chosen.needed_bytes == worth[0].needed_bytes
 
 

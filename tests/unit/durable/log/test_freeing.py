@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.errors import StoreFull
 from durable.log.bodies import decode_moved, move
 from durable.log.calls import Calls
-from durable.log.compaction import OVER
+from durable.log.compaction import MARGIN
 from durable.log.disk import Disk
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import segment_name
@@ -59,7 +59,7 @@ async def test_what_was_more_than_expected_is_counted_again_when_a_twentieth_les
         chosen = log.to_compact()
         assert chosen is not None
         assert chosen.needed_bytes == 100
-        most = int(chosen.bytes_max / OVER)
+        most = int(chosen.bytes_max / MARGIN)
         log.put_off(chosen, most)
         assert log.to_compact() is None
         log.release(1, 0, 4)
