@@ -134,7 +134,7 @@ class Budget:
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
         self._bytes_per_s = bytes_per_s
         self.burst_bytes = bytes_per_s * BURST_S
-        self._tokens, self._at_s = self.burst_bytes, now_s
+        self._tokens, self._filled_s = self.burst_bytes, now_s
 
     def wait_s(self, size_bytes: int, now_s: float) -> float:
         """Return how long to wait until `size_bytes` may be taken; 0: they may be taken at once."""
@@ -147,6 +147,6 @@ class Budget:
         self._tokens -= size_bytes
 
     def _fill(self, now_s: float) -> None:
-        earned = max(0.0, now_s - self._at_s) * self._bytes_per_s
+        earned = max(0.0, now_s - self._filled_s) * self._bytes_per_s
         self._tokens = min(self.burst_bytes, self._tokens + earned)
-        self._at_s = max(self._at_s, now_s)
+        self._filled_s = max(self._filled_s, now_s)
