@@ -311,12 +311,12 @@ class Log:
         assert position < self.durable_end, "of what a snapshot knows that is durable itself"
         self._snapshot = max(self._snapshot, position)
 
-    def to_compact(self, besides: Tally | None = None) -> Chosen | None:
-        """Return the segment to compact next, if any: see compaction.py. `besides`: what will be cut out on the way."""
+    def to_compact(self, releases: Tally | None = None) -> Chosen | None:
+        """Return the segment to compact next, if any: see compaction.py. `releases`: what will be cut out on the way."""
         full, carried_bytes_max = self.full, self._committer.placer.carried_bytes_max
         known_end = self.durable_end if full else self._snapshot  # A snapshot will have it.
         return choose(
-            self._store.segments.candidates(known_end, trio.current_time(), besides),
+            self._store.segments.candidates(known_end, trio.current_time(), releases),
             self._config.compaction_share_max, carried_bytes_max, full=full,
         )  # fmt: skip
 
@@ -337,9 +337,9 @@ class Log:
         """Return an empty tally, for what is about to be released: see `would_free`."""
         return Tally(self._store.segments)
 
-    def would_free(self, position: int, besides: Tally | None = None) -> bool:
+    def would_free(self, position: int, releases: Tally | None = None) -> bool:
         """Return whether `snapshot_at` this log position would free segments, if what is in the tally were released."""
-        return bool(self._store.segments.unused(position, besides))
+        return bool(self._store.segments.unused(position, releases))
 
     @property
     def full(self) -> bool:

@@ -37,7 +37,7 @@ class Segment:
         """The same, per live byte that cannot be cut out."""
         self.references = 0
         self.live_bytes = 0
-        """Bytes of its records that are needed, by what was told with the references."""
+        """Bytes of its records that are needed, as given with the references."""
         self.marks = Marks()
         self.decline = DeclineRate()
 
@@ -192,26 +192,26 @@ class Segments:
         if rising:
             yield rising[0], len(rising)
 
-    def unused(self, keep_from: int, besides: Tally | None = None) -> list[Segment]:
-        """Return the sealed segments that end by log position `keep_from`, and have no references except `besides`."""
-        told = Counter[int]() if besides is None else besides.references
+    def unused(self, keep_from: int, releases: Tally | None = None) -> list[Segment]:
+        """Return the sealed segments that end by log position `keep_from`, and have no references except `releases`."""
+        released = Counter[int]() if releases is None else releases.references
         return [
             one
             for one in self._all[:-1]
-            if one.sealed and one.references == told[one.number] and one.end <= keep_from
+            if one.sealed and one.references == released[one.number] and one.end <= keep_from
         ]
 
     def candidates(
-        self, keep_from: int, now_s: float, besides: Tally | None = None
+        self, keep_from: int, now_s: float, releases: Tally | None = None
     ) -> list[Candidate]:
         """Return candidates for compaction. To be called now and then: each is compared with the call before."""
-        told = Counter[int]() if besides is None else besides.size_bytes
+        released = Counter[int]() if releases is None else releases.size_bytes
         return [
             Candidate(
                 positions=range(one.first, one.end), size_bytes=one.end_at,
-                needed_bytes=one.needed_bytes(told[one.number]),
+                needed_bytes=one.needed_bytes(released[one.number]),
                 movable=one.sealed and one.end <= keep_from,
-                dead_in_s=one.decline.dead_in_s(one.needed_bytes(), now_s), cut=told[one.number] > 0,
+                dead_in_s=one.decline.dead_in_s(one.needed_bytes(), now_s), cut=released[one.number] > 0,
             )
             for one in self._all
         ]  # fmt: skip
