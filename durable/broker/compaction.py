@@ -58,7 +58,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             elif not moved_bytes and again is not None and again.positions == positions:
                 _leave_damaged(hosted, positions)
         except TooLarge as error:
-            hosted.log.leave(positions.start)
+            hosted.log.exclude_segment(positions.start)
             logger.warning(
                 "compaction of vhost %s skips log positions %d to %d: a record of %d bytes is more than "
                 "a segment can hold now (%d)",
@@ -76,7 +76,7 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
     """Leave a segment alone of which nothing could be moved. What is left there is damaged, and will be
     settled when a consumer wants it; or its settlement is on its way to the disk. If this segment were
     chosen again, no other one would have its turn."""
-    hosted.log.leave(positions.start)
+    hosted.log.exclude_segment(positions.start)
     logger.info(
         "compaction of vhost %s skips log positions %d to %d: the remaining records cannot be read",
         hosted.vhost.name, positions.start, positions.stop - 1,

@@ -320,9 +320,9 @@ class Log:
             self._config.compaction_share_max, carried_bytes_max, full=full,
         )  # fmt: skip
 
-    def leave(self, position: int) -> None:
+    def exclude_segment(self, position: int) -> None:
         """Exclude the segment with this log position from compaction until the log is opened again."""
-        self._store.segments.leave(position)
+        self._store.segments.exclude(position)
 
     def put_off(self, chosen: Chosen, counted_bytes: float) -> None:
         """Note that carrying this segment forward takes at least `counted_bytes`, more than it was chosen for."""

@@ -122,7 +122,7 @@ class Segments:
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 
-    def leave(self, position: int) -> None:
+    def exclude(self, position: int) -> None:
         """Note that the segment with this log position cannot be carried forward, whatever is cut out of it."""
         self.grows(position, inf)
         self.grows(position, inf, cut=True)

@@ -97,7 +97,7 @@ def test_what_was_counted_corrects_what_is_estimated(
         made.release(10, 0, live - left)
         expected, live = expected * left / live, left
         assert made.candidates(END, 0.0)[0].needed_bytes == pytest.approx(expected)
-    made.leave(10)
+    made.exclude(10)
     assert made.candidates(END, 0.0)[0].needed_bytes == inf
     cut = Tally(made)
     cut.count(10, 0, live)
