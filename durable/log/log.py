@@ -327,7 +327,7 @@ class Log:
     def put_off(self, chosen: Chosen, counted_bytes: float) -> None:
         """Note that carrying this segment forward takes at least `counted_bytes`, more than it was chosen for."""
         growth = RECOUNT_FACTOR * counted_bytes / chosen.needed_bytes
-        self._store.segments.grows(chosen.positions.start, growth, cut=chosen.cut)
+        self._store.segments.raise_growth(chosen.positions.start, growth, cut=chosen.cut)
 
     def encoded_marks(self, position: int) -> bytes:
         """See Segments."""

@@ -124,10 +124,10 @@ class Segments:
 
     def exclude(self, position: int) -> None:
         """Note that the segment with this log position cannot be carried forward, whatever is cut out of it."""
-        self.grows(position, inf)
-        self.grows(position, inf, cut=True)
+        self.raise_growth(position, inf)
+        self.raise_growth(position, inf, cut=True)
 
-    def grows(self, position: int, times: float, *, cut: bool = False) -> None:
+    def raise_growth(self, position: int, times: float, *, cut: bool = False) -> None:
         """Note that carrying forward the segment with this log position takes `times` what was expected; `cut` tells
         whether the expectation was with messages cut out."""
         segment = self.find(position)

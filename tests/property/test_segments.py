@@ -90,7 +90,7 @@ def test_what_was_counted_corrects_what_is_estimated(
     made.refer(10, 1, live)
     expected = float(live)
     for times, gone in counts:
-        made.grows(10, times)
+        made.raise_growth(10, times)
         expected *= max(1.0, times)
         assert made.candidates(END, 0.0)[0].needed_bytes == pytest.approx(expected)
         left = max(1, live - gone)
@@ -104,7 +104,7 @@ def test_what_was_counted_corrects_what_is_estimated(
     assert made.candidates(END, 0.0, cut)[0].needed_bytes == inf
     made.release(10, 1, live)
     assert made.candidates(END, 0.0)[0].needed_bytes == 0
-    made.grows(10_000, 2)  # It has been freed meanwhile.
+    made.raise_growth(10_000, 2)  # It has been freed meanwhile.
 
 
 def test_what_found_no_room_is_chosen_when_there_is_some() -> None:
@@ -120,7 +120,7 @@ def test_what_found_no_room_is_chosen_when_there_is_some() -> None:
 
     first = chosen(1000)
     assert first is not None
-    made.grows(first.positions.start, 1001 / first.needed_bytes)
+    made.raise_growth(first.positions.start, 1001 / first.needed_bytes)
     assert chosen(1000) is None
     assert chosen(1600) is not None
     assert chosen(inf) is not None
