@@ -283,8 +283,8 @@ class _Recovery:
         there = next(findings(mark.at, window_bytes=MARK_WINDOW_BYTES), None)
         if there is None or isinstance(there, Damaged) or (there.position, there.at) != mark:
             return SEGMENT_HEADER_BYTES
-        segment.passed(marks)
-        self._course.passed(mark.position)
+        segment.take_marks(marks)
+        self._course.skip_to(mark.position)
         return mark.at
 
     def _take(self, one: _Scanned, findings: Iterator[Found | Damaged | Series]) -> None:

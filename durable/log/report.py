@@ -135,7 +135,7 @@ class Course:
             if self.chain is None:
                 self.chain = header.chain
 
-    def passed(self, position: int) -> None:
+    def skip_to(self, position: int) -> None:
         """Begin in the middle of the segment: it was read up to this log position at another time."""
         self.expected, self.chain = position, None
 

@@ -49,7 +49,7 @@ class Segment:
             return self.cut_growth * max(1, self.live_bytes - cut_bytes)
         return self.growth * self.live_bytes
 
-    def passed(self, marks: Marks) -> None:
+    def take_marks(self, marks: Marks) -> None:
         """Take over marks: what is before the last of them is known, and will not be noted."""
         self.marks = marks
         self.end, self.end_at = marks.last
