@@ -79,7 +79,7 @@ class PlainStore:
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         raise AssertionError("each is released by itself")
 
-    def are_together(self, low: int, high: int) -> bool:
+    def in_same_segment(self, low: int, high: int) -> bool:
         """Return False: each record is then released by itself."""
         return False
 

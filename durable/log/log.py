@@ -293,9 +293,9 @@ class Log:
         """Remove `count` references; the size must be that given when they were added."""
         self._store.segments.release(position, count, size_bytes)
 
-    def are_together(self, low: int, high: int) -> bool:
+    def in_same_segment(self, low: int, high: int) -> bool:
         """Whether a reference to one of these log positions, or to one between, does the same as one to another."""
-        return self._store.segments.are_together(low, high)
+        return self._store.segments.in_same_segment(low, high)
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
         """As `refer` to each of these records, at the cost of one call per segment."""

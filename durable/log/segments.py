@@ -161,7 +161,7 @@ class Segments:
         segment.references -= count
         segment.live_bytes -= size_bytes
 
-    def are_together(self, low: int, high: int) -> bool:
+    def in_same_segment(self, low: int, high: int) -> bool:
         """Whether both log positions are in one segment, and so is everything between them."""
         return self.find(low) is self.find(high)
 

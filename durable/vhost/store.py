@@ -46,7 +46,7 @@ class Store(Protocol):
     def release(self, position: int, count: int, size_bytes: int) -> None: ...
     def refer_each(self, positions: range, size_bytes: int) -> None: ...
     def release_each(self, positions: range, size_bytes: int) -> None: ...
-    def are_together(self, low: int, high: int) -> bool:
+    def in_same_segment(self, low: int, high: int) -> bool:
         """Whether all records from `low` to `high` are in one segment, so that `refer` to one of them is as
         good as to any other."""
 
@@ -93,7 +93,7 @@ def _tell(
     if isinstance(records, Records):
         positions, messages, size_bytes = records
         each(positions, record_bytes(messages, size_bytes))
-    elif store.are_together(records.low, records.high):
+    elif store.in_same_segment(records.low, records.high):
         size_bytes = record_bytes(records.messages, records.size_bytes, records=records.runs)
         together(records.low, records.runs, size_bytes)
     else:
