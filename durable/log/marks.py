@@ -44,14 +44,14 @@ class Marks:
             self._positions.append(position)
             self.next_at = at + STRIDE_BYTES
 
-    def near(self, position: int) -> Mark | None:
+    def lookup(self, position: int) -> Mark | None:
         """Return the last mark that is not behind this log position; None if there is none."""
         index = bisect_right(self._positions, position) - 1
         return Mark(self._positions[index], self._ats[index]) if index >= 0 else None
 
-    def stop(self, position: int, size_bytes: int) -> Mark | None:
-        """Return the last mark within `size_bytes` of `near`, or else the first mark behind this log position, however
-        far it is. None if there is no mark behind it."""
+    def read_end(self, position: int, size_bytes: int) -> Mark | None:
+        """Return the last mark within `size_bytes` of what `lookup` returns, or else the first mark behind this log
+        position, however far it is. None if there is no mark behind it."""
         index = bisect_right(self._positions, position)
         if index == len(self._positions):
             return None

@@ -76,7 +76,7 @@ class Reader:
             file = self._file(segment.number)
         except FileNotFoundError:
             return
-        at, window_bytes = segment.near(position), WINDOW_BYTES
+        at, window_bytes = segment.lookup(position), WINDOW_BYTES
         if until is None:
             until = segment.end_at
         elif until - at <= AT_ONCE_BYTES:
@@ -106,7 +106,10 @@ class Reader:
         """Return some of what `records` yields: `limit_bytes` of bodies at most, but one record if there is any."""
         segment = self._segments.find(position)
         size_bytes = max(limit_bytes, WINDOW_BYTES)
-        if segment is not None and (mark := segment.marks.stop(position, size_bytes)) is not None:
+        if (
+            segment is not None
+            and (mark := segment.marks.read_end(position, size_bytes)) is not None
+        ):
             there = self._scan(segment, position, end, mark.at)
             if taken := _within(_intact(there), limit_bytes):
                 return taken

@@ -275,9 +275,9 @@ class _Recovery:
     ) -> int:
         """Return the byte to read from: the last mark before `start`, if the mark's record is there."""
         marks, front = self._marks, Mark(segment.first, SEGMENT_HEADER_BYTES)
-        if marks.near(segment.first) != front:  # Marks of another segment, or none.
+        if marks.lookup(segment.first) != front:  # Marks of another segment, or none.
             return SEGMENT_HEADER_BYTES
-        mark = marks.near(self._start)
+        mark = marks.lookup(self._start)
         if mark is None or mark == front:
             return SEGMENT_HEADER_BYTES
         there = next(findings(mark.at, window_bytes=MARK_WINDOW_BYTES), None)
@@ -459,7 +459,7 @@ class _Recovery:
         one before was synced first. After a failed sync the kernel takes such pages for clean, so no sync would write
         them. On a copy-on-write file system this may take space, and must fail if there is none."""
         segment, synced_end = one.segment, self._course.synced_end
-        begin = 0 if synced_end <= segment.first else segment.near(synced_end)
+        begin = 0 if synced_end <= segment.first else segment.lookup(synced_end)
         for at in range(begin, segment.end_at, WINDOW_BYTES):
             data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)
             one.file.pwritev([data], at)

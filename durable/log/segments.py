@@ -67,9 +67,9 @@ class Segment:
             marks.add(*mark)
         self.end, self.end_at = series.position + series.count, series.end_at
 
-    def near(self, position: int) -> int:
+    def lookup(self, position: int) -> int:
         """Return a byte where a record begins: the one at `position`, or one before it."""
-        mark = self.marks.near(position)
+        mark = self.marks.lookup(position)
         return SEGMENT_HEADER_BYTES if mark is None else mark.at
 
     def seal(self, end_at: int) -> None:

@@ -35,40 +35,40 @@ def places(draw: st.DrawFn) -> Places:
 
 
 @given(places(), st.data())
-def test_marks_are_near(there: Places, data: st.DataObject) -> None:
+def test_a_lookup_finds_a_mark_that_is_near(there: Places, data: st.DataObject) -> None:
     marks = Marks()
     for position, at in there:
         marks.add(position, at)
     wanted = data.draw(st.sampled_from([position for position, _ in there] or [5]))
     index = bisect_right(there, (wanted, 1 << 32)) - 1
     for found in (marks, decode_marks(marks.encode(wanted))):
-        mark = found.near(wanted)
+        mark = found.lookup(wanted)
         if index < 0:
             assert mark is None
         else:
             assert mark in there[: index + 1]
             assert there[index][1] - mark.at < STRIDE_BYTES
-    last = decode_marks(marks.encode(wanted)).near(1 << 60)
+    last = decode_marks(marks.encode(wanted)).lookup(1 << 60)
     assert last is None or last.position <= wanted
 
 
 @given(places(), st.integers(0, 200_000), st.data())
-def test_where_to_stop_is_a_mark_as_far_as_may_be_or_the_next_one(
+def test_where_a_read_ends_is_a_mark_as_far_as_may_be_or_the_next_one(
     there: Places, size_bytes: int, data: st.DataObject
 ) -> None:
     marks = Marks()
     for position, at in there:
         marks.add(position, at)
     position = data.draw(st.sampled_from([position for position, _ in there] or [5]))
-    near, stop = marks.near(position), marks.stop(position, size_bytes)
-    all_marks = {found for one, _ in there if (found := marks.near(one))}
+    nearest, end = marks.lookup(position), marks.read_end(position, size_bytes)
+    all_marks = {found for one, _ in there if (found := marks.lookup(one))}
     behind = sorted(mark for mark in all_marks if mark.position > position)
     if not behind:
-        assert stop is None
+        assert end is None
         return
-    assert near is not None
-    within = [mark for mark in behind if mark.at <= near.at + size_bytes]
-    assert stop == (within[-1] if within else behind[0])
+    assert nearest is not None
+    within = [mark for mark in behind if mark.at <= nearest.at + size_bytes]
+    assert end == (within[-1] if within else behind[0])
 
 
 def test_what_is_no_marks() -> None:
@@ -126,7 +126,7 @@ def test_a_start_from_a_mark_finds_what_one_from_the_front_does(
     there = Log(sizes)
     start = data.draw(st.integers(there.first, there.end - 1))
     marks = there.segments.encoded_marks(start)
-    mark = decode_marks(marks).near(start)
+    mark = decode_marks(marks).lookup(start)
     assert mark is not None
     if data.draw(st.booleans()):  # Before the mark nobody looks: that is what it is for.
         at = data.draw(st.integers(mark.at, there.end_at - 1))
@@ -154,7 +154,7 @@ def test_it_reads_only_what_is_behind_the_mark() -> None:
     for position in range(there.first, there.end):  # No reader has to begin at the front.
         known = there.segments.find(position)
         assert known is not None
-        assert last.near(position) == known.near(position)
+        assert last.lookup(position) == known.lookup(position)
 
 
 def test_a_segment_of_which_nobody_knows_where_it_begins_is_read_from_its_front() -> None:
@@ -180,7 +180,7 @@ def test_a_commit_of_which_the_first_records_stand_before_the_mark_is_written_ag
     marks = log.store.segments.encoded_marks(positions[-1])
     segment = log.store.segments.last
     assert segment is not None
-    first_at, end_at = segment.near(positions[0]), segment.end_at
+    first_at, end_at = segment.lookup(positions[0]), segment.end_at
     log.close()
     written: list[tuple[int, int]] = []
     pwritev = MemoryFile.pwritev
@@ -213,7 +213,7 @@ def test_marks_that_are_not_right_are_not_used(spoiled: str) -> None:
     there = Log([LARGE_BYTES] * 12)
     start = there.end - 1
     marks = there.segments.encoded_marks(start)
-    mark = decode_marks(marks).near(start)
+    mark = decode_marks(marks).lookup(start)
     assert mark is not None
     if spoiled == "its record":
         there.spoil(mark.at + 20, 1)

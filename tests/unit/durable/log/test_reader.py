@@ -99,8 +99,8 @@ def test_readers_that_go_through_it_at_once_leave_the_same_marks(
         """Each has its turn."""
     trusted.close()
     read_whole = next(iter(PlainLog(MemoryDisk(volume), CONFIG).store.segments))
-    assert [segment.near(position) for position in range(1, segment.end)] == [
-        read_whole.near(position) for position in range(1, segment.end)
+    assert [segment.lookup(position) for position in range(1, segment.end)] == [
+        read_whole.lookup(position) for position in range(1, segment.end)
     ]
 
 
@@ -168,7 +168,7 @@ def test_what_is_far_behind_damage_is_not_read_at_once(
         log.write(publish(log.committer.end, size_bytes))
     segment = log.store.segments.last
     assert segment is not None
-    volume.flip(segment_name(1), 8 * segment.near(2))
+    volume.flip(segment_name(1), 8 * segment.lookup(2))
     reads.clear()
     found = log.store.reader.some(2, log.committer.durable_end, 1000)
     assert [one.position for one in found] == [3]
