@@ -21,7 +21,7 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, afresh
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
-from .placing import Ahead, Cursor, Place, Placer, essential
+from .placing import AheadState, Cursor, Place, Placer, essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 from .spares import Spare
@@ -276,12 +276,12 @@ class Committer:
     @property
     def full(self) -> bool:
         """Whether publishes are being refused for lack of space, or soon will be."""
-        return self.refusing or self.placer.ahead is Ahead.REFUSED
+        return self.refusing or self.placer.ahead is AheadState.REFUSED
 
     @property
     def segment_pending(self) -> bool:
         """Whether it is not known yet if there is space for the segment ahead."""
-        return not self.stopped and self.placer.ahead is Ahead.WANTED
+        return not self.stopped and self.placer.ahead is AheadState.WANTED
 
     def overdue_s(self, now_s: float) -> float:
         """Return by how much the commit under way exceeds its time limit; 0 if it does not, or waits for space."""

@@ -82,7 +82,7 @@ def purpose_of(drafts: Sequence[Draft]) -> Purpose:
     return Purpose.LETTERS if Kind.ACKS in kinds else Purpose.PUBLISH
 
 
-class Ahead(Enum):
+class AheadState(Enum):
     """State of the segment after the one being written."""
 
     WANTED = auto()
@@ -133,8 +133,8 @@ class Placer:
         self._config, self.cursor, self._segments = config, cursor, segments
         self.spares = Spares(config, spares)
         self.spares.had_small |= any(was_small(config, one.capacity_bytes) for one in segments)
-        self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
-        self._trying = False
+        self.ahead = AheadState.READY if ahead_ready else AheadState.WANTED
+        self._making_ahead = False
         """The segment ahead is being made at this moment, so its number is taken."""
         self._free_bytes = 0
         """Free space on the file system when the next segment was refused."""
@@ -144,22 +144,22 @@ class Placer:
 
     def wanted_segment(self) -> int | None:
         """Return the number of a segment to be made now; the caller answers by `segment_made` or `segment_refused`."""
-        if self._trying or self.ahead is Ahead.READY:
+        if self._making_ahead or self.ahead is AheadState.READY:
             return None
-        self._trying = True
+        self._making_ahead = True
         return self.cursor.number + 1
 
     def segment_made(self) -> None:
-        self.ahead, self._trying = Ahead.READY, False
+        self.ahead, self._making_ahead = AheadState.READY, False
 
     def segment_refused(self, free_bytes: int) -> None:
         """Note that there is no space for the segment ahead; it is to be tried again later."""
-        self.ahead, self._free_bytes, self._trying = Ahead.REFUSED, free_bytes, False
+        self.ahead, self._free_bytes, self._making_ahead = AheadState.REFUSED, free_bytes, False
 
     def segment_kept(self, carrier: Spare) -> None:
         """Note that the segment ahead has become the carrier."""
         self.spares.add(carrier)
-        self.ahead = Ahead.WANTED
+        self.ahead = AheadState.WANTED
 
     @property
     def append_bytes_max(self) -> int:
@@ -197,7 +197,11 @@ class Placer:
     @property
     def carrier_useless(self) -> bool:
         """Whether there is a carrier that should rather be the next segment, for which there was no space."""
-        return self.ahead is Ahead.REFUSED and self.spares.carrier is not None and not self.carries
+        return (
+            self.ahead is AheadState.REFUSED
+            and self.spares.carrier is not None
+            and not self.carries
+        )
 
     def wanted_spares(self) -> list[Spare]:
         """Return spares that should be made, or made larger, now: those for acks first."""
@@ -210,7 +214,7 @@ class Placer:
     def carried_bytes_max(self) -> float:
         """How much compaction can carry forward now; inf: any amount, into the next segment. In the carrier a snapshot
         may take some room meanwhile."""
-        if self.ahead is not Ahead.REFUSED:
+        if self.ahead is not AheadState.REFUSED:
             return inf
         if self.spares.carrier is not None:
             return self.append_bytes_max - self._snapshot_bytes
@@ -237,7 +241,7 @@ class Placer:
         """Whether there is a spare to go on in, and the rest of the segment being written is small enough to leave."""
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
-            self.ahead is Ahead.REFUSED
+            self.ahead is AheadState.REFUSED
             and not self._in_small
             and cursor.at > cursor.capacity_bytes // 2
             and self.spares.for_bytes(kept + 1) is not None
@@ -259,10 +263,12 @@ class Placer:
         total = sum(sizes)
         if total > self.append_bytes_max:
             self._check_snapshot(drafts, total)
-        if self.ahead is Ahead.REFUSED:
+        if self.ahead is AheadState.REFUSED:
             self._check_declared(drafts)
         cursor, kept = self.cursor, 0
-        if self.ahead is not Ahead.READY:  # With a segment ahead there is room for any purpose.
+        if (
+            self.ahead is not AheadState.READY
+        ):  # With a segment ahead there is room for any purpose.
             kept = self._kept_from(purpose_of(drafts))
         leave = leave and self._can_leave_with(drafts)
         here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
@@ -311,8 +317,8 @@ class Placer:
         for draft, size in zip(drafts, sizes, strict=True):
             if leave or not self._fits(cursor, draft, size, ahead, kept):
                 leave = False
-                if ahead is Ahead.READY:
-                    ahead, segment_bytes = Ahead.WANTED, self._config.segment_bytes
+                if ahead is AheadState.READY:
+                    ahead, segment_bytes = AheadState.WANTED, self._config.segment_bytes
                 elif spare is None and (spare := self._spare_for(draft, size, ahead, purpose)):
                     segment_bytes = spare.size_bytes
                 else:
@@ -359,11 +365,11 @@ class Placer:
         """Return the end of the ordinary part of this segment, as a byte."""
         return SEGMENT_HEADER_BYTES + self._ordinary_bytes(cursor.capacity_bytes)
 
-    def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead, kept: int) -> bool:
+    def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: AheadState, kept: int) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES
         if not essential(draft):
             limit = self._ordinary_end(cursor) - kept
-        elif ahead is Ahead.READY or (draft.snapshot and self.ahead is Ahead.WANTED):
+        elif ahead is AheadState.READY or (draft.snapshot and self.ahead is AheadState.WANTED):
             limit = self._ordinary_end(cursor)  # A snapshot can wait for a wanted segment.
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
@@ -379,21 +385,23 @@ class Placer:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
-    def _spare_for(self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose) -> Spare | None:
+    def _spare_for(
+        self, draft: Draft, size: int, ahead: AheadState, purpose: Purpose
+    ) -> Spare | None:
         """Return the spare in which this draft goes, if it may use one and there is one.
 
         Raises:
             StoreBusy: the segment ahead is being made, so it is not known yet whether a spare is needed.
         """
         found = None
-        if ahead is Ahead.REFUSED and essential(draft):
+        if ahead is AheadState.REFUSED and essential(draft):
             kept = 0 if draft.snapshot else self._snapshot_bytes
             found = self.spares.for_bytes(size + kept)
             if found is None and draft.snapshot:  # Without it no ack would be taken any more.
                 found = self._carrier_for(purpose)
-        elif ahead is Ahead.REFUSED and not draft.snapshot:
+        elif ahead is AheadState.REFUSED and not draft.snapshot:
             found = self._carrier_for(purpose)
-        if found is not None and self._trying:
+        if found is not None and self._making_ahead:
             raise StoreBusy(size, "the next segment is being created")
         return found
 
@@ -413,7 +421,7 @@ class Placer:
             cursor.number + 1, cursor.position, SEGMENT_HEADER_BYTES, segment_bytes, cursor.position
         )  # fmt: skip
 
-    def _refusal(self, needed: int, ahead: Ahead) -> Exception:
-        if ahead is Ahead.REFUSED:
+    def _refusal(self, needed: int, ahead: AheadState) -> Exception:
+        if ahead is AheadState.REFUSED:
             return self._config.full(needed, self._free_bytes)
         return StoreBusy(needed, "the next segment is being created")

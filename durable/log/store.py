@@ -14,7 +14,7 @@ from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
 from .identity import set_aside
-from .placing import Ahead
+from .placing import AheadState
 from .reader import Reader
 from .record import store_seed
 from .recovery import Begin, Check, Recovered, Visit, recover
@@ -153,7 +153,7 @@ class Store:
         placer = self.committer.placer
         if not placer.cursor.sealed:
             self._file(placer.cursor.number)
-        if placer.ahead is Ahead.READY:
+        if placer.ahead is AheadState.READY:
             self._file(placer.cursor.number + 1)
 
     def carrier_ahead(self, number: int) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from durable.errors import StoreBusy, StoreFull
 from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
-from durable.log.placing import Ahead, Cursor, Place, Placer, Waiting
+from durable.log.placing import AheadState, Cursor, Place, Placer, Waiting
 from durable.log.record import Draft, Kind
 from durable.log.segments import Segment, Segments
 from durable.log.spares import CARRIER, Spare
@@ -65,7 +65,7 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
 @given(
     at=st.integers(SEGMENT_HEADER_BYTES // 8, CONFIG.segment_bytes // 8).map(lambda n: 8 * n),
     capacity_bytes=st.sampled_from((CONFIG.segment_bytes, 2048)),
-    sealed=st.booleans(), ahead=st.sampled_from(Ahead), kept=st.integers(0, 2000),
+    sealed=st.booleans(), ahead=st.sampled_from(AheadState), kept=st.integers(0, 2000),
     spares=st.lists(
         st.sampled_from((Spare(1, 2048), Spare(2, 3000), Spare(CARRIER, CONFIG.segment_bytes))),
         max_size=3, unique=True,
@@ -75,11 +75,11 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
     appends=st.lists(st.lists(drafts, min_size=1, max_size=4), max_size=4),
 )  # fmt: skip
 @example(
-    at=2000, capacity_bytes=2048, sealed=False, ahead=Ahead.REFUSED, kept=600, spares=[],
+    at=2000, capacity_bytes=2048, sealed=False, ahead=AheadState.REFUSED, kept=600, spares=[],
     waiting=Waiting(), leave=False, segments=0, appends=[[Draft(Kind.ACKS, b"")]],
 )  # fmt: skip
 def test_all_at_once_is_as_one_by_one(
-    at: int, capacity_bytes: int, sealed: bool, ahead: Ahead, kept: int, spares: list[Spare],
+    at: int, capacity_bytes: int, sealed: bool, ahead: AheadState, kept: int, spares: list[Spare],
     waiting: Waiting, leave: bool, segments: int, appends: list[list[Draft]],
 ) -> None:  # fmt: skip
     placers: list[Placer] = []

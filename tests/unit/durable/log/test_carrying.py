@@ -11,7 +11,7 @@ from durable.errors import StoreFull
 from durable.log.compaction import FULL_SHARE
 from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import Ahead, Cursor, Placer
+from durable.log.placing import AheadState, Cursor, Placer
 from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind
 from durable.log.segments import Segments
@@ -122,9 +122,9 @@ def test_with_few_segments_there_is_none() -> None:
     assert not placer.carrier_useless
     gone = list(segments)[:2]
     segments.remove(gone)
-    placer.ahead = Ahead.WANTED
+    placer.ahead = AheadState.WANTED
     assert not placer.carrier_useless, "one can be made"
-    placer.ahead = Ahead.REFUSED
+    placer.ahead = AheadState.REFUSED
     assert placer.carrier_useless
     log.store.carrier_ahead(placer.cursor.number + 1)
     placer.spares.carrier = None
@@ -301,7 +301,7 @@ def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
     placer = Placer(SMALL, cursor, Segments(), ahead_ready=False, spares=[Spare(1, spare_bytes)])
     placer.keep_for_snapshot(SNAPSHOT_BYTES)
     assert not placer.can_leave
-    placer.ahead = Ahead.REFUSED
+    placer.ahead = AheadState.REFUSED
     assert placer.can_leave == leaves
 
 

@@ -9,7 +9,7 @@ import pytest
 from durable.errors import StoreFull
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import Ahead
+from durable.log.placing import AheadState
 from durable.log.spares import CARRIER
 from tests.full_logs import (
     Tight,
@@ -73,7 +73,7 @@ def test_a_start_does_without_a_carrier_that_cannot_be_renamed(error: int) -> No
     log = PlainLog(disk)
     assert name in volume.seen
     assert log.committer.placer.spares.carrier is None
-    assert log.committer.placer.ahead is Ahead.READY
+    assert log.committer.placer.ahead is AheadState.READY
     log.write(publish(1, 1500))
 
 
@@ -103,7 +103,7 @@ def test_where_it_cannot_be_zeros_again_it_gives_its_space_back(refused: range) 
     volume.seen[name].write(b"x" * SMALL.segment_bytes, 0)
     log = PlainLog(Tight(volume, name, refused))
     assert log.committer.placer.spares.carrier is None
-    assert log.committer.placer.ahead is Ahead.REFUSED
+    assert log.committer.placer.ahead is AheadState.REFUSED
     assert not {name, spare_name(CARRIER)} & volume.seen.keys()
     log.write(acks(7, 0, 1))
 

@@ -16,7 +16,7 @@ from durable.log.disk import File
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import Ahead
+from durable.log.placing import AheadState
 from durable.log.record import Kind
 from mesh.errors import TooLarge
 from tests.full_logs import carried, fill, remove
@@ -190,10 +190,10 @@ def test_a_snapshot_waits_until_it_is_known_whether_it_has_to_take_what_is_kept(
     with pytest.raises(StoreFull):
         for number in range(100):
             log.write(carried(number))
-    placer.ahead = Ahead.WANTED
+    placer.ahead = AheadState.WANTED
     with pytest.raises(StoreBusy):
         placer.place([snapshot])
-    placer.ahead = Ahead.REFUSED
+    placer.ahead = AheadState.REFUSED
     log.write(snapshot)
 
 
