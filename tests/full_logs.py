@@ -113,7 +113,7 @@ def behind_spare(volume: Volume) -> tuple[PlainLog, int]:
 def carrying(volume: Volume) -> PlainLog:
     """Return a log with a carrier, on a disk that is now full."""
     log = opened(volume)
-    while not log.committer.placer.carries:
+    while not log.committer.placer.needs_carrier:
         log.write(publish(1, 200))
     make_spares(log)
     assert log.committer.placer.spares.carrier is not None

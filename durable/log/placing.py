@@ -47,7 +47,7 @@ from .segments import Segments
 from .spares import CARRIER, Spare, Spares, room, was_small
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
-CARRIES_MIN = 3
+CARRIER_SEGMENTS_MIN = 3
 """With fewer segments, one more to write to is worth more than a carrier."""
 
 
@@ -171,7 +171,7 @@ class Placer:
         return room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
 
     @property
-    def carries(self) -> bool:
+    def needs_carrier(self) -> bool:
         """Whether there should be a carrier. With few segments there is little to carry forward, and without small
         spares acks need the next segment more."""
         writing, small = self.cursor.number, self._in_small
@@ -182,7 +182,9 @@ class Placer:
             for one in reversed(self._segments)
             if one.number != writing and not was_small(self._config, one.capacity_bytes)
         )  # Newest first, as old ones may be small; only a few, as each append asks this while none is ahead.
-        return (not small) + sum(1 for _ in islice(whole, CARRIES_MIN)) >= CARRIES_MIN
+        return (not small) + sum(
+            1 for _ in islice(whole, CARRIER_SEGMENTS_MIN)
+        ) >= CARRIER_SEGMENTS_MIN
 
     @property
     def _in_small(self) -> bool:
@@ -192,7 +194,7 @@ class Placer:
     @property
     def carrier_missing(self) -> bool:
         """Whether there should be a carrier, and there is none."""
-        return self.spares.carrier is None and self.carries
+        return self.spares.carrier is None and self.needs_carrier
 
     @property
     def carrier_useless(self) -> bool:
@@ -200,7 +202,7 @@ class Placer:
         return (
             self.ahead is AheadState.REFUSED
             and self.spares.carrier is not None
-            and not self.carries
+            and not self.needs_carrier
         )
 
     def wanted_spares(self) -> list[Spare]:

@@ -138,7 +138,7 @@ def test_without_compaction_there_is_none() -> None:
     log = opened(spacious(), compaction_share_max=0)
     fill(log)
     assert log.committer.placer.wanted_spares() == []
-    assert not log.committer.placer.carries
+    assert not log.committer.placer.needs_carrier
 
 
 def test_without_spares_there_is_none() -> None:
@@ -146,11 +146,11 @@ def test_without_spares_there_is_none() -> None:
     log = carrying(spacious())
     placer = log.committer.placer
     have_small(placer)
-    assert placer.carries, "they are segments now, and will come back"
+    assert placer.needs_carrier, "they are segments now, and will come back"
     none = Placer(SMALL, placer.cursor, log.store.segments, ahead_ready=True)
-    assert not none.carries
+    assert not none.needs_carrier
     none.cursor = none.cursor._replace(capacity_bytes=600)
-    assert none.carries, "a spare is being written"
+    assert none.needs_carrier, "a spare is being written"
 
 
 def test_the_third_segment_brings_one_before_it_is_durable() -> None:
@@ -158,11 +158,11 @@ def test_the_third_segment_brings_one_before_it_is_durable() -> None:
     log = opened(Volume())
     placer = log.committer.placer
     while placer.cursor.number < 3:
-        assert not placer.carries
+        assert not placer.needs_carrier
         log.commit()
         log.append(publish(1, 200))
     assert len(log.store.segments) == 2
-    assert placer.carries
+    assert placer.needs_carrier
 
 
 def test_segments_that_were_spares_do_not_count() -> None:
@@ -174,9 +174,9 @@ def test_segments_that_were_spares_do_not_count() -> None:
         log.write(acks(7, 0, 1))
     assert len(segments) > 3
     assert sum(one.capacity_bytes == SMALL.segment_bytes for one in segments) < 3
-    assert not placer.carries
+    assert not placer.needs_carrier
     log.close()
-    assert not PlainLog(MemoryDisk(volume)).committer.placer.carries
+    assert not PlainLog(MemoryDisk(volume)).committer.placer.needs_carrier
 
 
 def test_spares_that_are_all_segments_count() -> None:
@@ -185,16 +185,16 @@ def test_spares_that_are_all_segments_count() -> None:
     log = carrying(volume)
     while log.committer.placer.spares.small:
         log.write(acks(7, 0, 1))
-    assert log.committer.placer.carries
+    assert log.committer.placer.needs_carrier
     log.close()
     log = PlainLog(MemoryDisk(volume))
     placer, segments = log.committer.placer, log.store.segments
     assert not placer.spares.small
-    assert placer.carries, "one is being written"
+    assert placer.needs_carrier, "one is being written"
     whole = placer.cursor._replace(
         number=placer.cursor.number + 1, capacity_bytes=SMALL.segment_bytes
     )
-    assert Placer(SMALL, whole, segments, ahead_ready=False).carries, "or has been"
+    assert Placer(SMALL, whole, segments, ahead_ready=False).needs_carrier, "or has been"
     small = [one for one in segments if one.capacity_bytes < SMALL.segment_bytes]
     volume.capacity_bytes *= 2
     log.make_segment()
@@ -202,7 +202,7 @@ def test_spares_that_are_all_segments_count() -> None:
     segments.remove(small)
     placer.spares.add(*remove(log.store, *[one.number for one in small], spares_max=SPARES))
     assert len(placer.spares.small) == SPARES
-    assert placer.carries
+    assert placer.needs_carrier
 
 
 def test_what_was_to_be_written_at_a_kill_is_the_carrier_again() -> None:
