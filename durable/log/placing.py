@@ -44,7 +44,7 @@ from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
 from .record import Draft, Kind
 from .segments import Segments
-from .spares import CARRIER, Spare, Spares, room, was_small
+from .spares import CARRIER, Spare, Spares, room, was_small_spare
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
 CARRIER_SEGMENTS_MIN = 3
@@ -132,7 +132,9 @@ class Placer:
     ) -> None:  # fmt: skip
         self._config, self.cursor, self._segments = config, cursor, segments
         self.spares = Spares(config, spares)
-        self.spares.had_small |= any(was_small(config, one.capacity_bytes) for one in segments)
+        self.spares.had_small |= any(
+            was_small_spare(config, one.capacity_bytes) for one in segments
+        )
         self.ahead = AheadState.READY if ahead_ready else AheadState.WANTED
         self._making_ahead = False
         """The segment ahead is being made at this moment, so its number is taken."""
@@ -174,22 +176,22 @@ class Placer:
     def needs_carrier(self) -> bool:
         """Whether there should be a carrier. With few segments there is little to carry forward, and without small
         spares acks need the next segment more."""
-        writing, small = self.cursor.number, self._in_small
+        writing, small = self.cursor.number, self._in_small_spare
         if self._config.compaction_share_max == 0 or not (self.spares.had_small or small):
             return False
         whole = (
             one
             for one in reversed(self._segments)
-            if one.number != writing and not was_small(self._config, one.capacity_bytes)
+            if one.number != writing and not was_small_spare(self._config, one.capacity_bytes)
         )  # Newest first, as old ones may be small; only a few, as each append asks this while none is ahead.
         return (not small) + sum(
             1 for _ in islice(whole, CARRIER_SEGMENTS_MIN)
         ) >= CARRIER_SEGMENTS_MIN
 
     @property
-    def _in_small(self) -> bool:
+    def _in_small_spare(self) -> bool:
         """Whether the segment being written was a small spare."""
-        return was_small(self._config, self.cursor.capacity_bytes)
+        return was_small_spare(self._config, self.cursor.capacity_bytes)
 
     @property
     def carrier_missing(self) -> bool:
@@ -244,7 +246,7 @@ class Placer:
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
             self.ahead is AheadState.REFUSED
-            and not self._in_small
+            and not self._in_small_spare
             and cursor.at > cursor.capacity_bytes // 2
             and self.spares.for_bytes(kept + 1) is not None
         )
@@ -375,7 +377,7 @@ class Placer:
             limit = self._ordinary_end(cursor)  # A snapshot can wait for a wanted segment.
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
-            if was_small(self._config, cursor.capacity_bytes) and not self.spares.small:
+            if was_small_spare(self._config, cursor.capacity_bytes) and not self.spares.small:
                 # The next snapshot makes the other spare free, and may be larger than the last one.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit

@@ -37,7 +37,7 @@ def room(segment_bytes: int) -> int:
     return segment_bytes - SEGMENT_HEADER_BYTES - SEAL_BYTES
 
 
-def was_small(config: LogConfig, segment_bytes: int) -> bool:
+def was_small_spare(config: LogConfig, segment_bytes: int) -> bool:
     """Return whether a segment of this size was a small spare. A larger one was not, even if segments have grown."""
     around = SEGMENT_HEADER_BYTES + config.reserve_bytes + SEAL_BYTES + ALIGNMENT
     return segment_bytes <= around + config.kept_for_snapshot_bytes_max

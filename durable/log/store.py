@@ -18,7 +18,7 @@ from .placing import AheadState
 from .reader import Reader
 from .record import store_seed
 from .recovery import Begin, Check, Recovered, Visit, recover
-from .spares import CARRIER, NEW, Spare, was_small
+from .spares import CARRIER, NEW, Spare, was_small_spare
 
 FILES_MAX = 64
 """Maximum number of open segments: a log may have any number of segments, and each open one takes a descriptor."""
@@ -303,7 +303,7 @@ class Store:
         Raises:
             OSError: there is no space for its new name. It stays, as others could take the space of a removed file.
         """
-        if not was_small(self._config, file.size_bytes):
+        if not was_small_spare(self._config, file.size_bytes):
             return False
         spare = Spare(next(self._spare_numbers), file.size_bytes)
         try:
