@@ -273,15 +273,15 @@ class Placer:
         if (
             self.ahead is not AheadState.READY
         ):  # With a segment ahead there is room for any purpose.
-            kept = self._kept_from(purpose_of(drafts))
+            kept = self._withheld_bytes(purpose_of(drafts))
         leave = leave and self._can_leave_with(drafts)
         here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
         if here and not leave:
             places = self._place_here(drafts, sizes)
         else:
-            places = self._place_around(drafts, sizes, kept, leave=leave)
+            places = self._place_across(drafts, sizes, kept, leave=leave)
         if self._snapshot_bytes:
-            self._declared(drafts)
+            self._update_snapshot_bytes(drafts)
         return places
 
     def _place_here(self, drafts: Sequence[Draft], sizes: Sequence[int]) -> list[Place]:
@@ -295,7 +295,7 @@ class Placer:
         self.cursor = Cursor(number, first, at, capacity_bytes, position)
         return places
 
-    def _kept_from(self, purpose: Purpose) -> int:
+    def _withheld_bytes(self, purpose: Purpose) -> int:
         """Return how much of the ordinary part is kept from this purpose: for dead letters, and where there is no
         carrier, for what compaction carries forward of one segment."""
         if purpose in (Purpose.ESSENTIAL, Purpose.MOVED):
@@ -311,7 +311,7 @@ class Placer:
             kept = max(kept, moved + int((1 - FULL_SHARE) * ordinary))  # Acks come in between.
         return kept
 
-    def _place_around(
+    def _place_across(
         self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, *, leave: bool
     ) -> list[Place]:
         """Place drafts where the segment being written ends, or where the part of it ends that they may use."""
@@ -382,7 +382,7 @@ class Placer:
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
 
-    def _declared(self, drafts: Sequence[Draft]) -> None:
+    def _update_snapshot_bytes(self, drafts: Sequence[Draft]) -> None:
         """Adapt what is kept: the next snapshot contains these definitions, or is as large as this one."""
         found = [one for one in drafts if one.kind == Kind.DEFINITIONS and not one.patient]
         if found:
