@@ -64,7 +64,7 @@ class Purpose(Enum):
     """Nothing but acks and definitions."""
     SNAPSHOT = auto()
     """With it may come its copy, which may use only the places of a publish."""
-    LETTERS = auto()
+    DEAD_LETTERS = auto()
     """Dead letters, which come with acks of the messages that they are copies of."""
     MOVED = auto()
     """Records carried forward by compaction."""
@@ -79,7 +79,7 @@ def purpose_of(drafts: Sequence[Draft]) -> Purpose:
         return Purpose.SNAPSHOT
     if all(map(essential, drafts)):
         return Purpose.ESSENTIAL
-    return Purpose.LETTERS if Kind.ACKS in kinds else Purpose.PUBLISH
+    return Purpose.DEAD_LETTERS if Kind.ACKS in kinds else Purpose.PUBLISH
 
 
 class AheadState(Enum):
@@ -302,8 +302,8 @@ class Placer:
             return 0
         share = self._config.compaction_share_max
         if self.carrier_missing:
-            share = share if purpose is Purpose.LETTERS else 1.0
-        elif purpose is Purpose.LETTERS:
+            share = share if purpose is Purpose.DEAD_LETTERS else 1.0
+        elif purpose is Purpose.DEAD_LETTERS:
             share = 0.0
         ordinary = max(0, self._ordinary_bytes(self.cursor.capacity_bytes))
         kept, moved = int(share * ordinary), self.waiting.moved_bytes
@@ -339,7 +339,7 @@ class Placer:
         """Return the carrier, if there is one and this purpose may use it."""
         waiting = self.waiting
         wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
-            purpose is Purpose.LETTERS and waiting.letters and not waiting.moved_bytes
+            purpose is Purpose.DEAD_LETTERS and waiting.letters and not waiting.moved_bytes
         )
         return self.spares.carrier if wanted else None
 
