@@ -116,10 +116,10 @@ async def _append(
     while True:
         try:
             await hosted.log.with_room(bury)
-            hosted.log.waiting.letters = False
+            hosted.log.backlog.many_letters = False
             return
         except StoreFull:
-            hosted.log.waiting.letters = _frees_most(hosted, lane, dead)
+            hosted.log.backlog.many_letters = _frees_most(hosted, lane, dead)
             await trio.sleep(FULL_PAUSE_S)
 
 

@@ -90,9 +90,9 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     They are counted first, which reads the segment twice: the estimate leaves out keys, properties and
     headers, which may be most of it.
     """
-    waiting = hosted.log.waiting
+    backlog = hosted.log.backlog
     # Reserved from now on: whatever others write meanwhile takes from the same room.
-    waiting.moved_bytes = int(min(chosen.bytes_max, MARGIN * chosen.needed_bytes))
+    backlog.moved_bytes = int(min(chosen.bytes_max, MARGIN * chosen.needed_bytes))
     try:
         needed_bytes = await _count(hosted, chosen, budget)
         if needed_bytes > chosen.bytes_max:
@@ -100,10 +100,10 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
         moved_bytes = 0
         walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
         while (some := await walk.some()) is not None:
-            waiting.moved_bytes = max(0, needed_bytes - moved_bytes)
+            backlog.moved_bytes = max(0, needed_bytes - moved_bytes)
             moved_bytes += await _move(hosted, some, budget)
     finally:
-        waiting.moved_bytes = 0
+        backlog.moved_bytes = 0
     return moved_bytes
 
 

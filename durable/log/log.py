@@ -120,7 +120,7 @@ class Log:
         self._held = False
         """Whether the task that appends now begins the commit as well: see `hold`."""
         self._space = Bell()
-        self.waiting = store.committer.placer.waiting  # To be set by the user of the log.
+        self.backlog = store.committer.placer.backlog  # To be set by the user of the log.
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0

@@ -101,10 +101,10 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Waiting:
+class Backlog:
     """What the user of the log still has to append, and may find no room for."""
 
-    letters: bool = False
+    many_letters: bool = False
     """So many dead letters wait that settling their originals frees more than they take, and nothing can be carried
     forward."""
     moved_bytes: int = 0
@@ -140,7 +140,7 @@ class Placer:
         """The segment ahead is being made at this moment, so its number is taken."""
         self._free_bytes = 0
         """Free space on the file system when the next segment was refused."""
-        self.waiting = Waiting()
+        self.backlog = Backlog()
         self._snapshot_bytes = 0
         """Kept for the next snapshot. 0: nobody takes snapshots of this log."""
 
@@ -306,7 +306,7 @@ class Placer:
         elif purpose is Purpose.DEAD_LETTERS:
             share = 0.0
         ordinary = max(0, self._ordinary_bytes(self.cursor.capacity_bytes))
-        kept, moved = int(share * ordinary), self.waiting.moved_bytes
+        kept, moved = int(share * ordinary), self.backlog.moved_bytes
         if moved and self.spares.carrier is None:
             kept = max(kept, moved + int((1 - FULL_SHARE) * ordinary))  # Acks come in between.
         return kept
@@ -337,9 +337,9 @@ class Placer:
 
     def _carrier_for(self, purpose: Purpose) -> Spare | None:
         """Return the carrier, if there is one and this purpose may use it."""
-        waiting = self.waiting
+        backlog = self.backlog
         wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
-            purpose is Purpose.DEAD_LETTERS and waiting.letters and not waiting.moved_bytes
+            purpose is Purpose.DEAD_LETTERS and backlog.many_letters and not backlog.moved_bytes
         )
         return self.spares.carrier if wanted else None
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from durable.errors import StoreBusy, StoreFull
 from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
-from durable.log.placing import AheadState, Cursor, Place, Placer, Waiting
+from durable.log.placing import AheadState, Backlog, Cursor, Place, Placer
 from durable.log.record import Draft, Kind
 from durable.log.segments import Segment, Segments
 from durable.log.spares import CARRIER, Spare
@@ -70,23 +70,23 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
         st.sampled_from((Spare(1, 2048), Spare(2, 3000), Spare(CARRIER, CONFIG.segment_bytes))),
         max_size=3, unique=True,
     ),
-    waiting=st.builds(Waiting, letters=st.booleans(), moved_bytes=st.integers(0, 2000)),
+    backlog=st.builds(Backlog, many_letters=st.booleans(), moved_bytes=st.integers(0, 2000)),
     leave=st.booleans(), segments=st.sampled_from((0, 3)),
     appends=st.lists(st.lists(drafts, min_size=1, max_size=4), max_size=4),
 )  # fmt: skip
 @example(
     at=2000, capacity_bytes=2048, sealed=False, ahead=AheadState.REFUSED, kept=600, spares=[],
-    waiting=Waiting(), leave=False, segments=0, appends=[[Draft(Kind.ACKS, b"")]],
+    backlog=Backlog(), leave=False, segments=0, appends=[[Draft(Kind.ACKS, b"")]],
 )  # fmt: skip
 def test_all_at_once_is_as_one_by_one(
     at: int, capacity_bytes: int, sealed: bool, ahead: AheadState, kept: int, spares: list[Spare],
-    waiting: Waiting, leave: bool, segments: int, appends: list[list[Draft]],
+    backlog: Backlog, leave: bool, segments: int, appends: list[list[Draft]],
 ) -> None:  # fmt: skip
     placers: list[Placer] = []
     for kind in (Placer, OneByOne):
         cursor = Cursor(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
         placer = kind(CONFIG, cursor, whole(segments), ahead_ready=True, spares=spares)
-        placer.ahead, placer.waiting = ahead, waiting
+        placer.ahead, placer.backlog = ahead, backlog
         placer.keep_for_snapshot(kept)
         placers.append(placer)
     for appended in appends:

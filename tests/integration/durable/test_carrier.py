@@ -16,7 +16,7 @@ import trio
 from durable.broker.hosted import Hosted
 from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
-from durable.log.placing import Waiting
+from durable.log.placing import Backlog
 from durable.log.spares import CARRIER
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT
@@ -117,7 +117,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
                 await virtual_sleep(CONFIG.idle_s)
         assert hosted.vhost.registry.queue("jobs").unsettled == stay
         assert not hosted.lost
-        await until(lambda: hosted.log.waiting == Waiting(), VIRTUAL_PATIENCE_S)
+        await until(lambda: hosted.log.backlog == Backlog(), VIRTUAL_PATIENCE_S)
         assert await fill(hosted, fates.size_bytes, first=published, slowly=True, most=SOME) == SOME
 
     run(volume, life, config=FULL)

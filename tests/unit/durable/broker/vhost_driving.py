@@ -19,7 +19,7 @@ from durable.broker.control import Control
 from durable.broker.fetching import Fetching
 from durable.broker.hosted import Hosted
 from durable.broker.peer import Peer
-from durable.log.placing import Waiting
+from durable.log.placing import Backlog
 from durable.log.record import Buffer, Record
 from durable.protocol.properties import Death, decode_properties
 from durable.queues.consumers import Consumer
@@ -72,7 +72,7 @@ class PlainLog(PlainStore):
     """A log as `Hosted` needs it."""
 
     failure = None
-    waiting = Waiting()
+    backlog = Backlog()
     on_commit: Callable[[], None]
 
     def commit(self) -> None:

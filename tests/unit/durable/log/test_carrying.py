@@ -73,16 +73,16 @@ def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_mov
     log = carrying(spacious())
     placer = log.committer.placer
     write_all(log, publish(1, 200), acks(7, 1, 2))
-    placer.waiting.letters = True
+    placer.backlog.many_letters = True
     letter(log, 1)
     assert placer.spares.carrier is None
     for_acks = int((1 - FULL_SHARE) * placer.append_bytes_max)
     left = placer.carried_bytes_max - for_acks
-    placer.waiting.moved_bytes = int(left) - 2 * LETTER_BYTES
+    placer.backlog.moved_bytes = int(left) - 2 * LETTER_BYTES
     assert write_all(log, publish(1, 200), acks(7, 1, 2)) == 2
     for _ in range(for_acks // acks(7, 0, 1).size_bytes):
         log.write(acks(7, 0, 1))
-    assert write_all(log, carried(1)) >= placer.waiting.moved_bytes // carried(1).size_bytes
+    assert write_all(log, carried(1)) >= placer.backlog.moved_bytes // carried(1).size_bytes
 
 
 def test_while_something_is_carried_forward_dead_letters_leave_it_the_carrier() -> None:
@@ -90,7 +90,7 @@ def test_while_something_is_carried_forward_dead_letters_leave_it_the_carrier() 
     log = carrying(spacious())
     placer = log.committer.placer
     write_all(log, publish(1, 200), acks(7, 1, 2))
-    placer.waiting.letters, placer.waiting.moved_bytes = True, 1
+    placer.backlog.many_letters, placer.backlog.moved_bytes = True, 1
     assert write_all(log, publish(1, 200), acks(7, 1, 2)) == 0
     assert placer.spares.carrier is not None
 
@@ -277,7 +277,7 @@ def test_a_snapshot_leaves_a_segment_that_nothing_needs(needed: bool) -> None:
 
 def test_letters_without_acks_are_publishes() -> None:
     log = carrying(spacious())
-    log.committer.placer.waiting.letters = True
+    log.committer.placer.backlog.many_letters = True
     with pytest.raises(StoreFull):
         log.write(Draft(Kind.PUBLISH, bytes(200)))
     assert log.committer.placer.spares.carrier is not None
