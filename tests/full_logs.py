@@ -70,7 +70,7 @@ def make_spares(log: PlainLog) -> None:
 def have_small(placer: Placer, *spares: Spare) -> None:
     """Give the placer these small spares and no others."""
     for one in list(placer.spares.small):
-        placer.spares.set_aside(one)
+        placer.spares.withdraw(one)
     placer.spares.add(*spares)
 
 

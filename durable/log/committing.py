@@ -177,7 +177,7 @@ class Committer:
             if step is not None:  # The old segment is stable before the new one begins.
                 assert isinstance(step, Write)
                 commit.steps.append(Sync(step.number))
-            spare = self.placer.spares.given(number)
+            spare = self.placer.spares.take_assigned(number)
             if spare is not None:
                 commit.steps.append(Take(number, spare.number))
             step = self._first_write(place, spare)

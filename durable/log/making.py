@@ -85,7 +85,7 @@ async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
     if small is None and not (wanted.is_carrier or wanted.number == NEW):
         return  # It became a segment in the meantime.
     if small is not None:  # It must not be used while it grows.
-        spares.set_aside(small)
+        spares.withdraw(small)
     made = small
     try:
         made = await call(store.make_spare, wanted)

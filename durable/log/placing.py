@@ -332,7 +332,7 @@ class Placer:
             cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
         self.cursor, self.ahead = cursor, ahead
         if spare is not None:
-            self.spares.give(spare, cursor.number)
+            self.spares.assign(spare, cursor.number)
         return places
 
     def _carrier_for(self, purpose: Purpose) -> Spare | None:

@@ -52,7 +52,7 @@ class Spares:
         self.carrier: Spare | None = None
         self.had_small = False
         """Whether there was ever a small spare: those that are segments now become spares again."""
-        self._given: dict[int, Spare] = {}
+        self._assigned: dict[int, Spare] = {}
         self.add(*found)
 
     @property
@@ -69,21 +69,21 @@ class Spares:
                 self._small.append(spare)
                 self.had_small = True
 
-    def set_aside(self, spare: Spare) -> None:
+    def withdraw(self, spare: Spare) -> None:
         """Take it out, so that it cannot be used until it is added again."""
         if spare.is_carrier:
             self.carrier = None
         else:
             self._small.remove(spare)
 
-    def give(self, spare: Spare, number: int) -> None:
+    def assign(self, spare: Spare, number: int) -> None:
         """Take it out to become segment `number`."""
-        self.set_aside(spare)
-        self._given[number] = spare
+        self.withdraw(spare)
+        self._assigned[number] = spare
 
-    def given(self, number: int) -> Spare | None:
+    def take_assigned(self, number: int) -> Spare | None:
         """Return the spare that is to become this segment, if any. The first write to the segment asks, once."""
-        return self._given.pop(number, None)
+        return self._assigned.pop(number, None)
 
     def for_bytes(self, size_bytes: int) -> Spare | None:
         """Return the largest small spare, if `size_bytes` fit in it."""

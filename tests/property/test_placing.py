@@ -58,7 +58,7 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
         return type(error), placer.cursor, placer.ahead
     return (
         places, placer.cursor, placer.ahead, placer.spares.small, placer.spares.carrier,
-        placer.spares._given, placer.append_bytes_max,
+        placer.spares._assigned, placer.append_bytes_max,
     )  # fmt: skip
 
 
