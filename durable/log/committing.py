@@ -43,7 +43,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class ConvertSpare:
     """Make spare `spare` segment `number`: filled with zeros, and under its new name on stable storage."""
 
     number: int
@@ -61,7 +61,7 @@ class Sync:
 class Commit:
     """Steps to be carried out in this order; then all log positions before `end` are durable."""
 
-    steps: list[Write | Take | Sync] = field(default_factory=list)
+    steps: list[Write | ConvertSpare | Sync] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     size_bytes: int = 0
     end: int = 0
@@ -179,7 +179,7 @@ class Committer:
                 commit.steps.append(Sync(step.number))
             spare = self.placer.spares.take_assigned(number)
             if spare is not None:
-                commit.steps.append(Take(number, spare.number))
+                commit.steps.append(ConvertSpare(number, spare.number))
             step = self._first_write(place, spare)
             commit.steps.append(step)
         pieces, self._chain = encode_record(

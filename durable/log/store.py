@@ -8,7 +8,7 @@ from itertools import count
 from threading import Lock
 
 from ..errors import StoreFailed, StoreFull
-from .committing import Commit, Committer, Sync, Take, Write
+from .committing import Commit, Committer, ConvertSpare, Sync, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
 from .encryption import Encryption
@@ -115,8 +115,8 @@ class Store:
         for step in commit.steps:
             if isinstance(step, Sync):
                 self._file(step.number).fdatasync()
-            elif isinstance(step, Take):
-                self._take(step, commit.size_bytes)
+            elif isinstance(step, ConvertSpare):
+                self._convert_spare(step, commit.size_bytes)
             else:
                 self._write(step, self._file(step.number), commit.size_bytes)
 
@@ -134,7 +134,7 @@ class Store:
                 return file
         return None
 
-    def _take(self, step: Take, needed_bytes: int) -> None:
+    def _convert_spare(self, step: ConvertSpare, needed_bytes: int) -> None:
         """Make a spare a segment. It is filled with zeros first: records from when it last was a segment would be read
         as records of this one. If that was done before, by a commit that is carried out again, only the name is
         synced."""
@@ -163,7 +163,7 @@ class Store:
             StoreFull: there is no space to write its name; it still is the carrier.
             OSError: the disk failed, or has no space to sync the name: it is uncertain which of the two it is.
         """
-        self._take(Take(number, CARRIER), self._config.segment_bytes)
+        self._convert_spare(ConvertSpare(number, CARRIER), self._config.segment_bytes)
 
     def make_segment(self, number: int, carrier_missing: bool) -> None:
         """Make a file for segment `number`: allocated, filled with zeros, and durable.
