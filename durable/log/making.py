@@ -53,7 +53,7 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
     placer, full = store.committer.placer, store.committer.full
     try:
         if placer.carrier_useless:
-            await call(store.carrier_ahead, number)
+            await call(store.use_carrier, number)
             placer.spares.carrier = None
         else:
             await call(store.make_segment, number, placer.carrier_missing)

@@ -158,7 +158,7 @@ class Placer:
         """Note that there is no space for the segment ahead; it is to be tried again later."""
         self.ahead, self._free_bytes, self._making_ahead = AheadState.REFUSED, free_bytes, False
 
-    def segment_kept(self, carrier: Spare) -> None:
+    def ahead_became_carrier(self, carrier: Spare) -> None:
         """Note that the segment ahead has become the carrier."""
         self.spares.add(carrier)
         self.ahead = AheadState.WANTED

@@ -103,7 +103,7 @@ class Store:
                     self._disk.rename(segment_name(placer.cursor.number + 1), spare_name(CARRIER))
                 self._disk.sync_directory()
                 file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
-                placer.segment_kept(Spare(CARRIER, file.size_bytes))
+                placer.ahead_became_carrier(Spare(CARRIER, file.size_bytes))
 
     def carry_out(self, commit: Commit) -> None:
         """Carry out the steps of a commit.
@@ -147,7 +147,7 @@ class Store:
                 self._files[step.number] = self._spares.pop(step.spare)
         self._disk.sync_directory()
 
-    def open_written(self) -> None:
+    def open_next(self) -> None:
         """Open the files that will be written next: later there may be no descriptor left for them, and a commit that
         fails stops the store for good."""
         placer = self.committer.placer
@@ -156,7 +156,7 @@ class Store:
         if placer.ahead is AheadState.READY:
             self._file(placer.cursor.number + 1)
 
-    def carrier_ahead(self, number: int) -> None:
+    def use_carrier(self, number: int) -> None:
         """Make the carrier segment `number`.
 
         Raises:
@@ -389,7 +389,7 @@ def open_store(
             visit=visit, encryption=encryption, check=check,
         )  # fmt: skip
         store = Store(disk, config, recovered)
-        store.open_written()
+        store.open_next()
     except OSError as error:
         disk.close()
         advice = "`mesh-broker salvage` copies what can be read"

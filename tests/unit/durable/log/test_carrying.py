@@ -126,7 +126,7 @@ def test_with_few_segments_there_is_none() -> None:
     assert not placer.carrier_useless, "one can be made"
     placer.ahead = AheadState.REFUSED
     assert placer.carrier_useless
-    log.store.carrier_ahead(placer.cursor.number + 1)
+    log.store.use_carrier(placer.cursor.number + 1)
     placer.spares.carrier = None
     log.committer.placer.segment_made()
     before = len(segments)

@@ -47,10 +47,10 @@ def test_a_carrier_that_cannot_be_renamed_is_the_carrier_still() -> None:
     volume, disk, log, number = refusing()
     disk.error = errno.ENOSPC
     with pytest.raises(StoreFull) as caught:
-        log.store.carrier_ahead(number)
+        log.store.use_carrier(number)
     assert caught.value.needed_bytes == SMALL.segment_bytes
     disk.error = None
-    log.store.carrier_ahead(number)
+    log.store.use_carrier(number)
     assert segment_name(number) in volume.seen
 
 
