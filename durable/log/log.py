@@ -170,7 +170,7 @@ class Log:
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """See Placer. To be called once: from then on appended snapshots and definitions tell the size."""
         self._committer.placer.keep_for_snapshot(size_bytes)
-        self._store.in_place = self._committer.placer.snapshot_spent
+        self._store.place_vacant = self._committer.placer.snapshot_spent
         self._wanted.wake()
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:

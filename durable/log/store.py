@@ -33,7 +33,7 @@ class Store:
         self._disk, self._config = disk, config
         self._files: dict[int, File] = {}
         """Of segments, in the order in which they were opened."""
-        self.in_place = False
+        self.place_vacant = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
         """Segments that are free, but whose files are not gone for certain."""
@@ -179,8 +179,8 @@ class Store:
             OSError: the disk failed.
         """
         size = self._config.segment_bytes
-        with self._taking_place() as there:
-            left = 0 if there else self._config.free_bytes_min
+        with self._claim_place() as claimed:
+            left = 0 if claimed else self._config.free_bytes_min
             if carrier_missing:
                 left += size
             if self._disk.free_bytes() < size + left:
@@ -190,17 +190,17 @@ class Store:
         self._let_go()
 
     @contextmanager
-    def _taking_place(self) -> Iterator[bool]:
+    def _claim_place(self) -> Iterator[bool]:
         """Yield whether the place of a removed segment can be taken. It is claimed at once, because another thread may
         remove a further segment during the block, whose place is another one; given back if the block raises."""
-        there = self.in_place
-        if there:
-            self.in_place = False
+        claimed = self.place_vacant
+        if claimed:
+            self.place_vacant = False
         try:
-            yield there
+            yield claimed
         except BaseException:
-            if there:
-                self.in_place = True
+            if claimed:
+                self.place_vacant = True
             raise
 
     def _allocated(self, name: str, size_bytes: int) -> File:
@@ -231,8 +231,8 @@ class Store:
         """
         if not wanted.is_carrier:
             return self._made_spare(wanted, in_place=False)
-        with self._taking_place() as there:
-            return self._made_spare(wanted, in_place=there)
+        with self._claim_place() as claimed:
+            return self._made_spare(wanted, in_place=claimed)
 
     def _made_spare(self, wanted: Spare, *, in_place: bool) -> Spare:
         number, size, least = wanted
@@ -240,7 +240,7 @@ class Store:
         free, left = self._disk.free_bytes(), self._config.free_bytes_min
         if in_place:
             left = 0
-        elif self.in_place and free >= self._config.segment_bytes:
+        elif self.place_vacant and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
         if least is not None and self._given_back and least <= self._given_back[-1] <= free - left:
             size = min(size, self._given_back[-1])
@@ -294,7 +294,7 @@ class Store:
         if not kept:
             with suppress(FileNotFoundError):  # Removed by an earlier attempt, or by others.
                 self._disk.unlink(segment_name(number))
-            self.in_place = True
+            self.place_vacant = True
 
     def _spare(self, number: int, file: File) -> bool:
         """Rename a segment to a spare, so that at no moment others can take its space. Its contents stay until it is

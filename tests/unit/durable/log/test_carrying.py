@@ -248,7 +248,7 @@ def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None
         log.store.make_segment(placer.cursor.number + 1, carrier_missing=placer.carrier_missing)
     placer.spares.add(log.store.make_spare(placer.wanted_spares()[1]))
     assert placer.spares.carrier is not None
-    assert not log.store.in_place
+    assert not log.store.place_vacant
     volume.capacity_bytes += SMALL.segment_bytes
     make_spares(log)
     assert len(placer.spares.small) == SPARES
@@ -322,7 +322,7 @@ def test_a_small_spare_takes_what_no_segment_fits() -> None:
     fill(log)
     placer = log.committer.placer
     have_small(placer, placer.spares.small[0])
-    log.store.in_place = True
+    log.store.place_vacant = True
     volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes // 2
     placer.spares.add(log.store.make_spare(placer.wanted_spares()[0]))
     assert len(placer.spares.small) == SPARES
@@ -385,7 +385,7 @@ def test_a_carrier_leaves_others_their_part_unless_it_takes_the_place_of_a_segme
     volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes + 999
     with pytest.raises(StoreFull):
         log.store.make_spare(wanted)
-    log.store.in_place = True
+    log.store.place_vacant = True
     assert log.store.make_spare(wanted) == wanted
 
 

@@ -331,9 +331,9 @@ def test_what_could_not_be_removed_has_left_no_place(monkeypatch: pytest.MonkeyP
         patch.setattr(log.store._disk, "unlink", no_space)
         assert remove(log.store, 1) == []
     assert log.store.unremoved == [1]
-    assert not log.store.in_place
+    assert not log.store.place_vacant
     log.store.remove()
-    assert log.store.in_place
+    assert log.store.place_vacant
 
 
 def test_a_spare_gives_its_space_back_where_no_descriptor_is_left_for_it() -> None:
@@ -454,7 +454,7 @@ def test_what_somebody_else_has_removed_does_not_stay_open() -> None:
     assert remove(log.store, 1, spares_max=SPARES) == []
     assert not log.store.unremoved
     assert 1 not in log.store._files
-    assert log.store.in_place
+    assert log.store.place_vacant
 
 
 def test_what_is_removed_while_a_segment_is_made_in_place_of_another_leaves_its_own() -> None:
@@ -469,9 +469,9 @@ def test_what_is_removed_while_a_segment_is_made_in_place_of_another_leaves_its_
 
     faults.before_sync = meanwhile
     log.store.make_segment(5, carrier_missing=False)
-    assert log.store.in_place
+    assert log.store.place_vacant
     log.store.make_segment(6, carrier_missing=False)
-    assert not log.store.in_place
+    assert not log.store.place_vacant
 
 
 def test_what_was_removed_though_the_disk_said_not_leaves_its_place(
@@ -489,7 +489,7 @@ def test_what_was_removed_though_the_disk_said_not_leaves_its_place(
         patch.setattr(disk, "unlink", refuse)
         assert remove(log.store, 1) == []
     assert log.store.unremoved == [1]
-    assert not log.store.in_place
+    assert not log.store.place_vacant
     assert log.store.remove() == []
     assert not log.store.unremoved
-    assert log.store.in_place
+    assert log.store.place_vacant

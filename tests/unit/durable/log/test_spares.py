@@ -58,7 +58,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
     volume.capacity_bytes = volume.used_bytes
     log.store.segments.remove([first])
     log.committer.placer.spares.add(*remove(log.store, first.number, spares_max=SPARES))
-    assert not log.store.in_place, "there is no space for another segment in its place"
+    assert not log.store.place_vacant, "there is no space for another segment in its place"
     assert volume.used_bytes == volume.capacity_bytes
     for number in range(5):
         before = log.store.segments.last
@@ -80,7 +80,7 @@ def test_more_than_enough_spares_give_their_space_back() -> None:
     assert first is not None
     assert remove(log.store, first.number) == []
     assert segment_name(first.number) not in volume.seen
-    assert log.store.in_place
+    assert log.store.place_vacant
 
 
 def test_no_spare_is_taken_under_a_number_that_is_being_made() -> None:
