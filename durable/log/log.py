@@ -368,9 +368,11 @@ class Log:
                 spares_max = max(0, SPARES - len(spares.small))
                 spares.add(*await self.calls.call("freeing", store.remove, spares_max))
             except OSError as error:
-                store.trouble = error
-            if gone and store.trouble:  # No data is affected; the files only take space for longer.
-                logger.warning("freed segments stay on the disk for now: %s", store.trouble)
+                store.remove_error = error
+            if (
+                gone and store.remove_error
+            ):  # No data is affected; the files only take space for longer.
+                logger.warning("freed segments stay on the disk for now: %s", store.remove_error)
             self._space.wake()
             return [number for number in numbers if number not in store.unremoved]
 

@@ -37,7 +37,7 @@ class Store:
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
         """Segments that are free, but whose files are not gone for certain."""
-        self.trouble: OSError | None = None
+        self.remove_error: OSError | None = None
         """Why the first of them could not be removed."""
         self._again: list[Spare] = []
         """Spares that some of them have become, until `remove` returns and reports them."""
@@ -271,14 +271,14 @@ class Store:
             OSError: it is not certain that any are gone; all stay `unremoved`.
         """
         left: list[int] = []
-        self.trouble = None
+        self.remove_error = None
         for number in self.unremoved:
             try:
                 with self._opening:
                     self._remove(number, reuse=len(self._again) < spares_max)
             except OSError as error:
                 left.append(number)
-                self.trouble = self.trouble or error
+                self.remove_error = self.remove_error or error
         self._disk.sync_directory()
         self.unremoved = left
         again, self._again = self._again, []

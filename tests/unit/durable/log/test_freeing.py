@@ -149,7 +149,7 @@ def test_a_spare_that_is_freed_comes_back_or_gives_its_space_back(
         if refused == "rename":
             assert remove(store, *numbers, spares_max=1) == []
             assert store.unremoved == [small.number]
-            assert store.trouble is not None
+            assert store.remove_error is not None
         else:
             with pytest.raises(OSError, match="refused"):
                 remove(store, *numbers, spares_max=1)
