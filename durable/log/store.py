@@ -39,18 +39,18 @@ class Store:
         """Segments that are free, but whose files are not gone for certain."""
         self.remove_error: OSError | None = None
         """Why the first of them could not be removed."""
-        self._again: list[Spare] = []
+        self._reused_spares: list[Spare] = []
         """Spares that some of them have become, until `remove` returns and reports them."""
-        self._nameless: set[int] = set()
+        self._rename_failed: set[int] = set()
         """Segments that should become spares, but there was no space for the name: the next attempt removes them."""
-        self._given_back: list[int] = []
+        self._removed_sizes: list[int] = []
         """Sizes of those that were removed: a new spare is made in that size, if it is large enough."""
         self._opening = Lock()
         """Held to open a file and to remove one: a removed file must not stay open, because it would take space."""
         self.path = disk.path
         self._spares = self._open_spares()
         self._spare_numbers = count(next_spare(disk.names()))
-        self._unmade: int | None = None
+        self._unmade_number: int | None = None
         """Number of a spare for which there was no space: a file left by an attempt that could not be undone has it."""
         self.report = report = recovered.report
         self.segments = recovered.segments
@@ -242,14 +242,18 @@ class Store:
             left = 0
         elif self.place_vacant and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
-        if least is not None and self._given_back and least <= self._given_back[-1] <= free - left:
-            size = min(size, self._given_back[-1])
+        if (
+            least is not None
+            and self._removed_sizes
+            and least <= self._removed_sizes[-1] <= free - left
+        ):
+            size = min(size, self._removed_sizes[-1])
         if free < size + left or (carrier and CARRIER in self._spares):
             raise self._full(size)  # Or the last carrier is in use, but is no segment yet.
         if number == NEW:
-            if self._unmade is None:
-                self._unmade = next(self._spare_numbers)
-            number = self._unmade
+            if self._unmade_number is None:
+                self._unmade_number = next(self._spare_numbers)
+            number = self._unmade_number
         file = self._spares.get(number)
         with self._space_for(size):
             if file is None:
@@ -257,9 +261,9 @@ class Store:
             else:
                 file.preallocate(size)
                 file.fdatasync()
-        if number == self._unmade:
-            self._unmade = None
-            del self._given_back[-1:]
+        if number == self._unmade_number:
+            self._unmade_number = None
+            del self._removed_sizes[-1:]
         return Spare(number, size)
 
     def remove(self, spares_max: int = 0) -> list[Spare]:
@@ -275,14 +279,14 @@ class Store:
         for number in self.unremoved:
             try:
                 with self._opening:
-                    self._remove(number, reuse=len(self._again) < spares_max)
+                    self._remove(number, reuse=len(self._reused_spares) < spares_max)
             except OSError as error:
                 left.append(number)
                 self.remove_error = self.remove_error or error
         self._disk.sync_directory()
         self.unremoved = left
-        again, self._again = self._again, []
-        return again
+        reused, self._reused_spares = self._reused_spares, []
+        return reused
 
     def _remove(self, number: int, *, reuse: bool) -> None:
         """Remove a segment, or make it a spare. The caller holds `_opening`. Raises OSError, as `remove`."""
@@ -311,13 +315,13 @@ class Store:
         except FileNotFoundError:
             return False
         except OSError as error:
-            if error.errno not in NO_SPACE or number not in self._nameless:
-                self._nameless.add(number)
+            if error.errno not in NO_SPACE or number not in self._rename_failed:
+                self._rename_failed.add(number)
                 raise
-            self._given_back.append(file.size_bytes)
+            self._removed_sizes.append(file.size_bytes)
             return False
         self._spares[spare.number] = file
-        self._again.append(spare)
+        self._reused_spares.append(spare)
         return True
 
     def close(self) -> None:
