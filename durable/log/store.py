@@ -187,7 +187,7 @@ class Store:
                 raise self._full(size)
             with self._space_for(size):
                 self._files[number] = self._allocated(segment_name(number), size)
-        self._let_go()
+        self._close_excess()
 
     @contextmanager
     def _claim_place(self) -> Iterator[bool]:
@@ -344,10 +344,10 @@ class Store:
         file = self._files.get(number)
         if file is None:
             file = self._files[number] = self._disk.open(segment_name(number))
-            self._let_go()
+            self._close_excess()
         return file
 
-    def _let_go(self) -> None:
+    def _close_excess(self) -> None:
         """Close the files above FILES_MAX that have been open longest, each when its last reader has finished. May be
         called from any thread, while others open further files."""
         opened = [*self._files]

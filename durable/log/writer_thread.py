@@ -77,9 +77,9 @@ class WriterThread:
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         if syncer is None:
             self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._let_go: Callable[[], object] = partial(os.close, self._done)
+            self._release: Callable[[], object] = partial(os.close, self._done)
         else:
-            self._done, self._let_go = syncer.told, syncer.close
+            self._done, self._release = syncer.told, syncer.close
         self._error: BaseException | None = None
         self._busy = False
         self._yielder, self._spinner = yielder, spinner
@@ -88,7 +88,7 @@ class WriterThread:
         try:
             thread.start()
         except RuntimeError:  # The system has no threads left.
-            self._let_go()
+            self._release()
             raise
         spinner.watch(self._done)
 
@@ -118,7 +118,7 @@ class WriterThread:
                 self._error = error
             os.eventfd_write(self._done, 1)
         # Here and not in `close`: a call that hung would write to whatever has this descriptor's number by then.
-        self._let_go()
+        self._release()
 
 
 def writer_of(in_thread: Callable[..., Awaitable[object]] | None, syncer: Syncer | None) -> Writer:
