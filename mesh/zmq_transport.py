@@ -203,9 +203,9 @@ class ZmqTransport:
             self._on_dialled(dialled, kind, value)
 
     def _on_dialled(self, dialled: Dialled, kind: int, value: int) -> None:
-        fell_short = self._endings.fell_short(dialled.rid, SERVERS_BYTES)
+        incomplete = self._endings.handshake_incomplete(dialled.rid, SERVERS_BYTES)
         if kind in DENIED:
-            dialled.denied = kind == FAILED_AUTH or fell_short
+            dialled.denied = kind == FAILED_AUTH or incomplete
         elif kind in BEGUN:
             dialled.descriptor = value
             self._endings.begun(dialled.rid, value, dialled.socket)
@@ -217,7 +217,7 @@ class ZmqTransport:
             # The event is about an earlier dial to this address, on which we hung up.
             dialled.denied = None
         else:
-            if fell_short:
+            if incomplete:
                 dialled.denied = True
             dialled.ends = True
             kept = self._endings.ended(dialled.rid) if dialled.denied is None else None
@@ -229,7 +229,7 @@ class ZmqTransport:
         elif kind == FAILED_NO_DETAIL:  # FAILED_AUTH is known from ZAP, and is not the end.
             self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:
-            what = self._endings.stranger(value, trio.current_time())
+            what = self._endings.unadmitted_kind(value, trio.current_time())
             conns = self._accepted.on(value)
             kept = self._endings.ended(value) if what is None else None
             if kept is not None:

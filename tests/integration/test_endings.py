@@ -178,8 +178,8 @@ def test_what_was_not_admitted_has_a_name_unless_it_said_nothing(
         pass
     if by_them is not None:
         endings.failed(by_them=by_them)
-    assert endings.stranger("it", 0.0) == name
-    assert endings.stranger("another", 0.0) is None, "told once"
+    assert endings.unadmitted_kind("it", 0.0) == name
+    assert endings.unadmitted_kind("another", 0.0) is None, "told once"
     endings.close()
 
 
@@ -191,9 +191,9 @@ def test_whoever_was_not_looked_at_in_time_is_no_stranger(there: bool, pair: Pai
     number = ours.fileno() if there else 1 << 20
     endings.begun(number, number, "it")
     endings.failed(by_them=False)
-    assert endings.stranger(number, 0.0) == BROKEN_OFF
+    assert endings.unadmitted_kind(number, 0.0) == BROKEN_OFF
     assert not endings._kept
-    assert not endings._unsure
+    assert not endings._unverified
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -209,9 +209,9 @@ def test_whoever_libzmq_turned_away_before_we_looked_is_a_stranger(there: bool, 
         endings.begun("it", number, "inbound")
         for tell in before:
             tell("inbound")
-        name = endings.stranger("it", 0.0)
+        name = endings.unadmitted_kind("it", 0.0)
         endings.forget("it")
-        assert not endings._unsure
+        assert not endings._unverified
         return name
 
     assert named() == STRANGER
@@ -269,11 +269,11 @@ def test_what_was_looked_at_too_late_is_not_believed(pair: Pair) -> None:
     peer.sendall(GREETING)
     ours.recv(1, socket.MSG_PEEK)
     endings = Endings(60_000)
-    for told_on, sure in (("another way", False), ("it", True)):
+    for source, sure in (("another way", False), ("it", True)):
         endings.begun("it", ours.fileno(), "it")
-        endings.caught_up(told_on)
-        assert endings.fell_short("it", CLIENTS_BYTES) is sure
-        assert endings._said_nothing("it") is not sure
+        endings.caught_up(source)
+        assert endings.handshake_incomplete("it", CLIENTS_BYTES) is sure
+        assert endings._sent_nothing("it") is not sure
         kept = endings.ended("it")
         assert (kept is not None) is sure
         if kept is not None:
@@ -281,7 +281,7 @@ def test_what_was_looked_at_too_late_is_not_believed(pair: Pair) -> None:
     endings.begun("it", ours.fileno(), "it")
     assert not endings.was_plain("it", 0.0)
     assert not endings._kept
-    assert not endings._unsure
+    assert not endings._unverified
 
 
 @pytest.mark.parametrize(("allowed", "most"), [(400, 100), (resource.RLIM_INFINITY, 150)])
