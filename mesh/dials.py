@@ -1,7 +1,7 @@
 """The connections that this node has opened: at most one per socket and address, never reconnected.
 
 When one ends, libzmq's I/O thread first reports it, and then makes its socket end every dial to that
-address. A dial made in between would end, too, so the address stays occupied until `let_go`.
+address. A dial made in between would end, too, so the address stays occupied until `is_released`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Dialled:
     """Its file descriptor; None until it has connected."""
     denied: bool | None = None
     """None: its handshake has not failed. Else whether it failed because of a key."""
-    ends: bool = False
+    has_ended: bool = False
     """It has ended, but libzmq may still be about to end other dials to the address."""
 
-    def let_go(self) -> bool:
+    def is_released(self) -> bool:
         """Return whether libzmq has finished with it, so that it ends no later dial to the address."""
         self.socket.readable()  # Makes libzmq process commands from its I/O thread.
         try:
@@ -50,25 +50,25 @@ class Dials:
     """All present dials."""
 
     def __init__(self) -> None:
-        self._of_conn: dict[Conn, Dialled] = {}
-        self._of_rid: dict[bytes, Dialled] = {}
-        self._of_endpoint: dict[tuple[ZmqSocket, str], Dialled] = {}
+        self._by_conn: dict[Conn, Dialled] = {}
+        self._by_rid: dict[bytes, Dialled] = {}
+        self._by_endpoint: dict[tuple[ZmqSocket, str], Dialled] = {}
 
     def __len__(self) -> int:
-        return len(self._of_conn)
+        return len(self._by_conn)
 
-    def of(self, conn: Conn) -> Dialled | None:
-        return self._of_conn.get(conn)
+    def by_conn(self, conn: Conn) -> Dialled | None:
+        return self._by_conn.get(conn)
 
-    def of_rid(self, rid: bytes) -> Dialled | None:
-        return self._of_rid.get(rid)
+    def by_rid(self, rid: bytes) -> Dialled | None:
+        return self._by_rid.get(rid)
 
-    def at(self, socket: ZmqSocket, endpoint: str) -> Dialled | None:
-        return self._of_endpoint.get((socket, endpoint))
+    def by_endpoint(self, socket: ZmqSocket, endpoint: str) -> Dialled | None:
+        return self._by_endpoint.get((socket, endpoint))
 
     def connect(self, socket: ZmqSocket, dial: Dial, endpoint: str) -> bool:
         """Dial. Return False if the address is invalid, or already dialled: then this peer cannot be there."""
-        if (socket, endpoint) in self._of_endpoint:
+        if (socket, endpoint) in self._by_endpoint:
             return False
         raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
         raw.setsockopt(zmq.CURVE_SERVERKEY, dial.server.public)
@@ -84,13 +84,13 @@ class Dials:
         return True
 
     def add(self, dialled: Dialled) -> None:
-        self._of_conn[dialled.conn] = self._of_rid[dialled.rid] = dialled
-        self._of_endpoint[dialled.socket, dialled.endpoint] = dialled
+        self._by_conn[dialled.conn] = self._by_rid[dialled.rid] = dialled
+        self._by_endpoint[dialled.socket, dialled.endpoint] = dialled
 
     def forget(self, dialled: Dialled) -> None:
         """Forget a dial; does nothing if it is forgotten already."""
-        if self._of_conn.pop(dialled.conn, None) is not None:
-            del self._of_rid[dialled.rid], self._of_endpoint[dialled.socket, dialled.endpoint]
+        if self._by_conn.pop(dialled.conn, None) is not None:
+            del self._by_rid[dialled.rid], self._by_endpoint[dialled.socket, dialled.endpoint]
 
 
 def secret_of(keys: ClusterKeys) -> bytes:

@@ -198,8 +198,8 @@ class ZmqTransport:
         if socket is self._inbound:
             self._on_inbound(kind, value)
             return
-        dialled = self._dials.at(socket, endpoint)
-        if dialled is not None and not dialled.ends:
+        dialled = self._dials.by_endpoint(socket, endpoint)
+        if dialled is not None and not dialled.has_ended:
             self._on_dialled(dialled, kind, value)
 
     def _on_dialled(self, dialled: Dialled, kind: int, value: int) -> None:
@@ -219,7 +219,7 @@ class ZmqTransport:
         else:
             if incomplete:
                 dialled.denied = True
-            dialled.ends = True
+            dialled.has_ended = True
             kept = self._endings.ended(dialled.rid) if dialled.denied is None else None
             self._nursery.start_soon(self._end, dialled, kept)
 
@@ -245,10 +245,10 @@ class ZmqTransport:
             await self._say_why(kept, dialled.descriptor, (dialled.conn,))
         for pause_s in CLOSING_S:
             await trio.sleep(pause_s)
-            let_go = dialled.let_go()
+            released = dialled.is_released()
             self._used.setdefault(dialled.socket, 0)
             await self._take_in()
-            if let_go:
+            if released:
                 break
         self._lost(dialled)
 
@@ -307,7 +307,7 @@ class ZmqTransport:
                 if cluster is not None:
                     received(rid, cluster, data)
             else:
-                dialled = self._dials.of_rid(rid)
+                dialled = self._dials.by_rid(rid)
                 if dialled is not None:
                     received(dialled.conn, None, data)
             taken += len(data)
@@ -393,8 +393,8 @@ class ZmqTransport:
         waiting = self._resolving.pop(conn, None)
         if waiting is not None:
             waiting.scope.cancel()
-        dialled = self._dials.of(conn)
-        if dialled is not None and not dialled.ends:
+        dialled = self._dials.by_conn(conn)
+        if dialled is not None and not dialled.has_ended:
             self._forget(dialled)
             self._used.setdefault(dialled.socket, 0)
             with suppress(zmq.ZMQError):  # It may have ended by itself.
@@ -405,7 +405,7 @@ class ZmqTransport:
         if isinstance(conn, bytes):
             socket, rid = self._inbound, conn
         else:
-            dialled = self._dials.of(conn)
+            dialled = self._dials.by_conn(conn)
             if dialled is None:
                 waiting = self._resolving.get(conn)
                 if waiting is not None:

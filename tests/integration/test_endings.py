@@ -424,17 +424,17 @@ async def test_a_dial_is_lost_when_libzmq_has_let_go_of_it(
     async with trio.open_nursery() as nursery:
         with connected() as (_, second), Dialling(nursery) as one, second:
 
-            def let_go(_: Dialled) -> bool:
+            def is_released(_: Dialled) -> bool:
                 one.transport.hang_up(CONN)  # Whoever wants to dial again may have.
-                looks.append(one.transport._dials.of(CONN) is not None and not one.ended)
+                looks.append(one.transport._dials.by_conn(CONN) is not None and not one.ended)
                 return len(looks) == 3
 
-            monkeypatch.setattr(Dialled, "let_go", let_go)
+            monkeypatch.setattr(Dialled, "is_released", is_released)
             await one.told(CONNECTED, second.fileno())
             await one.told(DISCONNECTED, second.fileno())
             await until(lambda: one.ended == [False])
             assert looks == [True] * 3
-            assert one.transport._dials.of(CONN) is None
+            assert one.transport._dials.by_conn(CONN) is None
 
 
 async def test_what_has_come_of_another_is_taken_in_when_a_dial_ends() -> None:
@@ -453,11 +453,11 @@ async def test_libzmq_lets_go_of_a_dial_whose_end_it_has_told_of() -> None:
         await linked(shop, db)
         dialler = max(db, shop, key=lambda one: one.id)
         transport: Any = dialler._driver._transport
-        dials = list(transport._dials._of_conn.values())
-        assert [one.let_go() for one in dials] == [False] * 2, "of a lane each"
+        dials = list(transport._dials._by_conn.values())
+        assert [one.is_released() for one in dials] == [False] * 2, "of a lane each"
         for one in dials:
             one.socket.raw.disconnect(one.endpoint)
-        await until(lambda: all(one.let_go() for one in dials))
+        await until(lambda: all(one.is_released() for one in dials))
 
 
 def backlogs(port: int) -> Iterator[int]:

@@ -96,7 +96,7 @@ async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
         kept: list[str] = []
 
         def refused() -> bool:
-            if transport._dials.at(socket, seed) is not None:
+            if transport._dials.by_endpoint(socket, seed) is not None:
                 return False
             with suppress(zmq.ZMQError):  # ENOENT: no such dial.
                 socket.raw.disconnect(seed)

@@ -172,5 +172,5 @@ async def test_a_handshake_takes_as_long_as_the_core_waits_for_it() -> None:
                 heard.connect("inproc://ends")
                 another.socket.connect(uri)
                 await until(lambda: heard.poll(0))
-            assert transport._dials.of(CONN) is not None
+            assert transport._dials.by_conn(CONN) is not None
             transport.hang_up(CONN)
