@@ -16,7 +16,7 @@ IGNORED_MAX = 10_000
 KNOWN_MAX = 65_536
 """Connections whose cluster is remembered, including ended ones: 15 MB. A live one that was forgotten is
 registered again by its next frame."""
-ON_ONE_DESCRIPTOR = 2
+PER_DESCRIPTOR_MAX = 2
 """Connections remembered per descriptor, the last two: frames and events arrive by different sockets, so the descriptor
 may already belong to the next connection."""
 
@@ -26,23 +26,25 @@ class Accepted:
 
     def __init__(self) -> None:
         self.cluster_of: Latest[bytes, str] = Latest(KNOWN_MAX)
-        """Cluster whose key each connection showed; without the ignored ones. For an unknown one call `first`."""
-        self._on: dict[int, deque[bytes]] = {}
+        """Cluster whose key each connection showed; without the ignored ones. For an unknown one call `register`."""
+        self._rids_by_descriptor: dict[int, deque[bytes]] = {}
         self._ignored: Latest[bytes, None] = Latest(IGNORED_MAX)
 
-    def first(self, rid: bytes, frame: zmq.Frame) -> str | None:
+    def register(self, rid: bytes, frame: zmq.Frame) -> str | None:
         """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
         if rid in self._ignored:
             return None
         admitted = frame.get("User-Id")
         descriptor = int(frame.get("__fd"))
-        self._on.setdefault(descriptor, deque(maxlen=ON_ONE_DESCRIPTOR)).append(rid)
+        self._rids_by_descriptor.setdefault(descriptor, deque(maxlen=PER_DESCRIPTOR_MAX)).append(
+            rid
+        )
         cluster = self.cluster_of[rid] = admitted if isinstance(admitted, str) else ""
         return cluster
 
-    def on(self, descriptor: int) -> tuple[bytes, ...]:
+    def by_descriptor(self, descriptor: int) -> tuple[bytes, ...]:
         """Return the connections that have, or had, this descriptor."""
-        return tuple(self._on.get(descriptor, ()))
+        return tuple(self._rids_by_descriptor.get(descriptor, ()))
 
     def ignore(self, rid: bytes) -> None:
         """Ignore further frames of a connection: a ROUTER cannot close a single accepted connection."""

@@ -230,7 +230,7 @@ class ZmqTransport:
             self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:
             what = self._endings.unadmitted_kind(value, trio.current_time())
-            conns = self._accepted.on(value)
+            conns = self._accepted.by_descriptor(value)
             kept = self._endings.ended(value) if what is None else None
             if kept is not None:
                 self._nursery.start_soon(self._end_inbound, kept, value, conns)
@@ -303,7 +303,7 @@ class ZmqTransport:
             if inbound:
                 cluster = cluster_of.get(rid)
                 if cluster is None:
-                    cluster = self._accepted.first(rid, frame)
+                    cluster = self._accepted.register(rid, frame)
                 if cluster is not None:
                     received(rid, cluster, data)
             else:

@@ -60,7 +60,7 @@ async def test_a_flood_of_whole_handshakes_leaves_nothing_behind(
 
         def held() -> list[int]:
             accepted = transport._accepted
-            tables = (accepted.cluster_of, accepted._on, accepted._ignored)
+            tables = (accepted.cluster_of, accepted._rids_by_descriptor, accepted._ignored)
             return [kept(db), *map(len, tables)]
 
         before = held()
