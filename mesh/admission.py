@@ -19,26 +19,26 @@ class Admission:
 
     def __init__(
         self, zap: ZmqSocket, keyring: Keyring, *, catch_up: Callable[[], bool],
-        asked: Callable[[], object], refused: Callable[[str], object],
+        on_question: Callable[[], object], refused: Callable[[str], object],
     ) -> None:  # fmt: skip
         """
         Args:
             catch_up: handles frames that have arrived; returns whether there were any.
-            asked: called at each question, before it is answered.
+            on_question: called at each question, before it is answered.
             refused: called with the address of each client that is not admitted.
         """
         self._zap, self._keyring = zap, keyring
-        self._catch_up, self._asked, self._refused = catch_up, asked, refused
+        self._catch_up, self._on_question, self._refused = catch_up, on_question, refused
         zap.raw.bind(ADDRESS)
 
-    def asked(self, parts: list[bytes]) -> None:
+    def answer(self, parts: list[bytes]) -> None:
         if len(parts) < 8:
             return
-        self._asked()
+        self._on_question()
         ident, _, version, request, _, address, _, mechanism, *credentials = parts
         cluster = None
         if mechanism == b"CURVE" and len(credentials) == 1:
-            cluster = self._whose(credentials[0])
+            cluster = self._cluster_of(credentials[0])
         if cluster is None:
             self._refused(address.decode("ascii", "replace"))
         status, text = (b"200", b"OK") if cluster is not None else (b"400", b"unknown key")
@@ -47,7 +47,7 @@ class Admission:
             [ident, b"", version, request, status, text, name, b""], NOBLOCK
         )
 
-    def _whose(self, key: bytes) -> str | None:
+    def _cluster_of(self, key: bytes) -> str | None:
         cluster = self._keyring.admit(key)
         # A peer dials us right after it has answered our introduction. If our loop is late, its answer, which makes
         # the key known, and this question are both waiting, and may be read in either order.

@@ -121,10 +121,10 @@ class ZmqTransport:
                 self._inbound = self._router()
                 admission = Admission(
                     zap, self._keyring, catch_up=self._catch_up,
-                    asked=partial(self._endings.asked, self._inbound),
+                    on_question=partial(self._endings.asked, self._inbound),
                     refused=partial(self._receiver.refused, "a connection"),
                 )  # fmt: skip
-                nursery.start_soon(zap.each, admission.asked)
+                nursery.start_soon(zap.each, admission.answer)
                 self._out = {CONTROL: self._router(), DATA: self._router()}
                 for socket in self._out.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)

@@ -38,7 +38,7 @@ class Asked(InMemory):
         raw: Any = SimpleNamespace(bind=lambda _: None, send_multipart=self._answer)
         self.admission = Admission(
             SimpleNamespace(raw=raw),  # type: ignore[arg-type]
-            self.keyring, catch_up=transport._catch_up, asked=self._question,
+            self.keyring, catch_up=transport._catch_up, on_question=self._question,
             refused=self.refused.append,
         )  # fmt: skip
 
@@ -62,7 +62,7 @@ class Asked(InMemory):
         pass
 
     def ask(self, mechanism: bytes = b"CURVE", *credentials: bytes) -> tuple[bytes, bytes]:
-        self.admission.asked([
+        self.admission.answer([
             b"connection", b"", b"1.0", b"1", b"mesh", b"10.0.0.7", b"", mechanism,
             *(credentials or [NetworkKeyring([SECRET]).own("shop")[0].public]),
         ])  # fmt: skip
@@ -103,5 +103,5 @@ async def test_strangers_are_refused(mechanism: bytes, credentials: list[bytes])
 
 async def test_half_a_question_is_none() -> None:
     with Asked() as one:
-        one.admission.asked([b"connection", b"", b"1.0"])
+        one.admission.answer([b"connection", b"", b"1.0"])
         assert (one.answers, one.refused) == ([], [])

@@ -48,12 +48,12 @@ async def test_a_flood_of_whole_handshakes_leaves_nothing_behind(
         await linked(shop, db)
         uri, server = server_endpoint(db, DOOR)
         transport: Any = db._driver._transport
-        whose = Admission._whose
+        cluster_of = Admission._cluster_of
         admitted: list[str | None] = []
 
         def counting(admission: Admission, key: bytes) -> str | None:
             # Not what is looked up for it: that is done twice where more has come meanwhile.
-            cluster = whose(admission, key)
+            cluster = cluster_of(admission, key)
             if admission._keyring is transport._keyring:  # Not the shop's, dialled by db meanwhile.
                 admitted.append(cluster)
             return cluster
@@ -64,7 +64,7 @@ async def test_a_flood_of_whole_handshakes_leaves_nothing_behind(
             return [kept(db), *map(len, tables)]
 
         before = held()
-        monkeypatch.setattr(Admission, "_whose", counting)
+        monkeypatch.setattr(Admission, "_cluster_of", counting)
         client = server if knows_a_key else generate("evil", bytes(64))
         # A DEALER would take a second dial to the same address for the first.
         with trio.fail_after(PATIENCE_S), Stranger(uri, server, client, zmq.ROUTER) as flood:
