@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 logger = logging.getLogger("mesh")
-COMPLAINTS_MAX = 1000
+FAILURE_KINDS_MAX = 1000
 """Kinds that are remembered; further kinds are not logged."""
 
 
-class Complaints:
+class FailureLog:
     """The failures of one service, or of all tunnels of a node."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Complaints:
     def log(self, what: str, error: Exception) -> None:
         """Log that the handler `what` failed, once per handler and class of error."""
         kind = (what, type(error).__name__)
-        if kind not in self._known and len(self._known) < COMPLAINTS_MAX:
+        if kind not in self._known and len(self._known) < FAILURE_KINDS_MAX:
             self._known.add(kind)
             logger.error(
                 "%s failed; further failures of this kind are not logged", what, exc_info=error

@@ -18,7 +18,7 @@ from security.errors import SecurityError
 from security.files import load_keyring
 from security.keyring import Keyring
 
-from .complaints import Complaints
+from .complaints import FailureLog
 from .config import KEY_SOURCES, MeshConfig
 from .driver import Driver
 from .entering import Life
@@ -264,18 +264,18 @@ def _serve(
         )  # fmt: skip
         core.patterns.tunnels.endpoints[service.cluster] = service.tunnels.endpoints
     handlers = {service.cluster: service.tunnels.functions for service in services}
-    complaints = Complaints()
+    failures = FailureLog()
 
     def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
         tunnel = Tunnel(driver, end)
         driver.handling.add(tunnel)
         core.patterns.tunnels.handlers += 1
-        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver, complaints)
+        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver, failures)
 
     driver.tunnel_opened = opened
 
 
-async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, complaints: Complaints) -> None:
+async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, failures: FailureLog) -> None:
     try:
         async with tunnel:
             await handler(tunnel)
@@ -284,7 +284,7 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, complaints: 
     except* Exception as group:
         # Python makes a group without text around a single exception.
         error = group if group.message else group.exceptions[0]
-        complaints.log(f"tunnel handler of {tunnel.target!r}", error)
+        failures.log(f"tunnel handler of {tunnel.target!r}", error)
     finally:
         driver.handling.discard(tunnel)
         driver.core.patterns.tunnels.handlers -= 1

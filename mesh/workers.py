@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .complaints import Complaints
+from .complaints import FailureLog
 from .errors import REFUSALS, ServiceError
 from .protocol.dispatch import Dispatcher, Job
 from .service import Handler, Request
@@ -58,7 +58,7 @@ class Workers:
         self._coming = 0
         self._idle: list[Worker] = []
         self._clock = trio.lowlevel.current_clock().current_time
-        self._complaints = Complaints()
+        self._failures = FailureLog()
         self.dispatcher: Dispatcher
         """Set once, right after the dispatcher was made with `start`."""
 
@@ -129,7 +129,7 @@ class Workers:
         except* Exception as group:
             error = _first(group)
             refusal = ServiceError("failed", _told(error))
-            self._complaints.log(f"handler of {job.endpoint!r}", error)
+            self._failures.log(f"handler of {job.endpoint!r}", error)
         worker.job = None
         now_s = self._end(job, reply, refusal)
         return not job.cancelled and (not worker.waited or now_s < deadline_s)

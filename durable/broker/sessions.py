@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from secrets import token_bytes
 
-from mesh.complaints import COMPLAINTS_MAX
+from mesh.complaints import FAILURE_KINDS_MAX
 from mesh.errors import TooLarge, TunnelBroken
 from mesh.tunnel import Tunnel
 
@@ -104,7 +104,7 @@ class Sessions:
 
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller
-        first = cluster not in self._warned and len(self._warned) < COMPLAINTS_MAX
+        first = cluster not in self._warned and len(self._warned) < FAILURE_KINDS_MAX
         # A client that sends such may do so all the time.
         if isinstance(error, Malformed) and first:
             self._warned.add(cluster)
