@@ -319,7 +319,7 @@ class Driver:
             for call in due:
                 call()
         transport = self._transport
-        if carry_out(self.core, transport, trio.current_time) and transport.poke():
+        if carry_out(self.core, transport, trio.current_time) and transport.check_arrivals():
             self.wake_pump()
 
     # Receiver

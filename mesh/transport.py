@@ -45,7 +45,7 @@ class Transport(Protocol):
         """Queue a frame without blocking. Return False if the connection does not exist any more."""
 
     def probe(self, endpoint: str, node: bytes) -> None: ...
-    def poke(self) -> bool:
+    def check_arrivals(self) -> bool:
         """Return, after sending, whether frames have arrived meanwhile, so that `receive` should be called."""
 
     def receive(self) -> bool:

@@ -84,11 +84,11 @@ class ZmqTransport:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._dials = Dials()
         self._accepted = Accepted()
-        self._hurried: dict[ZmqSocket, None] = {}
+        self._readable_sockets: dict[ZmqSocket, None] = {}
         self._endings = Endings(int(config.suspect_s * 500))
         self._resolving: dict[Conn, Resolving] = {}
         self._resolver = Resolver()
-        self._used: dict[ZmqSocket, int] = {}  # Bytes sent since the last `poke`.
+        self._sent_bytes: dict[ZmqSocket, int] = {}  # Bytes sent since the last `check_arrivals`.
         self._yielder = of_this_run()
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
@@ -184,9 +184,9 @@ class ZmqTransport:
         socket = self._out[CONTROL]
         if not socket.readable():
             return False
-        if self._take(socket):
-            self._used.setdefault(socket, 0)
-            self._nursery.start_soon(self._take_in)
+        if self._receive_some(socket):
+            self._sent_bytes.setdefault(socket, 0)
+            self._nursery.start_soon(self._receive_arrived)
         self._receiver.settle()
         return True
 
@@ -211,7 +211,7 @@ class ZmqTransport:
             self._endings.begun(dialled.rid, value, dialled.socket)
         elif kind == CLOSED:  # Nothing accepted it; libzmq keeps 40 KB for it until we disconnect.
             self.hang_up(dialled.conn)
-            self._nursery.start_soon(self._take_in)
+            self._nursery.start_soon(self._receive_arrived)
             self._lost(dialled)
         elif value != dialled.descriptor:
             # The event is about an earlier dial to this address, on which we hung up.
@@ -246,8 +246,8 @@ class ZmqTransport:
         for pause_s in CLOSING_S:
             await trio.sleep(pause_s)
             released = dialled.is_released()
-            self._used.setdefault(dialled.socket, 0)
-            await self._take_in()
+            self._sent_bytes.setdefault(dialled.socket, 0)
+            await self._receive_arrived()
             if released:
                 break
         self._lost(dialled)
@@ -281,18 +281,18 @@ class ZmqTransport:
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:
         while not socket.closed:
-            while not socket.closed and self._take(socket):
+            while not socket.closed and self._receive_some(socket):
                 self._receiver.settle()
                 await trio.lowlevel.checkpoint()
             self._receiver.settle()
-            # EVENTS has just shown that there is nothing, and `poke` checks after every other use.
+            # EVENTS has just shown that there is nothing, and `check_arrivals` checks after every other use.
             await trio.lowlevel.wait_readable(socket.fd)
 
-    def _take(self, socket: ZmqSocket) -> bool:
+    def _receive_some(self, socket: ZmqSocket) -> bool:
         """Receive within a budget, so that no peer can occupy the loop. Return True if there is more."""
         recv, received = socket.raw.recv, self._receiver.received
         inbound, cluster_of = socket is self._inbound, self._accepted.cluster_of
-        taken = 0
+        received_bytes = 0
         for _ in range(FRAMES_PER_TURN):
             try:
                 rid = recv(NOBLOCK)
@@ -310,29 +310,29 @@ class ZmqTransport:
                 dialled = self._dials.by_rid(rid)
                 if dialled is not None:
                     received(dialled.conn, None, data)
-            taken += len(data)
+            received_bytes += len(data)
             if not socket.readable():
                 return False
-            if taken > BYTES_PER_TURN:
+            if received_bytes > BYTES_PER_TURN:
                 break
         return True
 
-    def poke(self) -> bool:
+    def check_arrivals(self) -> bool:
         """Return, after sending, whether frames have arrived whose signal the sends may have consumed."""
-        used, self._used = self._used, {}
-        self._yielder.sent(sum(used.values()))
-        for socket in used:
+        sent_bytes, self._sent_bytes = self._sent_bytes, {}
+        self._yielder.sent(sum(sent_bytes.values()))
+        for socket in sent_bytes:
             if socket.readable():
-                self._hurried[socket] = None
-        return bool(self._hurried)
+                self._readable_sockets[socket] = None
+        return bool(self._readable_sockets)
 
     def receive(self) -> bool:
-        """Receive what `poke` found. Return True if there is more."""
-        hurried, self._hurried = self._hurried, {}
-        for socket in hurried:
-            if self._take(socket):
-                self._hurried[socket] = None
-        return bool(self._hurried)
+        """Receive what `check_arrivals` found. Return True if there is more."""
+        readable_sockets, self._readable_sockets = self._readable_sockets, {}
+        for socket in readable_sockets:
+            if self._receive_some(socket):
+                self._readable_sockets[socket] = None
+        return bool(self._readable_sockets)
 
     # Doing
 
@@ -362,12 +362,12 @@ class ZmqTransport:
         self._connect(dial, format_endpoint(found, port))
         for frame in waiting.frames:
             self.send(dial.conn, frame)
-        await self._take_in()
+        await self._receive_arrived()
 
     @enable_ki_protection
-    async def _take_in(self) -> None:
+    async def _receive_arrived(self) -> None:
         """Receive what has arrived, after a use of sockets outside of instructions: it may have consumed the signal."""
-        self.poke()
+        self.check_arrivals()
         while self.receive():
             self._receiver.settle()
             await trio.lowlevel.checkpoint()
@@ -375,7 +375,7 @@ class ZmqTransport:
 
     def _connect(self, dial: Dial, endpoint: str) -> None:
         socket = self._out[dial.lane]
-        self._used.setdefault(socket, 0)
+        self._sent_bytes.setdefault(socket, 0)
         if not self._dials.connect(socket, dial, endpoint):
             self._fail_soon(dial)
 
@@ -396,7 +396,7 @@ class ZmqTransport:
         dialled = self._dials.by_conn(conn)
         if dialled is not None and not dialled.has_ended:
             self._forget(dialled)
-            self._used.setdefault(dialled.socket, 0)
+            self._sent_bytes.setdefault(dialled.socket, 0)
             with suppress(zmq.ZMQError):  # It may have ended by itself.
                 dialled.socket.raw.disconnect(dialled.endpoint)
 
@@ -413,7 +413,7 @@ class ZmqTransport:
                 return True  # If unknown: we have hung up, or its loss is about to be reported.
             socket, rid = dialled.socket, dialled.rid
         raw = socket.raw
-        self._used[socket] = self._used.get(socket, 0) + len(frame)
+        self._sent_bytes[socket] = self._sent_bytes.get(socket, 0) + len(frame)
         try:
             raw.send(rid, SNDMORE | NOBLOCK)
             raw.send(frame, NOBLOCK)

@@ -46,10 +46,10 @@ async def test_a_flood_that_waits_holds_nobody_up() -> None:
     with Count(cuts_off=True) as count:
         count.flood(EVIL, FLOOD)
         count.flood(GOOD, 3)
-        assert count.transport._take(count.inbound), "there is more"
+        assert count.transport._receive_some(count.inbound), "there is more"
         assert count.heard == {GOOD: 3, EVIL: 1}
         turns = 1
-        while count.transport._take(count.inbound):
+        while count.transport._receive_some(count.inbound):
             turns += 1
         assert turns == (FLOOD + 3) // FRAMES_PER_TURN
         assert count.heard == {GOOD: 3, EVIL: 1}
@@ -62,7 +62,7 @@ async def test_large_frames_make_turns_short() -> None:
         more, turns = True, 0
         while more:
             before = count.heard_bytes
-            more = count.transport._take(count.inbound)
+            more = count.transport._receive_some(count.inbound)
             assert count.heard_bytes - before <= BYTES_PER_TURN + size_bytes
             turns += 1
         assert (count.heard[EVIL], turns) == (30, 5)

@@ -61,7 +61,7 @@ class Nowhere:
     def send(self, conn: Conn, frame: bytes) -> bool:
         return False
 
-    def poke(self) -> bool:
+    def check_arrivals(self) -> bool:
         return False
 
     def receive(self) -> bool:
