@@ -333,14 +333,14 @@ class Driver:
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
         self.core.inbound_lost(conns, trio.current_time())
 
-    def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
-        self.core.cut_off(conns, what, who, trio.current_time())
+    def cut_off(self, conns: Sequence[Conn], what: str, address: str) -> None:
+        self.core.cut_off(conns, what, address, trio.current_time())
 
     def probed(self, node: bytes, endpoint: str, found: Probed) -> None:
         self.core.probed(node, endpoint, found, trio.current_time())
 
-    def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
-        by = f" from {who}" if who else ""
+    def refused(self, what: str, address: str = "", *, quiet: bool = False) -> None:
+        by = f" from {address}" if address else ""
         text = "" if quiet else f"refused {what}{by}; further ones are counted, but not logged"
         self.core.refusals.count(what, text)
 

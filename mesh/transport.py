@@ -21,12 +21,12 @@ class Receiver(Protocol):
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
         """An accepted connection ended: probably one of `conns`, maybe none of them."""
 
-    def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
-        """Like `inbound_lost`, but our side hung up, on `who`, because of `what` it sent. Called before the loss."""
+    def cut_off(self, conns: Sequence[Conn], what: str, address: str) -> None:
+        """Like `inbound_lost`, but our side hung up, on `address`, because of `what` it sent. Called before the loss."""
 
     def probed(self, node: bytes, endpoint: str, found: Probed) -> None: ...
-    def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
-        """A connection was refused. Counted by `what`; the first is logged with the address `who`, unless `quiet`."""
+    def refused(self, what: str, address: str = "", *, quiet: bool = False) -> None:
+        """A connection was refused. Counted by `what`; the first is logged with `address`, unless `quiet`."""
 
     def settle(self) -> None: ...
 

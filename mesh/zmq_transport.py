@@ -212,7 +212,7 @@ class ZmqTransport:
         elif kind == CLOSED:  # Nothing accepted it; libzmq keeps 40 KB for it until we disconnect.
             self.hang_up(dialled.conn)
             self._nursery.start_soon(self._receive_arrived)
-            self._lost(dialled)
+            self._dialled_lost(dialled)
         elif value != dialled.descriptor:
             # The event is about an earlier dial to this address, on which we hung up.
             dialled.denied = None
@@ -221,7 +221,7 @@ class ZmqTransport:
                 dialled.denied = True
             dialled.has_ended = True
             kept = self._endings.ended(dialled.rid) if dialled.denied is None else None
-            self._nursery.start_soon(self._end, dialled, kept)
+            self._nursery.start_soon(self._end_dialled, dialled, kept)
 
     def _on_inbound(self, kind: int, value: int) -> None:
         if kind in BEGUN:
@@ -239,10 +239,10 @@ class ZmqTransport:
                 self._receiver.refused(what, quiet=what == BROKEN_OFF)
             self._inbound_lost(conns)
 
-    async def _end(self, dialled: Dialled, kept: Socket | None) -> None:
+    async def _end_dialled(self, dialled: Dialled, kept: Socket | None) -> None:
         """Report an ended dial as lost once libzmq has let go of it: a new dial made before that would end, too."""
         if kept is not None and dialled.descriptor is not None:
-            await self._say_why(kept, dialled.descriptor, (dialled.conn,))
+            await self._report_cut_off(kept, dialled.descriptor, (dialled.conn,))
         for pause_s in CLOSING_S:
             await trio.sleep(pause_s)
             released = dialled.is_released()
@@ -250,27 +250,27 @@ class ZmqTransport:
             await self._receive_arrived()
             if released:
                 break
-        self._lost(dialled)
+        self._dialled_lost(dialled)
 
     async def _end_inbound(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
-        await self._say_why(kept, descriptor, conns)
+        await self._report_cut_off(kept, descriptor, conns)
         self._inbound_lost(conns)
 
-    async def _say_why(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
+    async def _report_cut_off(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
         """Report it if libzmq hung up on one of these connections because of what was sent."""
-        who = await hung_up_on(kept, descriptor)
-        if who is not None:
+        address = await hung_up_on(kept, descriptor)
+        if address is not None:
             what = (
                 f"a message that has more than {self._message_bytes_max} bytes, is malformed, or took longer "
                 f"than suspect_s, {self._config.suspect_s:g} s"
             )
-            self._receiver.cut_off(conns, what, who)
+            self._receiver.cut_off(conns, what, address)
 
-    def _lost(self, dialled: Dialled) -> None:
+    def _dialled_lost(self, dialled: Dialled) -> None:
         self._forget(dialled)
-        self._not_there(dialled.conn, denied=bool(dialled.denied))
+        self._report_lost(dialled.conn, denied=bool(dialled.denied))
 
-    def _not_there(self, conn: int, *, denied: bool = False) -> None:
+    def _report_lost(self, conn: int, *, denied: bool = False) -> None:
         self._receiver.lost(conn, denied=denied)
         self._receiver.settle()
 
@@ -345,22 +345,22 @@ class ZmqTransport:
         if is_address(host):
             self._connect(dial, dial.endpoint)
         else:
-            waiting = self._resolving[dial.conn] = Resolving()
-            self._nursery.start_soon(self._resolve, waiting, dial, host, port)
+            resolving = self._resolving[dial.conn] = Resolving()
+            self._nursery.start_soon(self._resolve, resolving, dial, host, port)
 
     @enable_ki_protection
-    async def _resolve(self, waiting: Resolving, dial: Dial, host: str, port: int) -> None:
+    async def _resolve(self, resolving: Resolving, dial: Dial, host: str, port: int) -> None:
         """Look a name up and connect. libzmq would resolve it in its I/O thread and stall all links."""
         found: str | None = None
-        with waiting.scope:
+        with resolving.scope:
             found = await self._resolver.look_up(host, port)
         if self._resolving.pop(dial.conn, None) is None:
             return  # We have hung up meanwhile.
         if found is None:
-            self._not_there(dial.conn)
+            self._report_lost(dial.conn)
             return
         self._connect(dial, format_endpoint(found, port))
-        for frame in waiting.frames:
+        for frame in resolving.frames:
             self.send(dial.conn, frame)
         await self._receive_arrived()
 
@@ -380,7 +380,7 @@ class ZmqTransport:
             self._fail_soon(dial)
 
     def _fail_soon(self, dial: Dial) -> None:
-        trio.lowlevel.current_trio_token().run_sync_soon(self._not_there, dial.conn)
+        trio.lowlevel.current_trio_token().run_sync_soon(self._report_lost, dial.conn)
 
     def _forget(self, dialled: Dialled) -> None:
         self._dials.forget(dialled)
@@ -390,9 +390,9 @@ class ZmqTransport:
         if isinstance(conn, bytes):
             self._accepted.ignore(conn)
             return
-        waiting = self._resolving.pop(conn, None)
-        if waiting is not None:
-            waiting.scope.cancel()
+        resolving = self._resolving.pop(conn, None)
+        if resolving is not None:
+            resolving.scope.cancel()
         dialled = self._dials.by_conn(conn)
         if dialled is not None and not dialled.has_ended:
             self._forget(dialled)
@@ -407,9 +407,9 @@ class ZmqTransport:
         else:
             dialled = self._dials.by_conn(conn)
             if dialled is None:
-                waiting = self._resolving.get(conn)
-                if waiting is not None:
-                    waiting.frames.append(frame)
+                resolving = self._resolving.get(conn)
+                if resolving is not None:
+                    resolving.frames.append(frame)
                 return True  # If unknown: we have hung up, or its loss is about to be reported.
             socket, rid = dialled.socket, dialled.rid
         raw = socket.raw
