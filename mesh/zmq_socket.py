@@ -23,20 +23,20 @@ NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
 VIEW_BYTES_MIN = 16 * 1024
 MESSAGES_PER_TURN = 64
-MONITORED = struct.Struct("=HI")
+MONITOR_EVENT = struct.Struct("=HI")
 """zmq_socket_monitor(3): event and value; the endpoint comes in the second part."""
 
 
-class Monitored(NamedTuple):
+class MonitorEvent(NamedTuple):
     kind: int
     value: int
     endpoint: str
 
 
-def monitored(parts: list[bytes]) -> Monitored:
+def parse_monitor_event(parts: list[bytes]) -> MonitorEvent:
     """Parse a monitor's message. `zmq.utils.monitor` could, but imports asyncio, a twentieth of the start-up time."""
-    kind, value = MONITORED.unpack(parts[0])
-    return Monitored(kind, value, parts[1].decode())
+    kind, value = MONITOR_EVENT.unpack(parts[0])
+    return MonitorEvent(kind, value, parts[1].decode())
 
 
 def content(frame: zmq.Frame) -> bytes | memoryview:
@@ -65,10 +65,10 @@ class ZmqSocket:
         """
         address = f"inproc://monitor.{self.fd}"
         self.raw.monitor(address, events)
-        heard = self.raw.context.socket(zmq.PAIR)
-        heard.setsockopt(zmq.RCVHWM, 0)
-        heard.connect(address)
-        return ZmqSocket(heard)
+        events_socket = self.raw.context.socket(zmq.PAIR)
+        events_socket.setsockopt(zmq.RCVHWM, 0)
+        events_socket.connect(address)
+        return ZmqSocket(events_socket)
 
     def readable(self) -> bool:
         return bool(int(self._getsockopt(zmq.EVENTS)) & POLLIN)

@@ -42,7 +42,7 @@ from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
 from .yielding import of_this_run
-from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, monitored
+from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, parse_monitor_event
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 OVERSIZE = 4
@@ -194,7 +194,7 @@ class ZmqTransport:
 
     def _on_event(self, socket: ZmqSocket, parts: list[bytes]) -> None:
         """Handle a monitor event. Its value is a descriptor, or for failed handshakes the reason."""
-        kind, value, endpoint = monitored(parts)
+        kind, value, endpoint = parse_monitor_event(parts)
         if socket is self._inbound:
             self._on_inbound(kind, value)
             return

@@ -32,7 +32,7 @@ from mesh.endings import (
 )
 from mesh.protocol.frame import CONTROL, GREETING_BYTES_MAX
 from mesh.protocol.lane import Conn
-from mesh.zmq_socket import MONITORED
+from mesh.zmq_socket import MONITOR_EVENT
 from mesh.zmq_transport import BACKLOG, DISCONNECTED, FAILED_NO_DETAIL, OVERSIZE, ZmqTransport
 from security.keyring import NetworkKeyring
 from security.keys import DOOR
@@ -383,7 +383,7 @@ class Dialling(InMemory):
         self._handle = partial(self.transport._on_event, socket)
 
     async def told(self, kind: int, value: int) -> None:
-        self._handle([MONITORED.pack(kind, value), WHERE.encode()])
+        self._handle([MONITOR_EVENT.pack(kind, value), WHERE.encode()])
         await trio.testing.wait_all_tasks_blocked()
 
     def lost(self, conn: Conn, *, denied: bool = False) -> None:
