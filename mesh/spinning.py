@@ -6,7 +6,7 @@ a publisher that waits for each confirm sends its next message. So while some ta
 polls its sockets, and the end of a commit, for up to a millisecond.
 
 It polls only when it has nothing else to do, lets other threads and processes run every few microseconds, stops
-if they take long, and pauses after polling in vain. Events that are not watched (other sockets of the program,
+if they take long, and pauses after polling without result. Events that are not watched (other sockets of the program,
 its other threads) are noticed up to a millisecond later.
 """
 
@@ -21,39 +21,39 @@ from trio.lowlevel import RunVar
 
 from .yielding import SCHED_YIELD
 
-LIMIT_S = 1e-3
+SPIN_S_MAX = 1e-3
 """Longest polling at a time. Polling is not worth its cost for answers that take longer on average."""
-ANSWERED_S = 2e-4
+QUESTION_S_MAX = 2e-4
 """Longest polling for the next question after an answer was sent: it comes at once or not soon."""
-LOOKS = 4
-"""Looks at the sockets between two yields of the processor; they take some us."""
-TURN_S = 1e-4
-"""LOOKS looks and a yield normally take a tenth of this. If they take longer, others need the processor: stop."""
-RESTS_MAX = 255
-"""After polling in vain the next 1, 3, 7 ... waits are not polled, up to this many."""
+POLLS_PER_YIELD = 4
+"""Polls of the sockets between two yields of the processor; they take some us."""
+ROUND_S_MAX = 1e-4
+"""So many polls and a yield normally take a tenth of this. If they take longer, others need the processor: stop."""
+SKIPS_MAX = 255
+"""After polling without result the next 1, 3, 7 ... waits are not polled, up to this many."""
 
 
-class Habit:
-    """Polling for one kind of event: for how long at most, and how often to pause after polling in vain."""
+class PollBackoff:
+    """Polling for one kind of event: for how long at most, and how often to pause after polling without result."""
 
-    __slots__ = ("_rests", "_vain", "limit_s")
+    __slots__ = ("_skips", "_skips_left", "limit_s")
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._vain = self._rests = 0
+        self._skips = self._skips_left = 0
 
-    def rests(self) -> bool:
+    def should_skip(self) -> bool:
         """Return whether to skip polling this time."""
-        if self._rests:
-            self._rests -= 1
+        if self._skips_left:
+            self._skips_left -= 1
             return True
         return False
 
-    def came(self) -> None:
-        self._vain = 0
+    def succeeded(self) -> None:
+        self._skips = 0
 
-    def in_vain(self) -> None:
-        self._rests = self._vain = min(2 * self._vain + 1, RESTS_MAX)
+    def timed_out(self) -> None:
+        self._skips_left = self._skips = min(2 * self._skips + 1, SKIPS_MAX)
 
 
 class Spinner(trio.abc.Instrument):
@@ -66,7 +66,7 @@ class Spinner(trio.abc.Instrument):
         self._sockets = sockets
         self._sched_yield, self._clock = sched_yield, clock
         self._expecting, self._answered = 0, False
-        self._answers, self._questions = Habit(LIMIT_S), Habit(ANSWERED_S)
+        self._answers, self._questions = PollBackoff(SPIN_S_MAX), PollBackoff(QUESTION_S_MAX)
 
     def attach(self) -> None:
         """Make the loop call this spinner from now on. Call it before anything is expected; again is harmless."""
@@ -93,40 +93,40 @@ class Spinner(trio.abc.Instrument):
         """trio calls this when it has nothing to do for `timeout` seconds unless something comes."""
         if timeout <= 0 or not (self._expecting or self._answered):
             return
-        habit = self._answers if self._expecting else self._questions
+        backoff = self._answers if self._expecting else self._questions
         self._answered = False
-        if not habit.rests():
-            self._spin(habit, timeout)
+        if not backoff.should_skip():
+            self._spin(backoff, timeout)
 
-    def _spin(self, habit: Habit, timeout_s: float) -> None:
+    def _spin(self, backoff: PollBackoff, timeout_s: float) -> None:
         """Poll until something has come, or for the longest time allowed."""
         clock, poll = self._clock, self._sockets.poll
-        turned_s = clock()
-        end_s = turned_s + min(habit.limit_s, timeout_s)
+        round_began_s = clock()
+        end_s = round_began_s + min(backoff.limit_s, timeout_s)
         while True:
-            for _ in range(LOOKS):
+            for _ in range(POLLS_PER_YIELD):
                 if poll(0):
-                    habit.came()
+                    backoff.succeeded()
                     return
             self._sched_yield()
             now_s = clock()
             if now_s >= end_s:
-                if timeout_s >= habit.limit_s:
-                    habit.in_vain()
+                if timeout_s >= backoff.limit_s:
+                    backoff.timed_out()
                 return
-            if now_s - turned_s > TURN_S:
+            if now_s - round_began_s > ROUND_S_MAX:
                 return
-            turned_s = now_s
+            round_began_s = now_s
 
 
-_OF_RUN: RunVar[Spinner] = RunVar("spinner")
+_SPINNER: RunVar[Spinner] = RunVar("spinner")
 
 
 def spinner_of_this_run() -> Spinner:
     """Return the spinner of this trio run, which all its nodes share, as they share the loop."""
     try:
-        return _OF_RUN.get()
+        return _SPINNER.get()
     except LookupError:
         spinner = Spinner(select.poll())
-        _OF_RUN.set(spinner)
+        _SPINNER.set(spinner)
         return spinner

@@ -20,7 +20,7 @@ from math import inf
 
 import trio
 
-from mesh.spinning import LIMIT_S, spinner_of_this_run
+from mesh.spinning import SPIN_S_MAX, spinner_of_this_run
 
 from .calls import Calls, InThread
 from .committing import Commit
@@ -30,7 +30,7 @@ from .writer_thread import writer_of
 
 HERE_BYTES_MAX = 64 * 1024
 """Most that is written in the loop's turn: to copy it takes 10 us."""
-QUICK_S = LIMIT_S
+QUICK_S = SPIN_S_MAX
 """A commit that takes longer is not quick: it is not worth spinning for its end."""
 RECENT_S = 0.1
 """A disk that was quick counts as quick for so long; after that it may hang."""

@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from mesh.spinning import (
-    ANSWERED_S,
-    LIMIT_S,
-    LOOKS,
-    RESTS_MAX,
-    TURN_S,
+    POLLS_PER_YIELD,
+    QUESTION_S_MAX,
+    ROUND_S_MAX,
+    SKIPS_MAX,
+    SPIN_S_MAX,
     Spinner,
     spinner_of_this_run,
 )
@@ -60,9 +60,9 @@ def test_nobody_looks_where_nothing_is_expected() -> None:
 
 
 def test_it_looks_until_something_comes_and_lets_others_in() -> None:
-    machine = Machine(4 * LOOKS + 1)
+    machine = Machine(4 * POLLS_PER_YIELD + 1)
     with machine.spinner:
-        assert machine.wait() == 4 * LOOKS + 2
+        assert machine.wait() == 4 * POLLS_PER_YIELD + 2
     assert machine.yields == 4
 
 
@@ -71,16 +71,16 @@ def test_what_does_not_come_is_looked_for_ever_more_seldom() -> None:
     with machine.spinner:
         spun = [bool(machine.wait()) for _ in range(1 + 1 + 1 + 3 + 1)]
         assert spun == [True, False, True, False, False, False, True]
-        assert machine.now_s < 3 * (LIMIT_S + TURN_S)
+        assert machine.now_s < 3 * (SPIN_S_MAX + ROUND_S_MAX)
         for _ in range(5000):
             machine.wait()
         rests = 0
         while not machine.wait():
             rests += 1
-        assert rests <= RESTS_MAX
+        assert rests <= SKIPS_MAX
         while not machine.wait():
             rests += 1
-        assert rests >= RESTS_MAX
+        assert rests >= SKIPS_MAX
 
 
 def test_what_comes_again_is_looked_for_each_time() -> None:
@@ -99,7 +99,7 @@ def test_after_an_answer_it_looks_once_and_not_for_long() -> None:
     machine.spinner.answered()
     assert machine.wait(0.0) == 0, "the loop has something to do"
     assert machine.wait()
-    assert machine.now_s == pytest.approx(ANSWERED_S, rel=0.1)
+    assert machine.now_s == pytest.approx(QUESTION_S_MAX, rel=0.1)
     assert machine.wait() == 0
     machine.spinner.answered()
     assert machine.wait() == 0, "it was in vain before"
@@ -122,20 +122,22 @@ def test_after_an_answer_what_is_expected_is_looked_for_as_long_as_ever() -> Non
     with machine.spinner:
         machine.spinner.answered()
         machine.wait()
-    assert machine.now_s == pytest.approx(LIMIT_S, rel=0.1)
+    assert machine.now_s == pytest.approx(SPIN_S_MAX, rel=0.1)
 
 
 def test_it_ends_before_the_loop_has_something_to_do() -> None:
     machine = Machine(None)
     with machine.spinner:
-        assert all(machine.wait(LIMIT_S / 10) for _ in range(5)), "not in vain: it was too short"
-    assert machine.now_s == pytest.approx(5 * LIMIT_S / 10, rel=0.1)
+        assert all(machine.wait(SPIN_S_MAX / 10) for _ in range(5)), "not in vain: it was too short"
+    assert machine.now_s == pytest.approx(5 * SPIN_S_MAX / 10, rel=0.1)
 
 
 def test_it_ends_where_somebody_else_needs_the_processor() -> None:
-    machine = Machine(None, yield_s=2 * TURN_S)
+    machine = Machine(None, yield_s=2 * ROUND_S_MAX)
     with machine.spinner:
-        assert [machine.wait() for _ in range(3)] == [LOOKS] * 3, "not in vain: it was not tried"
+        assert [machine.wait() for _ in range(3)] == [POLLS_PER_YIELD] * 3, (
+            "not in vain: it was not tried"
+        )
 
 
 async def test_one_of_a_run_sees_what_comes() -> None:
