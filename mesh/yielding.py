@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from trio.lowlevel import RunVar
 
-SOON_BYTES = 16 * 1024
+QUICK_BYTES_MAX = 16 * 1024
 """libzmq encrypts and sends up to so much quickly. With more it is busy for longer, and we can work meanwhile."""
-PAUSE = 5
+PAUSE_FACTOR = 5
 """After a yield none is made for so many times as long as it took, so yields take at most a sixth of the time. A
 single message keeps its thread busy for some 30 us, so yields for such messages come at most every 150 us."""
 
@@ -37,7 +37,7 @@ SCHED_YIELD = _sched_yield()
 
 
 class Yielder:
-    """Yields for one thread; use `of_this_run`."""
+    """Yields for one thread; use `yielder_of_this_run`."""
 
     __slots__ = ("_clock", "_not_before", "_sched_yield")
 
@@ -55,22 +55,22 @@ class Yielder:
             return
         self._sched_yield()
         ended = self._clock()
-        self._not_before = ended + PAUSE * (ended - began)
+        self._not_before = ended + PAUSE_FACTOR * (ended - began)
 
     def sent(self, size_bytes: int) -> None:
         """Yield if the bytes just given to libzmq are few: then its I/O thread sends them now."""
-        if 0 < size_bytes <= SOON_BYTES:
+        if 0 < size_bytes <= QUICK_BYTES_MAX:
             self.yield_processor()
 
 
-_OF_RUN: RunVar[Yielder] = RunVar("yielder")
+_YIELDER: RunVar[Yielder] = RunVar("yielder")
 
 
-def of_this_run() -> Yielder:
+def yielder_of_this_run() -> Yielder:
     """Return the yielder of this trio run, shared so that all its nodes and logs spend no more time than one."""
     try:
-        return _OF_RUN.get()
+        return _YIELDER.get()
     except LookupError:
         yielder = Yielder()
-        _OF_RUN.set(yielder)
+        _YIELDER.set(yielder)
         return yielder

@@ -41,7 +41,7 @@ from .protocol.instructions import Dial
 from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
-from .yielding import of_this_run
+from .yielding import yielder_of_this_run
 from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, parse_monitor_event
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
@@ -89,7 +89,7 @@ class ZmqTransport:
         self._resolving: dict[Conn, Resolving] = {}
         self._resolver = Resolver()
         self._sent_bytes: dict[ZmqSocket, int] = {}  # Bytes sent since the last `check_arrivals`.
-        self._yielder = of_this_run()
+        self._yielder = yielder_of_this_run()
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()

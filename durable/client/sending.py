@@ -27,7 +27,7 @@ from mesh.protocol.batch import NUMBERS_END
 from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
-from mesh.yielding import SOON_BYTES
+from mesh.yielding import QUICK_BYTES_MAX
 
 from ..definition_checks import COUNT_MAX, check_key, check_level
 from ..errors import (
@@ -233,7 +233,9 @@ class Sender(AsyncBlock, ABC):
         wake, heard = handed.waker.wake, self._outbox.heard
         # A timer, not a cancel scope: whatever has to be undone after the confirm adds to its latency (history.md).
         timer = self._channel.after(patience_s, wake)
-        little = self._outbox.size_bytes <= SOON_BYTES  # More takes the broker too long to spin.
+        little = (
+            self._outbox.size_bytes <= QUICK_BYTES_MAX
+        )  # More takes the broker too long to spin.
         try:
             with self._spinner if little else nullcontext():
                 for run in handed.runs:

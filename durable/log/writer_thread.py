@@ -22,7 +22,7 @@ import trio
 
 from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.waker import Waker
-from mesh.yielding import Yielder, of_this_run
+from mesh.yielding import Yielder, yielder_of_this_run
 
 from .disk import Syncer
 
@@ -129,4 +129,4 @@ def writer_of(in_thread: Callable[..., Awaitable[object]] | None, syncer: Syncer
     """
     if in_thread is not None:
         return BorrowedThreads(in_thread)
-    return WriterThread(of_this_run(), spinner_of_this_run(), syncer)
+    return WriterThread(yielder_of_this_run(), spinner_of_this_run(), syncer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.yielding import PAUSE, SCHED_YIELD, SOON_BYTES, Yielder, of_this_run
+from mesh.yielding import PAUSE_FACTOR, QUICK_BYTES_MAX, SCHED_YIELD, Yielder, yielder_of_this_run
 
 
 class Processor:
@@ -33,7 +33,9 @@ def test_where_others_keep_it_most_of_the_time_stays_ours() -> None:
         processor.now_s += 0.5
         yielder.yield_processor()
     assert (
-        0 < processor.yields * processor.kept_s <= processor.now_s / (PAUSE + 1) + processor.kept_s
+        0
+        < processor.yields * processor.kept_s
+        <= processor.now_s / (PAUSE_FACTOR + 1) + processor.kept_s
     )
     # Once it is given back at once, it is yielded each time again.
     processor.kept_s, processor.now_s, before = 0.0, processor.now_s + 100, processor.yields
@@ -45,7 +47,7 @@ def test_where_others_keep_it_most_of_the_time_stays_ours() -> None:
 def test_only_for_little_that_was_sent() -> None:
     processor = Processor()
     yielder = Yielder(processor.sched_yield, lambda: processor.now_s)
-    for size_bytes in (SOON_BYTES + 1, SOON_BYTES, 0, 100 * SOON_BYTES):
+    for size_bytes in (QUICK_BYTES_MAX + 1, QUICK_BYTES_MAX, 0, 100 * QUICK_BYTES_MAX):
         yielder.sent(size_bytes)
     assert processor.yields == 1
 
@@ -55,4 +57,4 @@ def test_that_of_this_machine_returns() -> None:
 
 
 async def test_all_of_a_run_share_one() -> None:
-    assert of_this_run() is of_this_run()
+    assert yielder_of_this_run() is yielder_of_this_run()
