@@ -116,7 +116,7 @@ class Driver:
             ready, self._ready = self._ready, False
             if ready:
                 self.settle()
-            self._pace.turn(publisher.published - before)  # However these messages were sent.
+            self._pace.turn_ended(publisher.published - before)  # However these messages were sent.
             before = publisher.published
             if ready:
                 while self._transport.receive():
@@ -285,7 +285,7 @@ class Driver:
 
     def gathers(self) -> None:
         """A topic got its first message to send: send at once if messages come one by one, else in the pump's turn."""
-        if self._pace.leaves_now():
+        if self._pace.sends_at_once():
             self.settle()
             # To end the turn of `Pace` only: messages that come before it count as company.
             self._pump.wake()

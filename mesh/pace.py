@@ -9,20 +9,20 @@ from __future__ import annotations
 
 
 class Pace:
-    __slots__ = ("_alone", "_left")
+    __slots__ = ("_one_by_one", "_sent")
 
     def __init__(self) -> None:
-        self._alone, self._left = True, False
+        self._one_by_one, self._sent = True, False
 
-    def leaves_now(self) -> bool:
+    def sends_at_once(self) -> bool:
         """Return whether a message, the first one since the pump's last turn, leaves at once."""
-        if not self._alone or self._left:
+        if not self._one_by_one or self._sent:
             return False
-        self._left = True
+        self._sent = True
         return True
 
-    def turn(self, count: int) -> None:
+    def turn_ended(self, count: int) -> None:
         """The pump had its turn; `count` messages were published since the previous one."""
-        self._left = False
+        self._sent = False
         if count:
-            self._alone = count == 1
+            self._one_by_one = count == 1

@@ -15,16 +15,16 @@ from trio.lowlevel import Abort, ParkingLot, Task, current_task, reschedule, wai
 class Waker:
     """Wakes one waiting task. A `wake` before the `wait` is remembered."""
 
-    __slots__ = ("_task", "_woken")
+    __slots__ = ("_task", "_wake_pending")
 
     def __init__(self) -> None:
         self._task: Task | None = None
-        self._woken = False
+        self._wake_pending = False
 
     def wake(self) -> None:
         task = self._task
         if task is None:
-            self._woken = True
+            self._wake_pending = True
         else:
             # Before `_task` is cleared: in a thread that is not trio's this raises, and nothing may change.
             reschedule(task)
@@ -36,8 +36,8 @@ class Waker:
         Raises RuntimeError if another task waits already, for example two that read one subscription.
         Not a coroutine around trio's, for speed: there is one such wait per request at each end.
         """
-        if self._woken:
-            self._woken = False
+        if self._wake_pending:
+            self._wake_pending = False
             return trio.lowlevel.checkpoint()  # noqa: ASYNC105 (awaited by the caller)
         if self._task is not None:
             raise RuntimeError(

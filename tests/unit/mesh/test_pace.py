@@ -10,8 +10,8 @@ from mesh.pace import Pace
 
 def turn(pace: Pace, published: int) -> int:
     """How many of them left at once; the pump took the others in its turn."""
-    at_once = sum(pace.leaves_now() for _ in range(published))
-    pace.turn(published)
+    at_once = sum(pace.sends_at_once() for _ in range(published))
+    pace.turn_ended(published)
     return at_once
 
 
@@ -23,7 +23,7 @@ def test_messages_that_come_one_by_one_leave_at_once() -> None:
 def test_a_second_message_of_the_same_turn_waits_for_others() -> None:
     """However long after the first: a loop that is busy sends thousands in one turn."""
     pace = Pace()
-    assert [pace.leaves_now() for _ in range(3)] == [True, False, False]
+    assert [pace.sends_at_once() for _ in range(3)] == [True, False, False]
 
 
 def test_pairs_leave_together_from_the_second_pair_on() -> None:
