@@ -70,7 +70,7 @@ class Lane:
         self._tidy_at = _TIDY_EVERY
         self._there = self._since_us = 0  # All before `_there` had come by `_since_us`, the start.
 
-    def recovered(self, now_us: int) -> None:
+    def end_recovery(self, now_us: int) -> None:
         """End recovery: all of the log is read. What it brought came before now, whatever the clock said then."""
         self._there, self._since_us = self.index.end, now_us
         self.index.drop_before(self.settled.low)  # Runs known to be settled before they were read.

@@ -309,7 +309,7 @@ class Queue:
 
     # Recovery: lanes are filled in log order; with a checkpoint, from that first.
 
-    def recovered(self, now_us: int) -> None:
+    def end_recovery(self, now_us: int) -> None:
         """End recovery: all of the log is read, and what is not settled is ready. The time of idleness begins anew."""
         self.expires = self.expires or any(lane.may_expire for lane in self.lanes)
         self.touch(now_us)

@@ -212,11 +212,11 @@ class Replay:
         # The log has not been told that these records were needed.
         registry.journal.take_released()
         for queue in registry.queues.values():
-            queue.recovered(now_us)
+            queue.end_recovery(now_us)
         for stream in registry.streams.values():
-            stream.recovered()
+            stream.end_recovery()
         for lane in registry.lanes.values():
-            lane.recovered(now_us)
+            lane.end_recovery(now_us)
             for records in lane.referenced():
                 refer_all(store, records)
         for queue in registry.queues.values():

@@ -66,7 +66,7 @@ class Stream:
         lane.enqueue(first, count, position, size_bytes, time_us)
         self.counts.published += count
 
-    def recovered(self) -> None:
+    def end_recovery(self) -> None:
         """Recovery has read the whole log. It gave the lane the expiry times of messages, which streams
         ignore; for messages that come live they are not kept."""
         self.lane.never_expires()

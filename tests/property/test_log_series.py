@@ -234,7 +234,7 @@ def started(volume: Volume, start: int) -> tuple[tuple[object, ...], int]:
     for recovering in replay._recovering.values():
         recovering.finish()
     for lane in replay.registry.lanes.values():
-        lane.recovered(0)
+        lane.end_recovery(0)
     segments = {
         one.number: (one.first, one.end, one.end_at, one.sealed, one.marks.encode(one.end))
         for one in store.segments

@@ -317,7 +317,7 @@ def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
     again.recall(settled)
     for number in range(4):
         again.enqueue(3 * number, 3, number, 30, 0)
-    again.recovered(0)
+    again.end_recovery(0)
     assert again.ready_ranges() == [(5, 7), (8, 12)]
     assert list(again.returned(5, 12)) == list(lane.returned(5, 12)) == [(5, 7, 1), (7, 12, 0)]
     assert again.index.start == lane.index.start == 3, "and what is settled is not kept"
@@ -354,7 +354,7 @@ def test_what_came_by_a_clock_that_was_ahead_is_as_old_as_the_start(reloaded: bo
     if reloaded:
         parts, lane = encoded(lane), Lane(9, Journal(), logged=True)
         lane.load(*parts)
-    lane.recovered(1000)
+    lane.end_recovery(1000)
     lane.enqueue(4, 1, 3, 10, time_us=1500)
     assert list(lane.expire(1099, 100)) == []
     assert lane.younger_than(999) == 0
@@ -369,7 +369,7 @@ def test_so_is_what_has_a_time_of_its_own_to_expire_at() -> None:
     lane = Lane(9, Journal(), logged=True)
     lane.enqueue(0, 1, 1, 10, YEAR_US, YEAR_US + 100)
     lane.enqueue(1, 1, 2, 10, 900, 900 + 300)
-    lane.recovered(1000)
+    lane.end_recovery(1000)
     lane.enqueue(2, 1, 3, 10, 1000, 1000 + 400)
     assert list(lane.expire(1099, None)) == []
     assert list(lane.expire(1100, None)) == [(0, 1)]
@@ -383,7 +383,7 @@ def test_what_expires_at_the_same_time_by_the_clock_is_told_apart_at_a_start() -
     lane = Lane(9, Journal(), logged=True)
     lane.enqueue(0, 1, 1, 4, time_us=1_000_000, expires_us=1_480_000)
     lane.enqueue(1, 1, 2, 4, time_us=1_200_000, expires_us=1_480_000)
-    lane.recovered(520_000)
+    lane.end_recovery(520_000)
     lane.enqueue(2, 1, 3, 4, time_us=1_000_000, expires_us=1_480_000)
     assert list(lane.expire(999_999, None)) == []
     assert list(lane.expire(1_000_000, None)) == [(0, 1), (1, 2)]

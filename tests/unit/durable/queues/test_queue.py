@@ -211,7 +211,7 @@ def test_recovery_drops_nothing_for_length() -> None:
         story.queue.enqueue(lane, at, 1, at, 10, 0, now_us=0)
     lane.settle(2, 4, known=True)
     lane.apply_returned([(0, 1)])
-    story.queue.recovered(9)
+    story.queue.end_recovery(9)
     assert story.queue.ready == 2
     assert not story.journal.settled
     assert [(one.first, one.returned) for one in story.queue.take(9)] == []
@@ -234,6 +234,6 @@ def test_what_came_with_a_time_of_its_own_expires_after_a_restart_too() -> None:
     before, after = Story(), Story()
     before.publish(2, expires_us=70_000)
     after.queue.lanes[0].load(*encoded(before.queue.lanes[0]))
-    after.queue.recovered(9)
+    after.queue.end_recovery(9)
     assert after.queue.expire(69_999) == 0
     assert after.queue.expire(70_000) == 2

@@ -85,7 +85,7 @@ class QueueMachine(RuleBasedStateMachine):
                 lane.apply_returned(what)
             for start, end in what if kind == "settled" else ():
                 lane.settle(start, end, known=True)
-        queue.recovered(self.now_us)
+        queue.end_recovery(self.now_us)
         self.used_us = self.now_us
         self.consumers: list[Consumer] = []
         self.turns: list[Consumer] = []  # Whose turn is next.
