@@ -240,7 +240,7 @@ class Publishers:
         if not its:
             del self._of[publisher.cluster]
 
-    def recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
+    def note_recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
         """Note that a durable record has these sequences.
 
         All records of a publisher that no snapshot mentions come here, so sequences before its first

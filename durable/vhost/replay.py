@@ -99,7 +99,7 @@ class Replay:
                 ranges = [(start, min(end, first)) for start, end in ranges if start < first]
             settle_known(self.registry.lane(lane_id), ranges)
         for one in () if messages is None else messages.published():
-            self.publishers.recovered(*one)
+            self.publishers.note_recovered(*one)
         for lane_id, some in arrivals:
             (self._recovering.get(lane_id) or self._lane(lane_id)).all(some)
             self._given[lane_id] = self._last
@@ -295,7 +295,7 @@ class Replay:
             else:
                 if self._stretches.begun:
                     self._stretches.end()
-                self.publishers.recovered(publisher, epoch, first, first + count)
+                self.publishers.note_recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
         gone = cut_out(body) if header.cut else ()
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):

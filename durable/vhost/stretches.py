@@ -49,7 +49,7 @@ class Stretches:
         else:
             ranges = merged(sorted(one for group in records for one in sequences_in(*group)))
         for first, end in ranges:
-            self._publishers.recovered(front.publisher, front.epoch, first, end)
+            self._publishers.note_recovered(front.publisher, front.epoch, first, end)
 
 
 def _of(front: Front) -> object:

@@ -78,7 +78,7 @@ def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]
                 continue
             if store:
                 live.stored(piece.first, piece.end)
-                rebuilt.recovered(ID, 1, piece.first, piece.end)
+                rebuilt.note_recovered(ID, 1, piece.first, piece.end)
             else:
                 live.refused(piece.end)
 
@@ -96,7 +96,7 @@ def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]
 def test_the_first_sequences_of_all_may_be_a_hole() -> None:
     """Found: after a restart what had been refused first was lost for good."""
     table = Publishers(10)
-    table.recovered(ID, 1, 3, 5)
+    table.note_recovered(ID, 1, 3, 5)
     publisher = table.open(ID, 1, 0)
     assert list(publisher.known(0, 6)) == [(0, 3, False), (3, 5, True), (5, 6, False)]
 
@@ -113,7 +113,7 @@ def test_holes_are_bounded_and_older_ones_are_lost_not_confirmed() -> None:
 
 def test_a_publisher_forgets_what_its_client_knows() -> None:
     table = Publishers(10)
-    table.recovered(ID, 1, 5, 10)
+    table.note_recovered(ID, 1, 5, 10)
     publisher = table.open(ID, 1, 7)
     assert (publisher.floor, publisher.holes) == (7, [])
     with pytest.raises(SequenceLost):
@@ -128,7 +128,7 @@ def test_one_that_was_forgotten_here_goes_on_where_its_client_says() -> None:
 def test_an_epoch_that_is_given_is_later_than_what_is_known_and_than_the_time() -> None:
     table = Publishers(10)
     assert table.next_epoch(ID, 5_000_000, 7) == 5_000_000_007
-    table.recovered(ID, 1 << 60, 0, 1)
+    table.note_recovered(ID, 1 << 60, 0, 1)
     assert table.next_epoch(ID, 5_000_000, 7) == (1 << 60) + 8
 
 
@@ -144,7 +144,7 @@ def test_a_later_epoch_begins_anew_and_fences_the_earlier() -> None:
     assert (fenced.value.epoch, fenced.value.latest) == (1, 2)
     with pytest.raises(PublisherFenced):
         table.open(ID, 1, 0)
-    table.recovered(ID, 1, 0, 99)
+    table.note_recovered(ID, 1, 0, 99)
     assert new.next == 0
 
 
@@ -209,7 +209,7 @@ def test_those_of_before_a_restart_make_room_first_until_they_come_back() -> Non
     """Nobody knows whose they are."""
     table = Publishers(10)
     for number in range(10):
-        table.recovered(bytes([number]) * 16, 1, 0, 5)
+        table.note_recovered(bytes([number]) * 16, 1, 0, 5)
     back = table.open(bytes([0]) * 16, 1, 0, cluster="shop")
     assert (back.next, back.cluster) == (5, "shop")
     for number in range(100, 200):
@@ -314,8 +314,8 @@ def test_what_was_refused_and_comes_again_is_decided_when_it_is_durable() -> Non
 def test_a_log_with_the_last_sequence_of_all_can_have_a_snapshot() -> None:
     """Found: it was accepted, the one after it cannot be packed, and that ended each start."""
     table = Publishers(10)
-    table.recovered(ID, 1, 0, 3)
-    table.recovered(ID, 1, 2**64 - 1, 2**64)
+    table.note_recovered(ID, 1, 0, 3)
+    table.note_recovered(ID, 1, 2**64 - 1, 2**64)
     restored = Publishers(10)
     for *entry, holes in table.entries():
         msgpack.packb([*entry, holes])
