@@ -124,7 +124,7 @@ class Queue:
     active: Any = None
     """The active one of them, if there is a single active consumer."""
     died: int = 0
-    moved_on: int = 0
+    dead_lettered: int = 0
     ending: tuple[int, Callable[[], bool]] | None = None
     """Set if it is to be deleted: after how many dead messages have moved on, and a function that tells whether
     it stays after all.
@@ -258,7 +258,7 @@ class Queue:
 
     def crash(self, kept: int, now_us: int) -> None:
         self.consumers, self.active, self.ending, self.used_us = [], None, None, now_us
-        self.died = self.moved_on = 0
+        self.died = self.dead_lettered = 0
         self.counts.clear()
         for one in self.messages:
             one.crash(kept, now_us)

@@ -89,7 +89,7 @@ class Model:
         if queue.ending is None or self.queues.get(name) is not queue:
             return
         died, stays = queue.ending
-        if queue.moved_on >= died:
+        if queue.dead_lettered >= died:
             queue.ending = None
             if not stays():
                 self.remove(name)
@@ -224,7 +224,7 @@ class Model:
         for one in dead:
             if queue.definition.transient:
                 one.state = GONE
-                queue.moved_on += 1
+                queue.dead_lettered += 1
             else:
                 one.buried = True
                 one.say_settled(self.end)
@@ -251,7 +251,7 @@ class Model:
             for one in queue.messages:
                 if one.buried:
                     one.state, one.buried = GONE, False
-                    queue.moved_on += 1
+                    queue.dead_lettered += 1
         for _, member, messages in self.pending:
             if isinstance(member, Queue):
                 member.arrive(messages, self.now_us)

@@ -110,7 +110,7 @@ async def _append(
     def bury() -> None:
         # Otherwise the queue was deleted while this waited, and there may be another one of its name.
         if hosted.vhost.registry.lanes.get(dead.lane) is lane:
-            hosted.vhost.bury(dead, batches, hosted.clock.now_us(), brief=brief)
+            hosted.vhost.forward_dead(dead, batches, hosted.clock.now_us(), brief=brief)
             hosted.wake()
 
     while True:

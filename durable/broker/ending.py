@@ -77,7 +77,7 @@ class Endings:
         """Delete the queue if it can be deleted now. If the log has no room for that, it is tried again
         later."""
         ending = self._endings.get(queue)
-        if ending is None or queue.moved_on < ending.died:
+        if ending is None or queue.dead_lettered < ending.died:
             return
 
         def stays() -> bool:
@@ -93,7 +93,7 @@ class Endings:
 
     async def end_all(self) -> None:
         """Delete all queues that can be deleted now."""
-        queues = [queue for queue, one in self._endings.items() if queue.moved_on >= one.died]
+        queues = [queue for queue, one in self._endings.items() if queue.dead_lettered >= one.died]
         for at in range(0, len(queues), ENDED_AT_ONCE):
             async with open_nursery() as nursery:
                 for queue in queues[at : at + ENDED_AT_ONCE]:

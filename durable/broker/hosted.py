@@ -271,7 +271,7 @@ class Hosted:
     async def delete_queue(
         self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
     ) -> None:
-        """Delete a queue with its messages, including dead ones not buried yet, and tell its consumers.
+        """Delete a queue with its messages, including dead ones not dead-lettered yet, and tell its consumers.
 
         Args:
             stays: whether to keep the queue after all; asked right before it is deleted. What it raises is

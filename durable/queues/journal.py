@@ -22,7 +22,7 @@ Spans = list[tuple[int, int]]
 class Dead(NamedTuple):
     """Messages [start, end) that left `queue` for `reason` and are to be dead-lettered.
 
-    They are neither ready nor unacked until `queue.buried` is called.
+    They are neither ready nor unacked until `queue.settle_dead` is called.
     """
 
     queue: str

@@ -4,7 +4,7 @@
                                     └── expired, over max_length ──> settled, or dead
 
 Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked, until the
-vhost calls `buried`; without such an exchange they are settled at once. As in RabbitMQ, `max_length` limits
+vhost calls `settle_dead`; without such an exchange they are settled at once. As in RabbitMQ, `max_length` limits
 ready and announced messages and is applied when messages are enqueued or come back, and messages expire only
 at the head of a lane.
 """
@@ -48,8 +48,19 @@ _LaneSpan = tuple[Lane, int, int]
 
 class Queue:
     __slots__ = (
-        "_announced", "_announced_bytes", "_ttl_us", "_used_us", "consumers",
-        "counts", "definition", "died", "expires", "lanes", "moved_on", "name", "unacked",
+        "_announced",
+        "_announced_bytes",
+        "_ttl_us",
+        "_used_us",
+        "consumers",
+        "counts",
+        "dead_lettered",
+        "definition",
+        "died",
+        "expires",
+        "lanes",
+        "name",
+        "unacked",
     )  # fmt: skip
 
     def __init__(self, definition: QueueDefinition, lanes: Sequence[Lane]) -> None:
@@ -60,8 +71,8 @@ class Queue:
         self.consumers = Consumers(single_active=definition.single_active_consumer)
         self.counts = Counts()
         self.unacked = 0
-        self.died = self.moved_on = 0
-        """`died`: messages that were to be dead-lettered, since the start; `moved_on`: those that have been."""
+        self.died = self.dead_lettered = 0
+        """`died`: messages that were to be dead-lettered, since the start; `dead_lettered`: those that have been."""
         self._announced = self._announced_bytes = 0  # Appended to the log, but not durable yet.
         self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
         self.expires = self._ttl_us is not None
@@ -79,7 +90,7 @@ class Queue:
     @property
     def dead(self) -> int:
         """Messages that wait to be dead-lettered."""
-        return self.died - self.moved_on
+        return self.died - self.dead_lettered
 
     @property
     def unsettled(self) -> int:
@@ -177,7 +188,7 @@ class Queue:
                     count = max(over, head.run.fitting(head.first, over_bytes - 1) + 1)
                 gone = lane.take(count)
                 assert gone is not None, "a lane with a head gives some"
-                self._bury(lane, gone.first, gone.first + gone.count, MAXLEN)
+                self._dead_letter(lane, gone.first, gone.first + gone.count, MAXLEN)
                 over, over_bytes = over - gone.count, over_bytes - gone.size_bytes
 
     # Consumers.
@@ -233,7 +244,7 @@ class Queue:
                 lane.settle(start, end)
         elif outcome == REJECT:
             for lane, start, end in spans:
-                self._bury(lane, start, end, REJECTED)
+                self._dead_letter(lane, start, end, REJECTED)
         elif outcome == LOST:
             for lane, start, end in spans:
                 self.counts.drop(UNREADABLE, end - start)
@@ -247,7 +258,7 @@ class Queue:
         return count
 
     def _within_limit(self, spans: list[_LaneSpan]) -> list[_LaneSpan]:
-        """Return the spans that may come back once more; bury the others."""
+        """Return the spans that may come back once more; dead-letter the others."""
         limit = self.definition.delivery_limit
         if limit is None:
             return spans
@@ -255,14 +266,14 @@ class Queue:
         for lane, start, end in spans:
             for low, high, times in list(lane.returned(start, end)):
                 if times + 1 > limit:
-                    self._bury(lane, low, high, DELIVERY_LIMIT)
+                    self._dead_letter(lane, low, high, DELIVERY_LIMIT)
                 else:
                     within.append((lane, low, high))
         return within
 
     # Messages leave.
 
-    def _bury(self, lane: Lane, start: int, end: int, reason: str) -> None:
+    def _dead_letter(self, lane: Lane, start: int, end: int, reason: str) -> None:
         """Dead-letter messages that are neither ready nor unacked any more; without an exchange for that, drop them."""
         if self.definition.dead_letter_exchange is None:
             self.counts.drop(reason, end - start)
@@ -271,21 +282,21 @@ class Queue:
             self.died += end - start
             lane.journal.note_dead(self.name, lane.id, start, end, reason)
 
-    def buried(self, dead: Dead) -> None:
+    def settle_dead(self, dead: Dead) -> None:
         """Settle dead-lettered messages. The dead letters are in the same append as their settlement, so that is not
         journalled."""
-        self.moved_on += dead.end - dead.start
+        self.dead_lettered += dead.end - dead.start
         self._lane(dead.lane).settle(dead.start, dead.end, known=True)
 
     def _lane(self, lane_id: int) -> Lane:
         return next(lane for lane in self.lanes if lane.id == lane_id)
 
     def expire(self, now_us: int) -> int:
-        """Bury the messages that have expired; return how many."""
+        """Dead-letter the messages that have expired; return how many."""
         count = 0
         for lane in self.lanes:
             for start, end in lane.expire(now_us, self._ttl_us):
-                self._bury(lane, start, end, EXPIRED)
+                self._dead_letter(lane, start, end, EXPIRED)
                 count += end - start
         return count
 

@@ -50,7 +50,7 @@ class Vhost:
     ) -> None:
         self.name, self.registry, self.publishers, self.bodies = name, registry, publishers, bodies
         self._store = store
-        self._burying: deque[tuple[int, Queue, Dead]] = deque()
+        self._forwarding: deque[tuple[int, Queue, Dead]] = deque()
         """Log positions of dead letters, with their originals, which count as settled only when the letters
         are durable. Otherwise a snapshot or checkpoint would have the settlement, and might survive a
         power cut that the letters do not."""
@@ -131,9 +131,9 @@ class Vhost:
 
     def committed(self, end: int, now_us: int) -> None:
         """All log positions before `end` are durable: what was stored there has arrived."""
-        while self._burying and self._burying[0][0] < end:
-            _, queue, dead = self._burying.popleft()
-            queue.buried(dead)
+        while self._forwarding and self._forwarding[0][0] < end:
+            _, queue, dead = self._forwarding.popleft()
+            queue.settle_dead(dead)
         self.settling.committed(end)
         self.intake.committed(end, now_us)
 
@@ -143,10 +143,10 @@ class Vhost:
         return bool(self.registry.journal.dead or self.registry.held_journal.dead)
 
     def take_dead(self) -> list[Dead]:
-        """Return the messages to be dead-lettered; call `bury` for each."""
+        """Return the messages to be dead-lettered; call `forward_dead` for each."""
         return self.registry.journal.take_dead() + self.registry.held_journal.take_dead()
 
-    def bury(
+    def forward_dead(
         self, dead: Dead, batches: Iterable[tuple[Batch, int]], now_us: int, *, brief: bool = False
     ) -> None:
         """Give dead letters their new address and settle the originals, in one append.
@@ -174,11 +174,11 @@ class Vhost:
 
         position = self.intake.forward(letters, settle, now_us)
         if not queue.logged:
-            queue.buried(dead)
+            queue.settle_dead(dead)
             return
         assert position is not None, "the log has the settlement"
         self.settling.note_written(dead.lane, MOVED_ON_BYTES)
-        self._burying.append((position, queue, dead))
+        self._forwarding.append((position, queue, dead))
 
     def purge(self, lane: Lane, end: int, now_us: int) -> int:
         """Settle ready messages before `end` in a logged lane, at most as many as one record can say; return

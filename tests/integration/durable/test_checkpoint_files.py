@@ -278,7 +278,7 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         assert found is not None
         queue.settle(consumer, 0, 1, REJECT)
         (dead,) = hosted.vhost.take_dead()
-        hosted.vhost.bury(dead, [found], 0)  # In the same turn as:
+        hosted.vhost.forward_dead(dead, [found], 0)  # In the same turn as:
         await checkpointer.write()
         assert log._committer.placer.cursor.number == cursor.number + 1, "the snapshot stands in it"
         assert lane.settled.all(0, 1)

@@ -173,7 +173,7 @@ def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyP
         for number in range(4):
             await publish(hosted, make_batch(number, [b"x"], key="jobs"))
         (lane,) = hosted.vhost.registry.queue("jobs").lanes
-        runs, bury = Index.runs, hosted.vhost.bury
+        runs, bury = Index.runs, hosted.vhost.forward_dead
 
         def watched(index: Index, start: int, end: int) -> Iterator[Run]:
             for one in runs(index, start, end):
@@ -186,7 +186,7 @@ def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyP
             bury(*args, **settings)
 
         monkeypatch.setattr(Index, "runs", watched)
-        monkeypatch.setattr(hosted.vhost, "bury", buried)
+        monkeypatch.setattr(hosted.vhost, "forward_dead", buried)
         await reject_all(hosted, "jobs")
         assert ready(hosted) == {"graves": 4, "jobs": 0}
 

@@ -15,7 +15,7 @@ class Dying:
     """As much of a queue as is asked."""
 
     died: int
-    moved_on: int = 0
+    dead_lettered: int = 0
 
 
 class Story:
@@ -54,11 +54,11 @@ async def test_what_dies_after_it_was_to_go_does_not_keep_it() -> None:
     """Else a full one that is published to would never go."""
     story = Story()
     queue = await story.added("unused", died=2)
-    queue.died, queue.moved_on = 5, 1
+    queue.died, queue.dead_lettered = 5, 1
     await story.endings.end_all()
     await story.endings.end(queue)
     assert not story.gone
-    queue.moved_on = 2
+    queue.dead_lettered = 2
     await story.endings.end_all()
     assert story.gone == ["unused"]
 
@@ -95,12 +95,12 @@ async def test_who_came_and_left_while_it_was_looked_at_is_the_last_consumer() -
     queue = await story.added("first", died=1, stays=True)
     queue.died = 2
     story.meanwhile = lambda: story.endings.add(queue, "second", stays=lambda: False)
-    queue.moved_on = 1
+    queue.dead_lettered = 1
     await story.endings.end_all()
     story.meanwhile = lambda: None
     assert queue in story.endings
     await story.endings.end_all()
     assert not story.gone
-    queue.moved_on = 2
+    queue.dead_lettered = 2
     await story.endings.end_all()
     assert story.gone == ["second"]

@@ -106,7 +106,7 @@ def test_a_message_that_came_back_too_often_is_dead(exchange: str | None) -> Non
         return
     (dead,) = story.journal.dead
     assert dead == Dead("orders", 0, 0, 1, "delivery_limit")
-    story.queue.buried(dead)
+    story.queue.settle_dead(dead)
     assert story.journal.settled == {}, "it stands in the record behind the copy"
     assert (story.queue.ready, story.queue.unacked, story.queue.size_bytes) == (
         0,

@@ -296,7 +296,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.graves.remove(dead)
         lane = self.queue.lanes[dead.lane - LANE_ID]
         self.log.append(("settled", dead.lane - LANE_ID, [(dead.start, dead.end)]))
-        self.queue.buried(dead)
+        self.queue.settle_dead(dead)
         for sequence in range(dead.start, dead.end):
             one = self.message(lane, sequence)
             one.state, one.settled_in_log = SETTLED, True

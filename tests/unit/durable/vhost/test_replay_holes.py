@@ -43,7 +43,7 @@ def buried(story: Story) -> int:
     story.registry.queue("a").settle(story.consumers["a"], 0, 1, "reject")
     (dead,) = story.vhost.take_dead()
     copy = story.store.end
-    story.vhost.bury(dead, [(make_batch(0, [b"0", b"1", b"2"], key="a"), 0)], 0)
+    story.vhost.forward_dead(dead, [(make_batch(0, [b"0", b"1", b"2"], key="a"), 0)], 0)
     story.step("snapshot", "", 0)  # In the same commit, and it may survive the copy.
     story.flush()
     return copy

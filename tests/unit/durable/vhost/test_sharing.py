@@ -50,7 +50,7 @@ def rejected(one: PlainVhost, count: int, start: int, end: int) -> Dead:
     queue = one.registry.queue("q")
     (lane,) = queue.lanes
     lane.withdraw(0, count)
-    queue._bury(lane, start, end, REJECTED)
+    queue._dead_letter(lane, start, end, REJECTED)
     (dead,) = one.vhost.take_dead()
     return dead
 
@@ -291,7 +291,7 @@ def test_a_part_of_it_dies_under_its_own_keys() -> None:
     one.change(bound("graves"))
     one.commit()
     (record,) = publish(one, *[message(at, "q") for at in range(6)])
-    one.vhost.bury(rejected(one, 6, 2, 5), batches_in(record.body, 0, 0, 6), 9)
+    one.vhost.forward_dead(rejected(one, 6, 2, 5), batches_in(record.body, 0, 0, 6), 9)
     one.commit()
     assert one.registry.queue("graves").ready == 3
     last = one.store.records[max(at for at in one.store.records if one.store.records[at].targets)]
@@ -312,7 +312,7 @@ def test_letters_that_nobody_wants_leave_nothing_ready_after_a_restart() -> None
     ])  # fmt: skip
     dead = rejected(one, 3, 0, 3)
     (other,) = publish(one, message(9, "other"), message(10))
-    one.vhost.bury(dead, batches_in(record.body, 0, 0, 3), 9)
+    one.vhost.forward_dead(dead, batches_in(record.body, 0, 0, 3), 9)
     one.commit()
     assert [one.registry.queue(name).ready for name in ("q", "graves")] == [1, 2]
     there = one.restarted(without=[other.position])
