@@ -35,7 +35,7 @@ from ..routing.permissions import (
     for_permissions,
 )  # fmt: skip
 from ..turns import some_at_once
-from ..vhost.addition import Addition, adding
+from ..vhost.addition import Addition, build_addition
 from ..vhost.registry import Registry
 from .hosted import Hosted
 from .listing import in_turns
@@ -140,7 +140,7 @@ async def take_in(
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
         if any(counts.values()):
             # Referenced until the end: freeing it takes about as long as applying it.
-            addition = await in_turns(adding(registry, new))
+            addition = await in_turns(build_addition(registry, new))
             position = await hosted.extend(addition, partial(check_patterns, new.streams))
         else:  # What exists already may not be on disk yet.
             position = hosted.log.end - 1

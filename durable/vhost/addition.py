@@ -1,6 +1,6 @@
 """A large import: built beside a registry a little at a time, then added to it at once.
 
-So nobody sees half of an import. Between the first step and `make_so`, nothing may be declared or deleted,
+So nobody sees half of an import. Between the first step and `apply`, nothing may be declared or deleted,
 because the addition was built on the state of the registry at its beginning.
 """
 
@@ -31,7 +31,7 @@ from .stream import Stream
 
 
 class Addition:
-    """Definitions to be added to one registry. Made by `adding`."""
+    """Definitions to be added to one registry. Made by `build_addition`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -39,27 +39,31 @@ class Addition:
         self.streams: dict[str, Stream] = {}
         self.lanes: dict[int, Lane] = {}
         self.owners: dict[int, Queue | Stream] = {}
-        self.routes = registry.router.extension()
+        self.extension = registry.router.extension()
         self.permissions = Permissions()
         self.captures: Interest[Stream] | None = None
         """The new trie, with the streams that are there as well; None if the addition captures nothing."""
         self.patterns: Counter[str] = Counter()
         self._expiring: list[Queue] = []
         self._packed = bytearray()
-        self._lasting = 0
+        self._packed_count = 0
 
     def encode(self) -> bytes:
         """Return the body of one record with all changes that belong in the log; empty if there are none."""
-        return join_definitions([memoryview(self._packed)], self._lasting) if self._lasting else b""
+        return (
+            join_definitions([memoryview(self._packed)], self._packed_count)
+            if self._packed_count
+            else b""
+        )
 
-    def make_so(self, now_us: int) -> None:
+    def apply(self, now_us: int) -> None:
         """Add everything to the registry; from now on it is declared."""
         registry = self._registry
         registry.lanes.update(self.lanes)
         registry.owners.update(self.owners)
         registry.queues.update(self.queues)
         registry.streams.update(self.streams)
-        registry.router.extend(self.routes)
+        registry.router.extend(self.extension)
         registry.permissions.extend(self.permissions)
         if self.captures is not None:
             registry.captures = self.captures
@@ -67,16 +71,16 @@ class Addition:
         for queue in self._expiring:  # The time until an unused queue expires begins.
             queue.touch(now_us)
 
-    def _members(self, some: Iterable[QueueDefinition | StreamDefinition]) -> None:
+    def _add_members(self, some: Iterable[QueueDefinition | StreamDefinition]) -> None:
         for definition in some:
             ids = self._registry.new_lanes(definition)
             if isinstance(definition, QueueDefinition):
-                self._queue(definition, ids)
+                self._add_queue(definition, ids)
             else:
-                self._stream(definition, *ids)
-            self.routes.queues[definition.name] = None
+                self._add_stream(definition, *ids)
+            self.extension.queues[definition.name] = None
 
-    def _queue(self, definition: QueueDefinition, ids: list[int]) -> None:
+    def _add_queue(self, definition: QueueDefinition, ids: list[int]) -> None:
         lanes = [self._registry.make_lane(one) for one in ids]
         queue = self.queues[definition.name] = Queue(definition, lanes)
         self.lanes.update(zip(ids, lanes, strict=True))
@@ -86,27 +90,27 @@ class Addition:
         if not definition.transient:
             self._write([changes.QUEUE, ids, to_plain(definition)])
 
-    def _stream(self, definition: StreamDefinition, lane_id: int) -> None:
+    def _add_stream(self, definition: StreamDefinition, lane_id: int) -> None:
         lane = self.lanes[lane_id] = self._registry.make_lane(lane_id)
         self.streams[definition.name] = self.owners[lane_id] = Stream(definition, lane)
         self.patterns.update(definition.patterns)
         self._write([changes.STREAM, lane_id, to_plain(definition)])
 
-    def _bindings(self, some: Iterable[BindingDefinition]) -> None:
-        self.routes.bind(some)
+    def _add_bindings(self, some: Iterable[BindingDefinition]) -> None:
+        self.extension.bind(some)
         for binding in some:
             if not self._is_transient(binding):
                 self._write([changes.BIND, to_plain(binding)])
 
     def _is_transient(self, binding: BindingDefinition) -> bool:
         """Whether the binding ends with the broker: the same rule as in `Registry.lasting`."""
-        if binding.to_exchange or self.routes.exchanges[binding.exchange].definition.auto_delete:
+        if binding.to_exchange or self.extension.exchanges[binding.exchange].definition.auto_delete:
             return False
         name = binding.destination
         queue = self.queues.get(name) or self._registry.queues.get(name)
         return queue is not None and queue.definition.transient
 
-    def _capture(self) -> Iterator[None]:
+    def _build_captures(self) -> Iterator[None]:
         """Build a new trie: added to the existing one, streams that are not declared yet would capture
         messages."""
         self.captures = Interest()
@@ -119,10 +123,10 @@ class Addition:
 
     def _write(self, change: Change) -> None:
         self._packed += encode_definitions(change)
-        self._lasting += 1
+        self._packed_count += 1
 
 
-def adding(registry: Registry, new: Definitions) -> Generator[None, None, Addition]:
+def build_addition(registry: Registry, new: Definitions) -> Generator[None, None, Addition]:
     """Build the addition; yields where other tasks may run.
 
     Args:
@@ -130,17 +134,17 @@ def adding(registry: Registry, new: Definitions) -> Generator[None, None, Additi
     """
     addition = Addition(registry)
     for exchanges in some_at_once(new.exchanges):
-        addition.routes.declare(exchanges)
+        addition.extension.declare(exchanges)
         for exchange in exchanges:
             addition._write([changes.EXCHANGE, to_plain(exchange)])
         yield
-    both: tuple[QueueDefinition | StreamDefinition, ...] = (*new.queues, *new.streams)
-    for members in some_at_once(both):
-        addition._members(members)
+    all_members: tuple[QueueDefinition | StreamDefinition, ...] = (*new.queues, *new.streams)
+    for members in some_at_once(all_members):
+        addition._add_members(members)
         yield
-    yield from addition.routes.copy(dict.fromkeys(one.exchange for one in new.bindings))
+    yield from addition.extension.copy(dict.fromkeys(one.exchange for one in new.bindings))
     for bindings in some_at_once(new.bindings):
-        addition._bindings(bindings)
+        addition._add_bindings(bindings)
         yield
     for permissions in some_at_once(new.permissions):
         for permission in permissions:
@@ -148,5 +152,5 @@ def adding(registry: Registry, new: Definitions) -> Generator[None, None, Additi
             addition._write([changes.PERMISSION, to_plain(permission)])
         yield
     if addition.patterns:
-        yield from addition._capture()
+        yield from addition._build_captures()
     return addition

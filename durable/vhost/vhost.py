@@ -98,7 +98,7 @@ class Vhost:
         if body := addition.encode():
             draft = Draft(Kind.DEFINITIONS, body, (), now_us)
             position = append_twice(self._store, [draft])[-1]
-        addition.make_so(now_us)
+        addition.apply(now_us)
         return position
 
     def capture(self, batch: Batch, lost: int, now_us: int) -> None:

@@ -38,7 +38,7 @@ from durable.errors import (
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
 from durable.protocol.definition_bytes import pack_definitions
-from durable.vhost.addition import adding
+from durable.vhost.addition import build_addition
 from durable.vhost.vhost import Vhost
 from mesh.nursery import open_nursery
 from tests.brokers import SMALL, client, node_of, serving
@@ -313,13 +313,13 @@ async def test_patterns_that_others_declare_meanwhile_are_counted(
     def declared_by_others(*given: Any) -> Any:
         nonlocal meanwhile
         meanwhile = True
-        return adding(*given)
+        return build_addition(*given)
 
     def check(streams: Iterable[StreamDefinition]) -> None:
         if meanwhile and tuple(streams):
             raise TooManyPatterns(3, 2)
 
-    monkeypatch.setattr("durable.broker.defining.adding", declared_by_others)
+    monkeypatch.setattr("durable.broker.defining.build_addition", declared_by_others)
     async with serving(tmp_path) as broker:
         hosted = broker.hosted("/")
         peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)

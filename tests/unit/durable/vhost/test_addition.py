@@ -20,7 +20,7 @@ from durable.definitions import (
     StreamDefinition,
 )
 from durable.vhost import changes
-from durable.vhost.addition import adding
+from durable.vhost.addition import build_addition
 from durable.vhost.changes import Change
 from durable.vhost.registry import Registry
 from tests.vhosts import PlainVhost
@@ -110,7 +110,7 @@ def test_all_at_once_it_is_what_it_is_one_by_one(data: st.DataObject) -> None:
         for one in first:
             there.change(declaring(there.registry, one))
     routed = told(whole)
-    steps = adding(whole.registry, grouped(new))
+    steps = build_addition(whole.registry, grouped(new))
     while True:
         try:
             next(steps)
@@ -129,7 +129,7 @@ def test_all_at_once_it_is_what_it_is_one_by_one(data: st.DataObject) -> None:
 
 def test_nothing_that_lasts_takes_no_record() -> None:
     there = PlainVhost()
-    steps = adding(
+    steps = build_addition(
         there.registry, Definitions(queues=(QueueDefinition(name="q", durability=MEMORY),))
     )
     end = there.store.end
