@@ -78,7 +78,7 @@ class Fetching:
         If an earlier trip ended not far before `position` (by fewer records than it had read), the next
         one begins at that end: other consumers are on their way there, too, and want the records between.
         """
-        asked, vain_bytes = self._bodies.ahead_told()
+        asked, vain_bytes = self._bodies.take_ahead_counts()
         index = bisect_right(self._ends, position, key=lambda end: end.position) - 1
         goes_on = index >= 0 and position - self._ends[index].position < self._ends[index].records
         # More bytes were wasted than the spared trips would have cost.
@@ -105,7 +105,7 @@ class Fetching:
                 body = bytes(batch_bytes(record))
             except RecordDamaged:
                 continue  # If it is not the wanted record, whoever wants it will find the damage.
-            self._bodies.keep(record.position, body, ahead=record.position != wanted)
+            self._bodies.keep(record.position, body, read_ahead=record.position != wanted)
             if record.position == wanted:
                 found = body
         if records:

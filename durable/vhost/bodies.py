@@ -33,9 +33,9 @@ class Bodies:
         self.recent_bytes_max, self.held_bytes_max = recent_bytes_max, held_bytes_max
         self._recent: OrderedDict[int, Buffer] = OrderedDict()
         self.recent_bytes = 0
-        self._ahead: set[int] = set()
+        self._read_ahead: set[int] = set()
         """Positions of recent bodies that were read ahead and have not been asked for yet."""
-        self._asked = self._vain_bytes = 0
+        self._ahead_used = self._ahead_evicted_bytes = 0
         self._held: dict[int, tuple[bytes, int]] = {}
         self._next = MEMORY
         self.held_bytes = 0
@@ -55,33 +55,33 @@ class Bodies:
         used."""
         return self.recent_bytes_max // READ_PART
 
-    def keep(self, position: int, body: Buffer, *, ahead: bool = False) -> None:
+    def keep(self, position: int, body: Buffer, *, read_ahead: bool = False) -> None:
         """Keep the body of a record that is on its way to the log or was just read from it: it is probably
         wanted soon.
 
         Args:
-            ahead: it was read only because a neighbour was wanted.
+            read_ahead: it was read only because a neighbour was wanted.
         """
         recent = self._recent
         if position in recent:
             return
-        if ahead:
-            self._ahead.add(position)
+        if read_ahead:
+            self._read_ahead.add(position)
         recent[position] = body if len(body) > COPIED_BYTES else bytes(body)
         self.recent_bytes += len(body) + ENTRY_BYTES
         while self.recent_bytes > self.recent_bytes_max and len(recent) > 1:
-            former, gone = recent.popitem(last=False)
-            self.recent_bytes -= len(gone) + ENTRY_BYTES
-            if former in self._ahead:
-                self._ahead.remove(former)
-                self._vain_bytes += len(gone)
+            oldest, evicted = recent.popitem(last=False)
+            self.recent_bytes -= len(evicted) + ENTRY_BYTES
+            if oldest in self._read_ahead:
+                self._read_ahead.remove(oldest)
+                self._ahead_evicted_bytes += len(evicted)
 
-    def ahead_told(self) -> tuple[int, int]:
+    def take_ahead_counts(self) -> tuple[int, int]:
         """Return, of the bodies read ahead since the last call, how many were asked for, and how many bytes
         were pushed out before they were asked for."""
-        told = self._asked, self._vain_bytes
-        self._asked = self._vain_bytes = 0
-        return told
+        counts = self._ahead_used, self._ahead_evicted_bytes
+        self._ahead_used = self._ahead_evicted_bytes = 0
+        return counts
 
     def hold(self, body: Buffer, references: int) -> int:
         """Hold a body that is stored nowhere else, for `references` lanes, and return its position.
@@ -108,7 +108,7 @@ class Bodies:
         if position >= MEMORY:
             held = self._held.get(position)
             return None if held is None else held[0]
-        if position in self._ahead:
-            self._ahead.remove(position)
-            self._asked += 1
+        if position in self._read_ahead:
+            self._read_ahead.remove(position)
+            self._ahead_used += 1
         return self._recent.get(position)
