@@ -18,7 +18,7 @@ from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
 from ..queues.lane import Lane
 from ..queues.ranges import Span
 from ..queues.runs import Run
-from ..vhost.bodies import MEMORY
+from ..vhost.bodies import HELD_POSITION_MIN
 from ..vhost.cutting import LOST_BYTES, WORTH, without
 from ..vhost.store import record_bytes
 from ..vhost.vhost import Vhost
@@ -127,7 +127,7 @@ class Round:
         settled, index = lane.settled, lane.index
         if lane.retired or (span := next(settled.unsettled(at, index.end), None)) is None:
             return None
-        if (run := index.find(span[0])) is None or run.position >= MEMORY:
+        if (run := index.find(span[0])) is None or run.position >= HELD_POSITION_MIN:
             return None
         last = run.first + run.count
         if run.count > 1:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from ..errors import MemoryFull
 from ..log.record import Buffer
 
-MEMORY = 1 << 62
+HELD_POSITION_MIN = 1 << 62
 """Positions from here on are not log positions: their bodies are held here and nowhere else. Below 2^63,
 because an index stores positions as signed numbers."""
 COPIED_BYTES = 1024
@@ -37,7 +37,7 @@ class Bodies:
         """Positions of recent bodies that were read ahead and have not been asked for yet."""
         self._ahead_used = self._ahead_evicted_bytes = 0
         self._held: dict[int, tuple[bytes, int]] = {}
-        self._next = MEMORY
+        self._next_held = HELD_POSITION_MIN
         self.held_bytes = 0
 
     @property
@@ -89,8 +89,8 @@ class Bodies:
         It is copied: a view would keep the whole received buffer alive, but be counted only as the part
         that it shows.
         """
-        position = self._next
-        self._next += 1
+        position = self._next_held
+        self._next_held += 1
         self._held[position] = (bytes(body), references)
         self.held_bytes += len(body) + ENTRY_BYTES
         return position
@@ -105,7 +105,7 @@ class Bodies:
 
     def get(self, position: int) -> Buffer | None:
         """Return the body, or None: it has to be read from the log, or was in memory only and has been freed."""
-        if position >= MEMORY:
+        if position >= HELD_POSITION_MIN:
             held = self._held.get(position)
             return None if held is None else held[0]
         if position in self._read_ahead:

@@ -43,7 +43,7 @@ from .changes import Change, opposite
 from .member import Member
 from .stream import Stream
 
-TRANSIENT = 1 << 63
+TRANSIENT_LANE_MIN = 1 << 63
 """Lanes with ids from here on are in no log."""
 GAPS_MAX = 1000
 NOBODY = bytes(16)
@@ -82,7 +82,7 @@ class Registry:
         self._absent: set[str] = set()
         """During recovery: names of memory queues, which are gone, that auto-delete exchanges had bindings
         to. Removing these bindings decides whether such an exchange is deleted, too."""
-        self.next_lane, self._next_transient = 1, TRANSIENT
+        self.next_lane, self._next_transient = 1, TRANSIENT_LANE_MIN
         self._apply: dict[str, Callable[..., object]] = {
             changes.QUEUE: self._queue, changes.QUEUE_GONE: self._queue_gone,
             changes.EXCHANGE: self._exchange, changes.EXCHANGE_GONE: self.router.delete_exchange,
@@ -145,13 +145,13 @@ class Registry:
         lane = self.lanes.get(lane_id)
         if lane is None:
             lane = self.lanes[lane_id] = self.make_lane(lane_id)
-            if lane_id < TRANSIENT:
+            if lane_id < TRANSIENT_LANE_MIN:
                 self.next_lane = max(self.next_lane, lane_id + 1)
         return lane
 
     def make_lane(self, lane_id: int) -> Lane:
         """Return a new lane for an id that has none yet."""
-        logged = lane_id < TRANSIENT
+        logged = lane_id < TRANSIENT_LANE_MIN
         return Lane(lane_id, self.journal if logged else self.held_journal, logged=logged)
 
     def declared(self) -> Iterator[Change]:
@@ -185,7 +185,7 @@ class Registry:
     def _is_transient(self, change: Change) -> bool:
         word, subject = change[0], change[1]
         if word == changes.QUEUE:
-            return bool(subject[0] >= TRANSIENT)
+            return bool(subject[0] >= TRANSIENT_LANE_MIN)
         if word == changes.QUEUE_GONE:
             bound = self.router.bindings_to(subject)
             return self._is_transient_queue(subject) and not any(map(self._ends, bound))

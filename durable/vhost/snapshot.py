@@ -27,7 +27,7 @@ from . import changes
 from .changes import Change
 from .publishers import Publishers
 from .recovering import settle_known
-from .registry import TRANSIENT, Registry, StreamGap
+from .registry import TRANSIENT_LANE_MIN, Registry, StreamGap
 
 RECORD_BYTES = 1 << 20
 """Approximate bytes of changes in one record."""
@@ -145,7 +145,7 @@ class Snapshot:
         for declared in some_at_once(chain([begin], self._registry.declared())):
             self._declared += _parts(map(encode_definitions, declared))
             yield
-        logged = [lane for lane in self._registry.lanes.values() if lane.id < TRANSIENT]
+        logged = [lane for lane in self._registry.lanes.values() if lane.id < TRANSIENT_LANE_MIN]
         for lanes in some_at_once(logged):
             self._lanes.append(_Lanes(lanes, alone=self.alone))
             yield

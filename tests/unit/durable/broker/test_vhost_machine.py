@@ -27,7 +27,7 @@ from durable.queues.lane import Lane
 from durable.queues.queue import Queue as BrokerQueue
 from durable.vhost.changes import Change
 from durable.vhost.checkpointing import Taking, decode_extra
-from durable.vhost.registry import TRANSIENT
+from durable.vhost.registry import TRANSIENT_LANE_MIN
 from durable.vhost.snapshot import Snapshot
 from durable.vhost.store import append_twice
 from tests.vhost_members import READY
@@ -148,7 +148,7 @@ class Crashing(Using):
             # What consumers hold comes back, and may be more than is allowed: the oldest go then, not by this.
             patch.setattr(BrokerQueue, "shorten", lambda *_: None)
             again = self.plain.restarted(kept=self.log.end)
-        lanes = {one for one in self.registry.lanes if one < TRANSIENT}
+        lanes = {one for one in self.registry.lanes if one < TRANSIENT_LANE_MIN}
         assert lanes == again.registry.lanes.keys()
         for lane in lanes:
             assert returns_in(self.registry.lanes[lane]) == returns_in(again.registry.lanes[lane])
