@@ -103,7 +103,7 @@ class Addition:
                 self._write([changes.BIND, to_plain(binding)])
 
     def _is_transient(self, binding: BindingDefinition) -> bool:
-        """Whether the binding ends with the broker: the same rule as in `Registry.lasting`."""
+        """Whether the binding ends with the broker: the same rule as in `Registry.logged_changes`."""
         if binding.to_exchange or self.extension.exchanges[binding.exchange].definition.auto_delete:
             return False
         name = binding.destination

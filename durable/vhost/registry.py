@@ -46,7 +46,7 @@ from .stream import Stream
 TRANSIENT_LANE_MIN = 1 << 63
 """Lanes with ids from here on are in no log."""
 GAPS_MAX = 1000
-NOBODY = bytes(16)
+NO_PUBLISHER = bytes(16)
 QUEUES_MAX = 100_000
 
 
@@ -79,7 +79,7 @@ class Registry:
         """How many streams capture each pattern; never 0."""
         self.gaps: dict[int, deque[StreamGap]] = {}
         """By lane of a stream, the messages that it could not capture, ordered by offset; see `note_gap`."""
-        self._absent: set[str] = set()
+        self._absent_queues: set[str] = set()
         """During recovery: names of memory queues, which are gone, that auto-delete exchanges had bindings
         to. Removing these bindings decides whether such an exchange is deleted, too."""
         self.next_lane, self._next_transient = 1, TRANSIENT_LANE_MIN
@@ -177,7 +177,7 @@ class Registry:
             for name, offset in stream.cursors.items():
                 yield from changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
 
-    def lasting(self, wanted: Sequence[Change]) -> list[Change]:
+    def logged_changes(self, wanted: Sequence[Change]) -> list[Change]:
         """Return the changes that belong in the log. Transient queues and bindings to them do not, except
         where a binding decides how long an auto-delete exchange lives."""
         return [one for one in wanted if not self._is_transient(one)]
@@ -188,13 +188,13 @@ class Registry:
             return bool(subject[0] >= TRANSIENT_LANE_MIN)
         if word == changes.QUEUE_GONE:
             bound = self.router.bindings_to(subject)
-            return self._is_transient_queue(subject) and not any(map(self._ends, bound))
+            return self._is_transient_queue(subject) and not any(map(self._is_auto_delete, bound))
         if word in (changes.BIND, changes.UNBIND):
             return self._is_transient_binding(read(BindingDefinition, subject))
         return False
 
     def _is_transient_binding(self, binding: BindingDefinition) -> bool:
-        if binding.to_exchange or self._ends(binding):
+        if binding.to_exchange or self._is_auto_delete(binding):
             return False
         return self._is_transient_queue(binding.destination)
 
@@ -202,7 +202,7 @@ class Registry:
         queue = self.queues.get(name)
         return queue is not None and queue.definition.transient
 
-    def _ends(self, binding: BindingDefinition) -> bool:
+    def _is_auto_delete(self, binding: BindingDefinition) -> bool:
         """Whether the exchange of this binding is deleted with its last binding."""
         router, name = self.router, binding.exchange
         return router.has_exchange(name) and router.exchange(name).auto_delete
@@ -227,7 +227,7 @@ class Registry:
         gaps.append(gap._replace(total=before + gap.missed.messages))
         if len(gaps) > GAPS_MAX:
             gaps.popleft()
-            gaps[0] = gaps[0]._replace(missed=_of_several(gaps[0].total))
+            gaps[0] = gaps[0]._replace(missed=_merged_missed(gaps[0].total))
 
     def gaps_between(self, lane: int, start: int, end: int, known: int = 0) -> list[StreamGap]:
         """Return the gaps of a stream before the offsets [start, end), for a reader that has been told of
@@ -242,7 +242,7 @@ class Registry:
             if left >= gap.missed.messages:
                 found.append(gap)
             elif left > 0:
-                found.append(gap._replace(missed=_of_several(left)))
+                found.append(gap._replace(missed=_merged_missed(left)))
         return found
 
     def missing_before(self, lane: int, offset: int) -> int:
@@ -259,8 +259,8 @@ class Registry:
     def drop_undeclared(self) -> None:
         """At the end of recovery: remove lanes that no declaration has, which belonged to something deleted,
         and memory queues, which are gone."""
-        for name in list(self._absent):
-            self._absent_gone(name)
+        for name in list(self._absent_queues):
+            self._remove_absent(name)
         for lane_id in self.lanes.keys() - self.owners.keys():
             del self.lanes[lane_id]
         for lane_id in self.gaps.keys() - self.owners.keys():
@@ -273,14 +273,14 @@ class Registry:
         there = self.queues.get(definition.name)
         if there is not None and [lane.id for lane in there.lanes] == lane_ids:
             return
-        self._make_way(definition.name)
+        self._free_name(definition.name)
         queue = Queue(definition, [self.lane(lane_id) for lane_id in lane_ids])
         self.queues[definition.name] = queue
         self.owners.update(dict.fromkeys(lane_ids, queue))
         self.router.add_queue(definition.name)
 
     def _queue_gone(self, name: str) -> None:
-        self._absent_gone(name)
+        self._remove_absent(name)
         queue = self.queues.pop(name, None)
         if queue is None:
             return
@@ -288,7 +288,7 @@ class Registry:
         for lane in queue.lanes:
             self._forget(lane)
 
-    def _make_way(self, name: str) -> None:
+    def _free_name(self, name: str) -> None:
         """During recovery: the record that deleted the former owner of this name may have been freed."""
         self._queue_gone(name)
         self._stream_gone(name)
@@ -298,7 +298,7 @@ class Registry:
         there = self.streams.get(definition.name)
         if there is not None and there.lane.id == lane_id:
             return
-        self._make_way(definition.name)
+        self._free_name(definition.name)
         stream = Stream(definition, self.lane(lane_id))
         self.streams[definition.name] = self.owners[lane_id] = stream
         self.router.add_queue(definition.name)
@@ -329,7 +329,7 @@ class Registry:
         definition = read(ExchangeDefinition, plain)
         try:
             self.router.declare_exchange(definition)
-        except DefinitionConflict:  # During recovery, see `_make_way`.
+        except DefinitionConflict:  # During recovery, see `_free_name`.
             self.router.delete_exchange(definition.name)
             self.router.declare_exchange(definition)
 
@@ -340,13 +340,13 @@ class Registry:
         except UnknownQueue:  # During recovery: it was a memory queue.
             if not self.router.exchange(binding.exchange).auto_delete:
                 raise
-            self._absent.add(binding.destination)
+            self._absent_queues.add(binding.destination)
             self.router.add_queue(binding.destination)
             self.router.bind(binding)
 
-    def _absent_gone(self, name: str) -> None:
-        if name in self._absent:
-            self._absent.remove(name)
+    def _remove_absent(self, name: str) -> None:
+        if name in self._absent_queues:
+            self._absent_queues.remove(name)
             self.router.remove_queue(name)
 
     def _unbind(self, plain: dict[str, Any]) -> None:
@@ -375,8 +375,8 @@ class Registry:
             stream.told[name] = told
 
 
-def _of_several(messages: int) -> Missed:
-    return Missed(NOBODY, 0, "", 0, messages)
+def _merged_missed(messages: int) -> Missed:
+    return Missed(NO_PUBLISHER, 0, "", 0, messages)
 
 
 def _offset(gap: StreamGap) -> int:

@@ -71,8 +71,8 @@ class Vhost:
         """
         if not changes:
             position = self._store.end - 1
-        elif lasting := self.registry.lasting(changes):
-            position = self._write(lasting, now_us)
+        elif logged := self.registry.logged_changes(changes):
+            position = self._write(logged, now_us)
         else:
             position = self._store.durable_end - 1
         for change in changes:

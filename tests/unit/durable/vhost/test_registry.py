@@ -46,11 +46,11 @@ def test_patterns_are_known_without_asking_every_stream() -> None:
 def test_what_ends_with_the_broker_stands_in_no_log(exclusive: bool) -> None:
     registry = Registry()
     queue = declaring(registry, "q", exclusive=exclusive)
-    assert registry.lasting([queue]) == ([] if exclusive else [queue])
+    assert registry.logged_changes([queue]) == ([] if exclusive else [queue])
     registry.apply(queue)
     bound, unbound = (binding(word, "amq.direct", "q") for word in (changes.BIND, changes.UNBIND))
     wanted = [queue, bound, unbound, [changes.QUEUE_GONE, "q"]]
-    assert registry.lasting(wanted) == ([] if exclusive else wanted)
+    assert registry.logged_changes(wanted) == ([] if exclusive else wanted)
 
 
 def test_an_exchange_that_ends_with_its_bindings_keeps_those_of_transient_queues() -> None:
@@ -60,10 +60,10 @@ def test_an_exchange_that_ends_with_its_bindings_keeps_those_of_transient_queues
     declared = [changes.EXCHANGE, to_plain(exchange)]
     bound, gone = binding(changes.BIND, "x", "q"), [changes.QUEUE_GONE, "q"]
     for change, lasts in ((declared, True), (queue, False), (bound, True)):
-        assert registry.lasting([change]) == ([change] if lasts else [])
+        assert registry.logged_changes([change]) == ([change] if lasts else [])
         registry.apply(change)
     unbound = binding(changes.UNBIND, "x", "q")
-    assert registry.lasting([bound, unbound, gone]) == [bound, unbound, gone]
+    assert registry.logged_changes([bound, unbound, gone]) == [bound, unbound, gone]
 
 
 def test_a_permission_of_a_later_release_allows_nothing_and_not_everything() -> None:
