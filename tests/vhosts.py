@@ -118,11 +118,11 @@ class Files:
         if self.root is None:
             for one in self.queues.values():
                 returns |= recall(replay.registry, one.ack)
-            replay.begins(0, 0, returns, reach)
+            replay.resume_from(0, 0, returns, reach)
             return 0
         for named in decode_extra(bytes(self.root.extra)):
             returns |= load(replay.registry, self.queues[named.lane])
-        replay.begins(self.root.start, self.root.snapshot, returns, reach)
+        replay.resume_from(self.root.start, self.root.snapshot, returns, reach)
         return self.root.start
 
 

@@ -44,7 +44,7 @@ async def open_vhost(
     path = str(vhost_path(data, name) / LOG_FOLDER)
     async with _recovered(path, config, encryption) as (log, disk, replay):
         replay.finish(log, clock.now_us(), log.report.gaps)
-        for missing in replay.nowhere(log.report):
+        for missing in replay.lost_messages(log.report):
             logger.error("%s: %s", path, missing)
         for unreadable in replay.registry.permissions.unreadable():
             logger.error("%s: %s", path, unreadable)
@@ -56,7 +56,7 @@ async def open_vhost(
         drafts = hosted.vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(
-            hosted, disk, Checkpointing(registry), config, known=replay.known
+            hosted, disk, Checkpointing(registry), config, known=replay.covered_end
         )
         async with running(
             hosted.run, partial(bury_the_dead, hosted), partial(keep_up, hosted, config.idle_s),
@@ -89,7 +89,7 @@ async def _recovered(
             missing = replay.missing(log.report)
             lost += missing
             log.lost(lost)
-            if replay.holds(log.report, missing):
+            if replay.is_consistent(log.report, missing):
                 yield log, disk, replay
                 return
             logger.warning(

@@ -24,7 +24,7 @@ class Carried:
     """Yields drafts for the copy of one log, which is read once from beginning to end."""
 
     def __init__(self, offline: Offline) -> None:
-        self._void = offline.replay.void
+        self._void = offline.replay.ignored_acks
         self._moved = deque(sorted(offline.moved))
         self._reading = Reading(offline)
         self._origin = 0

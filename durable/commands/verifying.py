@@ -82,7 +82,7 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
         *unnamed, *keys, *_damaged_files(place.log),
         *(f"missing: the file {one}" for one in offline.absent),
         *findings(offline.report, only_looked=True),
-        *(f"missing: {one}" for one in replay.nowhere(offline.report)),
+        *(f"missing: {one}" for one in replay.lost_messages(offline.report)),
         *senseless(replay.damaged, replay.unknown_kinds),
         *replay.registry.permissions.unreadable(),
     ]  # fmt: skip

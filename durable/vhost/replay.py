@@ -51,43 +51,43 @@ class Replay:
 
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
         self.registry, self.publishers = registry, publishers
-        self._given: dict[int, int] = {}
+        self._assigned: dict[int, int] = {}
         """By lane, the log position up to which all sequences that had been assigned are known."""
-        self._snapshots = Snapshots(registry, publishers, self._given)
+        self._snapshots = Snapshots(registry, publishers, self._assigned)
         self._recovering: dict[int, Recovering] = {}
         self._start = self._snapshot = self._reach = 0
-        self._last = self._whole_from = -1
-        self.void: set[int] = set()
+        self._last_position = self._contiguous_start = -1
+        self.ignored_acks: set[int] = set()
         """Log positions of settlements that do not count, because the copies that they rely on are missing."""
         self.damaged: list[RecordDamaged] = []
         """Records with the right checksum and invalid contents: not written by a broker."""
         self.unknown_kinds = 0
-        self._nowhere: Counter[str] = Counter()
+        self._lost_counts: Counter[str] = Counter()
         self._stretches = Stretches(publishers)
 
     def __call__(self, found: Record | Series) -> None:
         if isinstance(found, Series):
-            self._series(found)
+            self._apply_series(found)
         else:
-            self._record(found)
+            self._apply_record(found)
 
-    def _begin_at(self, position: int) -> None:
+    def _note_break(self, position: int) -> None:
         """The record before this log position was not read."""
         # Nothing is missing before the first record read: it was freed, or read earlier.
-        self._whole_from = -1 if self._last < 0 else position
+        self._contiguous_start = -1 if self._last_position < 0 else position
         self._stretches.end()
 
-    def _series(self, series: Series) -> None:
-        published, done = series.messages, series.acks
+    def _apply_series(self, series: Series) -> None:
+        published, acks = series.messages, series.acks
         messages = None if published is None else read_messages(published)
-        settled = {} if done is None else read_acks(done)
+        settled = {} if acks is None else read_acks(acks)
         if settled is None or (published is not None and messages is None):
             for record in series.records():
-                self._record(record)
+                self._apply_record(record)
             return
-        if series.position != self._last + 1:
-            self._begin_at(series.position)
-        self._last = series.position + series.count - 1
+        if series.position != self._last_position + 1:
+            self._note_break(series.position)
+        self._last_position = series.position + series.count - 1
         self._stretches.end()
         arrivals = [] if messages is None else list(messages.arrivals())
         begin = {lane_id: some.firsts[0] for lane_id, some in reversed(arrivals)}
@@ -102,25 +102,27 @@ class Replay:
             self.publishers.note_recovered(*one)
         for lane_id, some in arrivals:
             (self._recovering.get(lane_id) or self._lane(lane_id)).all(some)
-            self._given[lane_id] = self._last
+            self._assigned[lane_id] = self._last_position
         for lane_id, first in begin.items():
             ranges = settled.get(lane_id, [])
             after = [(max(start, first), end) for start, end in ranges if end > first]
             settle_known(self.registry.lane(lane_id), after)
 
-    def _record(self, record: Record) -> None:
+    def _apply_record(self, record: Record) -> None:
         position = record[0].position
-        if position != self._last + 1:
-            self._begin_at(position)
-        self._last = position
+        if position != self._last_position + 1:
+            self._note_break(position)
+        self._last_position = position
         try:
             self._apply(record)
         except RecordDamaged as error:
             self.damaged.append(error)
         except (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError) as error:
-            self._senseless(position, error)
+            self._note_invalid(position, error)
 
-    def begins(self, start: int, snapshot: int, returns: Mapping[int, int], reach: int) -> None:
+    def resume_from(
+        self, start: int, snapshot: int, returns: Mapping[int, int], reach: int
+    ) -> None:
         """Records before `start` have been applied already, and some later ones, too.
 
         Args:
@@ -134,27 +136,27 @@ class Replay:
         self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
     @property
-    def known(self) -> int:
+    def covered_end(self) -> int:
         """The effects of all records before this log position are in a snapshot that was read."""
-        return self._snapshots.known
+        return self._snapshots.covered_end
 
     def missing(self, report: RecoveryReport) -> list[LogGap]:
         """After everything has been read, return the gaps that cannot have been freed, because messages that
-        `begins` told of still need records in them."""
+        `resume_from` was given still need records in them."""
         if self._snapshot not in self._snapshots.whole:
             return []
-        self._settle_down()
+        self._finish_lanes()
         parts = (LogGap(0, report.start), *report.absent)
         found: dict[LogGap, tuple[int, int]] = {}
-        for records in self._needed():
+        for records in self._needed_records():
             for part in parts:
-                for low, high in _within(records, part):
+                for low, high in _positions_within(records, part):
                     first, last = found.get(part, (low, high))
                     found[part] = min(first, low), max(last, high)
         return [LogGap(first, last + 1, synced=True) for first, last in found.values()]
 
-    def holds(self, report: RecoveryReport, missing: Iterable[LogGap]) -> bool:
-        """Whether what `begins` was told holds. It does not, for one, if loaded checkpoints refer to log
+    def is_consistent(self, report: RecoveryReport, missing: Iterable[LogGap]) -> bool:
+        """Whether what `resume_from` was given holds. It does not, for one, if loaded checkpoints refer to log
         positions before the first one that is left, because a segment is gone that should be there.
 
         Args:
@@ -170,32 +172,32 @@ class Replay:
             and not any(one.strange for one in self._recovering.values())
         )
 
-    def _needed(self) -> Iterator[Records | Block]:
+    def _needed_records(self) -> Iterator[Records | Block]:
         """Yield the records with messages that are not settled yet."""
         for lane in self.registry.lanes.values():
             yield from lane.referenced()
 
-    def _settle_down(self) -> None:
+    def _finish_lanes(self) -> None:
         self._stretches.end()
         for recovering in self._recovering.values():
             recovering.finish()
         self.registry.drop_undeclared()
 
-    def _count_nowhere(self) -> None:
+    def _count_lost(self) -> None:
         for lane in self.registry.lanes.values():
             count = lane.settled.count_unsettled(lane.index.end, lane.next)
             if lane.id in self._recovering:
                 count += self._recovering[lane.id].missing
             if count:
-                self._nowhere[self.registry.owners[lane.id].name] += count
+                self._lost_counts[self.registry.owners[lane.id].name] += count
 
-    def nowhere(self, report: RecoveryReport) -> list[str]:
+    def lost_messages(self, report: RecoveryReport) -> list[str]:
         """Return a line for each queue or stream that lacks messages, if segments are gone that may have been
         freed. Other missing records are gaps, which have been reported already."""
         freed = report.absent or report.start > FIRST_POSITION
         return [
             f"{count} messages of {name} are neither in the log nor known to be settled"
-            for name, count in (self._nowhere.items() if freed else ())
+            for name, count in (self._lost_counts.items() if freed else ())
         ]
 
     def finish(self, store: Store, now_us: int, gaps: Iterable[LogGap] = ()) -> None:
@@ -206,9 +208,9 @@ class Replay:
             gaps: log positions of records that are lost.
         """
         registry = self.registry
-        self._settle_down()
-        self._count_nowhere()
-        self._pass_over(gaps)
+        self._finish_lanes()
+        self._count_lost()
+        self._skip_lost_offsets(gaps)
         # The log has not been told that these records were needed.
         registry.journal.take_released()
         for queue in registry.queues.values():
@@ -222,13 +224,13 @@ class Replay:
         for queue in registry.queues.values():
             queue.shorten(now_us)
 
-    def _pass_over(self, gaps: Iterable[LogGap]) -> None:
+    def _skip_lost_offsets(self, gaps: Iterable[LogGap]) -> None:
         """Skip the offsets that lost records may have had: somebody may have read them already, and must not
         see other messages under the same offsets."""
         lost = list(gaps)
         for stream in self.registry.streams.values():
             lane = stream.lane
-            known = self._given.get(lane.id, self._start - 1)
+            known = self._assigned.get(lane.id, self._start - 1)
             records = sum(gap.end - gap.start for gap in lost if gap.start > known)
             lane.settle(lane.next, lane.next + records * COUNT_MAX, known=True)
 
@@ -237,47 +239,47 @@ class Replay:
         if kind != PUBLISH_KIND and self._stretches.begun:
             self._stretches.end()
         if kind in MESSAGES:
-            self._messages(record)
+            self._apply_messages(record)
         elif kind == Kind.ACKS:
-            self._settled(record)
+            self._apply_acks(record)
         elif kind == Kind.DEFINITIONS:
             # Definitions before the snapshot may build on some from before the first record that we read.
             # They can be skipped, because the snapshot says everything.
             if record.position >= self._snapshot:
-                torn = record.position - record.header.unsynced < self._whole_from
+                torn = record.position - record.header.unsynced < self._contiguous_start
                 for change in decode_definitions(record):
-                    self._change(change, record.position, torn=torn)
+                    self._apply_change(change, record.position, torn=torn)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
                 self.registry.note_gap(StreamGap(lane_id, offset, decode_gap(record)))
                 lane = self.registry.lane(lane_id)
                 lane.next = max(lane.next, offset)
-                self._given[lane_id] = record.position
+                self._assigned[lane_id] = record.position
         else:
             self.unknown_kinds += 1
 
-    def _change(self, change: Change, position: int, *, torn: bool) -> None:
+    def _apply_change(self, change: Change, position: int, *, torn: bool) -> None:
         try:
             self._snapshots.apply(change, position, torn=torn)
         except (InvalidDefinition, LookupError, TypeError, ValueError, AttributeError) as error:
-            self._senseless(position, error)
+            self._note_invalid(position, error)
         except DurableError as error:  # It refers to something whose record has been freed since.
             logger.info("%r no longer applies: %s", change, error)
 
-    def _senseless(self, position: int, error: Exception) -> None:
+    def _note_invalid(self, position: int, error: Exception) -> None:
         logger.warning("the record at log position %d is invalid: %s", position, error)
         self.damaged.append(RecordDamaged("contents", position))
 
-    def _messages(self, record: Record) -> None:
+    def _apply_messages(self, record: Record) -> None:
         # Fields are unpacked here: a property call for each would take as long as all the rest of this
         # method.
         header, contents = record
         kind, time_us, position = header.kind, header.time_us, header.position
         body_at = TARGET_BYTES * header.target_count
         body = contents[body_at : body_at + header.body_bytes]
-        given_at = position
+        assigned_at = position
         if kind == Kind.MOVED:
-            given_at, _, body, kind = decode_moved(record)
+            assigned_at, _, body, kind = decode_moved(record)
         front: Front | None = None
         if is_group(body):
             front = read_front(body)
@@ -301,8 +303,8 @@ class Replay:
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
-            if given_at == position or given_at > self._given.get(lane_id, 0):
-                self._given[lane_id] = given_at
+            if assigned_at == position or assigned_at > self._assigned.get(lane_id, 0):
+                self._assigned[lane_id] = assigned_at
             if gone:
                 settle_known(recovering.lane, [(at + start, at + end) for start, end in gone])
 
@@ -312,10 +314,10 @@ class Replay:
         self._recovering[lane_id] = recovering
         return recovering
 
-    def _settled(self, record: Record) -> None:
+    def _apply_acks(self, record: Record) -> None:
         for lane_id, ranges, what, copies in decode_acks(record):
-            if what == What.MOVED_ON and record.position - copies < self._whole_from:
-                self.void.add(record.position)
+            if what == What.MOVED_ON and record.position - copies < self._contiguous_start:
+                self.ignored_acks.add(record.position)
                 continue
             lane = self.registry.lane(lane_id)
             if what in (What.SETTLED, What.MOVED_ON):
@@ -326,7 +328,7 @@ class Replay:
                 lane.apply_returned(ranges)
 
 
-def _within(records: Records | Block, part: LogGap) -> Iterator[tuple[int, int]]:
+def _positions_within(records: Records | Block, part: LogGap) -> Iterator[tuple[int, int]]:
     """Yield the lowest and the highest log position within the gap, for one part of the records after the
     other."""
     if isinstance(records, Records):
@@ -339,4 +341,4 @@ def _within(records: Records | Block, part: LogGap) -> Iterator[tuple[int, int]]
         yield records.low, records.high
     elif records.low < part.end and part.start <= records.high:
         for smaller in records.parts():
-            yield from _within(smaller, part)
+            yield from _positions_within(smaller, part)

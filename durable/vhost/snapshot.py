@@ -44,19 +44,21 @@ PAIR = b"\x92"
 class Snapshots:
     """Applies changes at recovery, those of snapshots included."""
 
-    def __init__(self, registry: Registry, publishers: Publishers, given: dict[int, int]) -> None:
+    def __init__(
+        self, registry: Registry, publishers: Publishers, assigned: dict[int, int]
+    ) -> None:
         """
         Args:
-            given: updated here: by lane, the log position up to which all sequences that had been assigned are known.
+            assigned: updated here: by lane, the log position up to which all assigned sequences are known.
         """
-        self._registry, self._publishers, self._given = registry, publishers, given
+        self._registry, self._publishers, self._assigned = registry, publishers, assigned
         self._declared: list[Change] | None = None
         self._begun = self._start = self._last = 0
         self.durable = 0
         """Log position at which a snapshot begins that is known to be durable, with everything before it."""
         self.returns: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
-        self.known = 0
+        self.covered_end = 0
         """The effects of all records before this log position are in a snapshot that was read completely."""
         self.whole: set[int] = set()
         """Log positions at which snapshots begin that have been applied completely."""
@@ -80,7 +82,7 @@ class Snapshots:
                 self._registry.keep_only(self._declared)
                 self.whole.add(self._begun)
                 if not torn:
-                    self.known = max(self.known, self._start)
+                    self.covered_end = max(self.covered_end, self._start)
             self._declared = None
         elif word == changes.PUBLISHERS:
             # A torn snapshot may count sequences as stored whose records are missing: these would be
@@ -92,7 +94,7 @@ class Snapshots:
             for lane_id, following, settled in change[1]:
                 lane = self._registry.lane(lane_id)
                 lane.next = max(lane.next, following)
-                self._given[lane_id] = position
+                self._assigned[lane_id] = position
                 found = Settled.decode(settled)
                 settle_known(lane, found.ranges(0, found.end))
         elif word == changes.RETURNS:
@@ -107,7 +109,7 @@ class Snapshots:
             if self._declared is not None:
                 self._declared.append(change)
             elif word == changes.STREAM and change[1] not in self._registry.owners:
-                self._given[change[1]] = position  # It is new, so no offset had been assigned.
+                self._assigned[change[1]] = position  # It is new, so no offset had been assigned.
             self._registry.apply(change)
 
 

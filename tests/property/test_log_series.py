@@ -215,9 +215,9 @@ def state_of(replay: Replay) -> dict[str, object]:
             marks.encode(), list(lane._times),
         )  # fmt: skip
     return {
-        "lanes": lanes, "publishers": replay.publishers.entries(), "void": replay.void,
+        "lanes": lanes, "publishers": replay.publishers.entries(), "void": replay.ignored_acks,
         "damaged": [(str(error), type(error)) for error in replay.damaged], "kinds": replay.unknown_kinds,
-        "nowhere": replay._nowhere, "came": (replay._last, replay._whole_from),
+        "nowhere": replay._lost_counts, "came": (replay._last_position, replay._contiguous_start),
         "missing": {lane: one.missing for lane, one in replay._recovering.items()},
     }  # fmt: skip
 

@@ -236,7 +236,7 @@ def test_rebuilt_from_all_records(history: list[tuple[str, str, int]]) -> None:
     assert not again.replay.damaged
     assert told(again) == told(story)
     assert ready(again) == ready(story)
-    assert not again.replay._nowhere
+    assert not again.replay._lost_counts
     assert again.store.needed() == story.store.needed()
 
 
@@ -260,7 +260,7 @@ def test_rebuilt_from_a_snapshot_and_what_is_needed(
     assert told(again) == told(story)
     assert ready(again) == ready(story)
     assert again.store.needed() == needed
-    assert not again.replay._nowhere
+    assert not again.replay._lost_counts
 
 
 @settings(max_examples=200)

@@ -55,10 +55,10 @@ def test_a_dead_letter_whose_copy_a_power_cut_took_is_where_it_was() -> None:
     copy = buried(story)
     again = story.restarted()
     assert {name: one.ready for name, one in again.registry.queues.items()} == {"a": 2, "b": 1}
-    assert not again.replay.void
+    assert not again.replay.ignored_acks
     again = story.restarted([copy])
     assert {name: one.ready for name, one in again.registry.queues.items()} == {"a": 3, "b": 0}
-    assert again.replay.void == {copy + 1}
+    assert again.replay.ignored_acks == {copy + 1}
 
 
 def test_a_dead_letter_whose_copy_was_freed_does_not_come_back() -> None:
@@ -68,7 +68,7 @@ def test_a_dead_letter_whose_copy_was_freed_does_not_come_back() -> None:
     story.step("snapshot", "", 0)
     story.commit()
     again = story.restarted(range(copy + 1))
-    assert not again.replay.void
+    assert not again.replay.ignored_acks
 
 
 @pytest.mark.parametrize("lost", range(4))
@@ -128,7 +128,7 @@ def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there(
         position += 1 + number % 3
     begun = vhost.store.append_nowait(snapshot_of(vhost.vhost))
     replay = vhost.replay
-    replay.begins(begun.start, begun.start, {}, 0)
+    replay.resume_from(begun.start, begun.start, {}, 0)
     for at in begun:
         replay(vhost.store.records[at])
     report = cast("RecoveryReport", SimpleNamespace(start=1, absent=(), found_end=position))
@@ -149,8 +149,8 @@ def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there(
     ]
     missing = replay.missing(report)
     assert [(one.start, one.end) for one in missing] == wanted
-    assert not replay.holds(report, missing)
-    assert replay.holds(report, missing[1:])
+    assert not replay.is_consistent(report, missing)
+    assert replay.is_consistent(report, missing[1:])
 
 
 @pytest.mark.parametrize("lost", [None, 0, 1])
@@ -234,7 +234,9 @@ def test_the_offsets_of_lost_records_are_not_given_again(moved: bool) -> None:
         story.commit()
     again = story.restarted([first + 1])
     assert stream_of(again).next == 2 + COUNT_MAX
-    assert not again.replay.nowhere(cast("RecoveryReport", SimpleNamespace(absent=[1], start=1)))
+    assert not again.replay.lost_messages(
+        cast("RecoveryReport", SimpleNamespace(absent=[1], start=1))
+    )
     assert again.registry.stream("s").end == 2
     publish(again, b"new")
     assert [run.first for run in stream_of(again).index.runs(0, 1 << 62)] == [0, 2 + COUNT_MAX]
