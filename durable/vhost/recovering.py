@@ -25,7 +25,7 @@ FIELDS = 6
 """Numbers per run: first, count, position, size, time, time of expiry (0: never)."""
 
 
-class Recovering:
+class LaneRecovery:
     """One lane while its log is read."""
 
     def __init__(self, lane: Lane) -> None:
@@ -34,11 +34,11 @@ class Recovering:
         """Rows of runs, each in order; the last sequences of the rows fall from row to row."""
         self.missing = 0
         """Messages in holes that are not known to be settled."""
-        self.strange = False
+        self.is_contradictory = False
         """Whether a record contradicts the others: a loaded checkpoint is of another log, as after half a
         backup."""
 
-    def run(
+    def add_run(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int, expires_us: int
     ) -> None:
         """A record has these messages. If the run is read twice, the later log position counts.
@@ -50,24 +50,24 @@ class Recovering:
             raise ValueError(
                 f"invalid numbers: message {first} at {time_us} us, expiring at {expires_us} us"
             )
-        if self._goes_on(first):
+        if self._continues(first):
             self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         elif first < self.lane.index.end:
             # The record was moved, if the lane has the run; otherwise the run is settled and forgotten. It
             # cannot be an unsettled run that is missing: the runs behind that one would be waiting.
             self._move(first, position)
         else:
-            self._row(first).extend((first, count, position, size_bytes, time_us, expires_us))
+            self._row_for(first).extend((first, count, position, size_bytes, time_us, expires_us))
 
-    def all(self, arrivals: Arrivals) -> None:
-        """Do what `run` does for each of these runs, whose numbers have been checked."""
-        if self._goes_on(arrivals.firsts[0]):
+    def add_all(self, arrivals: Arrivals) -> None:
+        """Do what `add_run` does for each of these runs, whose numbers have been checked."""
+        if self._continues(arrivals.firsts[0]):
             self.lane.enqueue_all(arrivals)
         else:
             for run in arrivals.each():
-                self.run(*run)
+                self.add_run(*run)
 
-    def _goes_on(self, first: int) -> bool:
+    def _continues(self, first: int) -> bool:
         """Whether every message before `first` is there or settled."""
         end = self.lane.index.end
         return not self._waiting and end <= first <= max(end, self.lane.settled.low)
@@ -76,9 +76,9 @@ class Recovering:
         try:
             self.lane.move(first, position)
         except ValueError:
-            self.strange = True
+            self.is_contradictory = True
 
-    def _row(self, first: int) -> array[int]:
+    def _row_for(self, first: int) -> array[int]:
         """Return the row to append the run to. The choice is that of patience sorting, which needs the fewest
         rows."""
         at = bisect_left(self._waiting, -first, key=lambda one: -one[-FIELDS])

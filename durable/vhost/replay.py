@@ -37,7 +37,7 @@ from .columns import read_acks, read_messages
 from .cutting import cut_out
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
-from .recovering import Recovering, settle_known
+from .recovering import LaneRecovery, settle_known
 from .registry import Registry, StreamGap
 from .snapshot import Snapshots
 from .store import Store, refer_all
@@ -54,7 +54,7 @@ class Replay:
         self._assigned: dict[int, int] = {}
         """By lane, the log position up to which all sequences that had been assigned are known."""
         self._snapshots = Snapshots(registry, publishers, self._assigned)
-        self._recovering: dict[int, Recovering] = {}
+        self._recoveries: dict[int, LaneRecovery] = {}
         self._start = self._snapshot = self._reach = 0
         self._last_position = self._contiguous_start = -1
         self.ignored_acks: set[int] = set()
@@ -101,7 +101,7 @@ class Replay:
         for one in () if messages is None else messages.published():
             self.publishers.note_recovered(*one)
         for lane_id, some in arrivals:
-            (self._recovering.get(lane_id) or self._lane(lane_id)).all(some)
+            (self._recoveries.get(lane_id) or self._add_recovery(lane_id)).add_all(some)
             self._assigned[lane_id] = self._last_position
         for lane_id, first in begin.items():
             ranges = settled.get(lane_id, [])
@@ -169,7 +169,7 @@ class Replay:
             self._start <= end
             and self._snapshot in self._snapshots.whole
             and all(report.start <= gap.start for gap in missing)
-            and not any(one.strange for one in self._recovering.values())
+            and not any(one.is_contradictory for one in self._recoveries.values())
         )
 
     def _needed_records(self) -> Iterator[Records | Block]:
@@ -179,15 +179,15 @@ class Replay:
 
     def _finish_lanes(self) -> None:
         self._stretches.end()
-        for recovering in self._recovering.values():
-            recovering.finish()
+        for recovery in self._recoveries.values():
+            recovery.finish()
         self.registry.drop_undeclared()
 
     def _count_lost(self) -> None:
         for lane in self.registry.lanes.values():
             count = lane.settled.count_unsettled(lane.index.end, lane.next)
-            if lane.id in self._recovering:
-                count += self._recovering[lane.id].missing
+            if lane.id in self._recoveries:
+                count += self._recoveries[lane.id].missing
             if count:
                 self._lost_counts[self.registry.owners[lane.id].name] += count
 
@@ -301,18 +301,18 @@ class Replay:
         expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
         gone = cut_out(body) if header.cut else ()
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
-            recovering = self._recovering.get(lane_id) or self._lane(lane_id)
-            recovering.run(at, count, position, size_bytes, time_us, expires_us)
+            recovery = self._recoveries.get(lane_id) or self._add_recovery(lane_id)
+            recovery.add_run(at, count, position, size_bytes, time_us, expires_us)
             if assigned_at == position or assigned_at > self._assigned.get(lane_id, 0):
                 self._assigned[lane_id] = assigned_at
             if gone:
-                settle_known(recovering.lane, [(at + start, at + end) for start, end in gone])
+                settle_known(recovery.lane, [(at + start, at + end) for start, end in gone])
 
-    def _lane(self, lane_id: int) -> Recovering:
+    def _add_recovery(self, lane_id: int) -> LaneRecovery:
         """Return a new entry for the lane; to be called once for each lane, at its first record."""
-        recovering = Recovering(self.registry.lane(lane_id))
-        self._recovering[lane_id] = recovering
-        return recovering
+        recovery = LaneRecovery(self.registry.lane(lane_id))
+        self._recoveries[lane_id] = recovery
+        return recovery
 
     def _apply_acks(self, record: Record) -> None:
         for lane_id, ranges, what, copies in decode_acks(record):

@@ -218,7 +218,7 @@ def state_of(replay: Replay) -> dict[str, object]:
         "lanes": lanes, "publishers": replay.publishers.entries(), "void": replay.ignored_acks,
         "damaged": [(str(error), type(error)) for error in replay.damaged], "kinds": replay.unknown_kinds,
         "nowhere": replay._lost_counts, "came": (replay._last_position, replay._contiguous_start),
-        "missing": {lane: one.missing for lane, one in replay._recovering.items()},
+        "missing": {lane: one.missing for lane, one in replay._recoveries.items()},
     }  # fmt: skip
 
 
@@ -229,10 +229,10 @@ def started(volume: Volume, start: int) -> tuple[tuple[object, ...], int]:
         MemoryDisk(volume.copy()), CONFIG, new_store_id=STORE_ID, now_us=0, clock=lambda: 0.0,
         start=start, visit=replay,
     )  # fmt: skip
-    waiting = sum(len(row) for one in replay._recovering.values() for row in one._waiting)
+    waiting = sum(len(row) for one in replay._recoveries.values() for row in one._waiting)
     replay._stretches.end()
-    for recovering in replay._recovering.values():
-        recovering.finish()
+    for recovery in replay._recoveries.values():
+        recovery.finish()
     for lane in replay.registry.lanes.values():
         lane.end_recovery(0)
     segments = {

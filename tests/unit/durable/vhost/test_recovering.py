@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
-from durable.vhost.recovering import FIELDS, Recovering
+from durable.vhost.recovering import FIELDS, LaneRecovery
 from tests.queues import memory_bytes
 
 RUNS, SIZE = 20_000, 8
 """Runs, and bytes of a number."""
 
 
-def filled(firsts: list[int]) -> Recovering:
+def filled(firsts: list[int]) -> LaneRecovery:
     """Runs of two messages; each stands where it came."""
-    one = Recovering(Lane(1, Journal(), logged=True))
+    one = LaneRecovery(Lane(1, Journal(), logged=True))
     for position, first in enumerate(firsts):
-        one.run(2 * first, 2, position, 10, 1_000_000 + first, 0)
+        one.add_run(2 * first, 2, position, 10, 1_000_000 + first, 0)
     return one
 
 
@@ -37,14 +37,14 @@ def test_the_later_of_two_counts_and_all_are_in_order(firsts: list[int]) -> None
 
 def test_what_waits_for_a_hole_costs_its_numbers_and_little_more() -> None:
     """Found: six times as much, 306 MB for a million, when it was sorted as tuples."""
-    one = Recovering(Lane(1, Journal(), logged=True))
+    one = LaneRecovery(Lane(1, Journal(), logged=True))
     tracemalloc.start()
     try:
         for number in range(1, RUNS):
-            one.run(number, 1, 2 * number, 100, 1_000_000 + number, 0)
+            one.add_run(number, 1, 2 * number, 100, 1_000_000 + number, 0)
             if not number % 50:  # Compaction goes on meanwhile.
-                one.run(number // 50, 1, 2 * number + 1, 100, 1_000_000, 0)
-        one.run(0, 1, 2 * RUNS, 100, 1_000_000, 0)
+                one.add_run(number // 50, 1, 2 * number + 1, 100, 1_000_000, 0)
+        one.add_run(0, 1, 2 * RUNS, 100, 1_000_000, 0)
         one.finish()
         _, peak = tracemalloc.get_traced_memory()
     finally:
