@@ -306,7 +306,7 @@ class Checkpointer:
         """Append a snapshot, make it durable and return its log position. None: the disk has become full, and
         the snapshot is not worth its room. Raises TooLarge."""
         hosted, log = self._hosted, self._hosted.log
-        snapshot = hosted.vhost.snapshot(start, alone=alone)
+        snapshot = hosted.vhost.snapshot(start, complete=alone)
 
         def append() -> range:
             hosted.turn()

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ..errors import DurableError
 from ..log.bodies import decode_moved
 from ..log.record import Buffer, Draft, Kind, Record, Target
-from ..vhost.snapshot import placeless
+from ..vhost.snapshot import strip_start
 from .offline import Offline
 from .stored import Reading
 
@@ -42,7 +42,7 @@ class Carried:
             yield from self._put_back(record.position, ())
             if record.kind != Kind.MOVED and record.position not in self._void:
                 definitions = record.kind == Kind.DEFINITIONS
-                body = placeless(record) if definitions else record.body
+                body = strip_start(record) if definitions else record.body
                 yield _draft(record, record.kind, body, record.targets)
             yield from self._put_back(record.position + 1, record.targets)
 

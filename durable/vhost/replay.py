@@ -133,7 +133,7 @@ class Replay:
                 more, other records will get these positions.
         """
         self._start, self._snapshot, self._reach = start, snapshot, reach
-        self._snapshots.returns, self._snapshots.durable = returns, snapshot
+        self._snapshots.returns, self._snapshots.durable_position = returns, snapshot
 
     @property
     def covered_end(self) -> int:
@@ -143,7 +143,7 @@ class Replay:
     def missing(self, report: RecoveryReport) -> list[LogGap]:
         """After everything has been read, return the gaps that cannot have been freed, because messages that
         `resume_from` was given still need records in them."""
-        if self._snapshot not in self._snapshots.whole:
+        if self._snapshot not in self._snapshots.applied:
             return []
         self._finish_lanes()
         parts = (LogGap(0, report.start), *report.absent)
@@ -167,7 +167,7 @@ class Replay:
             return False
         return not self._snapshot or (
             self._start <= end
-            and self._snapshot in self._snapshots.whole
+            and self._snapshot in self._snapshots.applied
             and all(report.start <= gap.start for gap in missing)
             and not any(one.is_contradictory for one in self._recoveries.values())
         )

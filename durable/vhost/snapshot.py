@@ -35,7 +35,7 @@ SETTLED_BYTES_MAX = 64 * 1024
 """Bytes of one lane's out-of-order settlements; larger ones are in the lane's checkpoint only."""
 RETURNS_MAX = 2000
 """Ranges of one lane whose messages were returned equally often; further ones are in its checkpoint only."""
-AT_ONCE = 1000
+PUBLISHERS_AT_ONCE = 1000
 """Publishers in one change."""
 PAIR = b"\x92"
 """The byte with which msgpack begins a list of two."""
@@ -53,14 +53,14 @@ class Snapshots:
         """
         self._registry, self._publishers, self._assigned = registry, publishers, assigned
         self._declared: list[Change] | None = None
-        self._begun = self._start = self._last = 0
-        self.durable = 0
+        self._begin_position = self._start = self._last = 0
+        self.durable_position = 0
         """Log position at which a snapshot begins that is known to be durable, with everything before it."""
         self.returns: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
         self.covered_end = 0
         """The effects of all records before this log position are in a snapshot that was read completely."""
-        self.whole: set[int] = set()
+        self.applied: set[int] = set()
         """Log positions at which snapshots begin that have been applied completely."""
 
     def apply(self, change: Change, position: int, *, torn: bool = False) -> None:
@@ -74,20 +74,20 @@ class Snapshots:
             self._declared = None
         self._last = position
         if word == changes.SNAPSHOT:
-            self._declared, self._begun = [], position
+            self._declared, self._begin_position = [], position
             self._start = change[2] if len(change) > 2 else 0
             self._registry.next_lane = max(self._registry.next_lane, change[1])
         elif word == changes.SNAPSHOT_END:
             if self._declared is not None:
                 self._registry.keep_only(self._declared)
-                self.whole.add(self._begun)
+                self.applied.add(self._begin_position)
                 if not torn:
                     self.covered_end = max(self.covered_end, self._start)
             self._declared = None
         elif word == changes.PUBLISHERS:
             # A torn snapshot may count sequences as stored whose records are missing: these would be
             # confirmed as duplicates when they are sent again, although they are lost.
-            if not torn or self._begun == self.durable:
+            if not torn or self._begin_position == self.durable_position:
                 for entry in change[1]:
                     self._publishers.restore(entry)
         elif word == changes.LANES:
@@ -129,15 +129,15 @@ class Snapshot:
     """
 
     def __init__(
-        self, registry: Registry, publishers: Publishers, start: int, *, alone: bool = False
+        self, registry: Registry, publishers: Publishers, start: int, *, complete: bool = False
     ) -> None:
         """
         Args:
             start: the effects of records before this log position are known, and part of the snapshot.
-            alone: there is no checkpoint that has what snapshots leave out, so it leaves out nothing.
+            complete: it leaves out nothing, because there is no checkpoint that has the rest.
         """
         self._registry, self._publishers = registry, publishers
-        self._start, self.alone = start, alone
+        self._start, self.complete = start, complete
         self._declared: list[Part] = []
         self._lanes: list[_Lanes] = []
 
@@ -149,7 +149,7 @@ class Snapshot:
             yield
         logged = [lane for lane in self._registry.lanes.values() if lane.id < TRANSIENT_LANE_MIN]
         for lanes in some_at_once(logged):
-            self._lanes.append(_Lanes(lanes, alone=self.alone))
+            self._lanes.append(_Lanes(lanes, complete=self.complete))
             yield
         # The first pass took long, and lanes changed meanwhile. This one is short, and leaves less to
         # `drafts`, which runs in one turn.
@@ -174,7 +174,7 @@ class Snapshot:
             body = join_definitions([part.packed for part in gathered], count)
             return Draft(Kind.DEFINITIONS, body, (), now_us, snapshot=True)
 
-        for part in chain(self._declared, _parts(self._others())):
+        for part in chain(self._declared, _parts(self._encode_rest())):
             gathered.append(part)
             size += len(part.packed)
             if size >= RECORD_BYTES and not full:
@@ -183,12 +183,12 @@ class Snapshot:
         drafts.append(draft())
         return drafts
 
-    def _others(self) -> Iterator[bytes]:
+    def _encode_rest(self) -> Iterator[bytes]:
         """Yield everything but declarations, encoded as it is now."""
         yield from map(encode_definitions, self._registry.cursors())
         entries = self._publishers.entries()
-        for at in range(0, len(entries), AT_ONCE):
-            yield encode_definitions([changes.PUBLISHERS, entries[at : at + AT_ONCE]])
+        for at in range(0, len(entries), PUBLISHERS_AT_ONCE):
+            yield encode_definitions([changes.PUBLISHERS, entries[at : at + PUBLISHERS_AT_ONCE]])
         for some in self._lanes:
             some.renew()
             yield some.lanes
@@ -202,8 +202,8 @@ class Snapshot:
 class _Lanes:
     """Some lanes, encoded: one change for their settlements, and one for their returns."""
 
-    def __init__(self, lanes: Sequence[Lane], *, alone: bool) -> None:
-        self._all, self._alone = lanes, alone
+    def __init__(self, lanes: Sequence[Lane], *, complete: bool) -> None:
+        self._all, self._complete = lanes, complete
         self._looks = [-1] * len(lanes)
         self._lanes, self._returns = [b""] * len(lanes), [b""] * len(lanes)
         self.lanes = self.returns = b""
@@ -216,24 +216,24 @@ class _Lanes:
             return
         for at, (lane, look, before) in enumerate(zip(self._all, looks, self._looks, strict=True)):
             if look != before:
-                self._lanes[at] = encode_definitions(self._settled(lane))
-                ranges, end = lane.returns(None if self._alone else RETURNS_MAX)
+                self._lanes[at] = encode_definitions(self._settled_entry(lane))
+                ranges, end = lane.returns(None if self._complete else RETURNS_MAX)
                 self._returns[at] = encode_definitions([lane.id, end, ranges]) if ranges else b""
         self._looks = looks
         self.lanes = _list_change(changes.LANES, self._lanes)
         returns = list(filter(None, self._returns))
         self.returns = _list_change(changes.RETURNS, returns) if returns else b""
 
-    def _settled(self, lane: Lane) -> list[Any]:
+    def _settled_entry(self, lane: Lane) -> list[Any]:
         settled = lane.settled.encode()
-        if len(settled) > SETTLED_BYTES_MAX and not self._alone:
+        if len(settled) > SETTLED_BYTES_MAX and not self._complete:
             low = Settled()
             low.add(0, lane.settled.low)
             settled = low.encode()
         return [lane.id, lane.next, settled]
 
 
-def placeless(record: Record) -> Buffer:
+def strip_start(record: Record) -> Buffer:
     """Return the body of a record of definitions for a copy of the log, whose log positions differ: a
     snapshot without its `start`."""
     try:

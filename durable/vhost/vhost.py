@@ -195,17 +195,17 @@ class Vhost:
             self.settling.note_written(lane.id, draft.size_bytes)
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
-    def snapshot(self, start: int = 0, *, alone: bool = False) -> Snapshot:
+    def snapshot(self, start: int = 0, *, complete: bool = False) -> Snapshot:
         """Return a snapshot that has yet to be encoded, see Snapshot. Until it is appended, nothing may be
         declared.
 
         Args:
             start: records before this log position are durable and have been applied. 0: nothing is going
                 to be freed because of this snapshot.
-            alone: no checkpoint is written with it. If the flush found the disk full, the snapshot holds
-                what the flush would have logged; call `settling.covered` when it is appended.
+            complete: it leaves out nothing, because no checkpoint is written with it. If the flush found the
+                disk full, it holds what the flush would have logged; call `settling.covered` when it is appended.
         """
-        return Snapshot(self.registry, self.publishers, start, alone=alone)
+        return Snapshot(self.registry, self.publishers, start, complete=complete)
 
     def drafts(self, snapshot: Snapshot, now_us: int, *, full: bool = False) -> list[Draft]:
         """Return the records of a snapshot. Call it right after a flush, and append them twice.
@@ -217,7 +217,7 @@ class Vhost:
                 returns that are not in the log yet, and their record would count them again.
         """
         refusal = self.settling.refusal
-        if refusal is not None and not (snapshot.alone and isinstance(refusal, StoreFull)):
+        if refusal is not None and not (snapshot.complete and isinstance(refusal, StoreFull)):
             raise refusal
         return snapshot.drafts(now_us, full=full)
 

@@ -91,7 +91,7 @@ class Crashing(Using):
         self.turn()
         start = self.hosted.applied_end
         taking = self.write_files() if how in ("files", "root") else None
-        snapshot = self.vhost.snapshot(start, alone=how == "alone")
+        snapshot = self.vhost.snapshot(start, complete=how == "alone")
         for _ in snapshot.steps():
             pass
         return Encoding(snapshot, list(self.registry.declared()), start, taking)

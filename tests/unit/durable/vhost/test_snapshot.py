@@ -50,7 +50,7 @@ def test_encoded_in_turns_it_is_as_in_one(
         patch.setattr(snapshot, "RETURNS_MAX", 1)
         patch.setattr(snapshot, "RECORD_BYTES", 200)
         story = lived(before)
-        begun = story.vhost.snapshot(7, alone=alone)
+        begun = story.vhost.snapshot(7, complete=alone)
         steps = begun.steps()
         for some in between:
             next(steps, None)
@@ -60,7 +60,7 @@ def test_encoded_in_turns_it_is_as_in_one(
             pass
         for step in data.draw(stories):
             meanwhile(story, step)
-        at_once = story.vhost.snapshot(7, alone=alone)
+        at_once = story.vhost.snapshot(7, complete=alone)
         for _ in at_once.steps():
             pass
         assert told(begun.drafts(0)) == told(at_once.drafts(0))
