@@ -76,11 +76,12 @@ class ConsumerSession(Protocol):
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Tellings:
+class CursorUpdates:
     """Numbers the updates of one cursor, from whichever session. Updates that wait for room in the log are
-    not ordered, and one that a lost connection has left must not overwrite what its reader has told since."""
+    not ordered, and one that a lost connection has left must not overwrite what its reader has sent since."""
 
-    told: int = 0
+    received: int = 0
+    """The number of the last update that a reader has sent."""
     written: int = 0
     """The number of the last update that was written."""
 
@@ -106,7 +107,9 @@ class Hosted:
         self._busy: OrderedDict[Queue, None] = OrderedDict()
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
-        self._tellings: WeakValueDictionary[tuple[Stream, str], Tellings] = WeakValueDictionary()
+        self._cursor_updates: WeakValueDictionary[tuple[Stream, str], CursorUpdates] = (
+            WeakValueDictionary()
+        )
         """Entries exist as long as the cursor has sessions."""
         self._permitted = Bell()
         """Rings when permissions have changed."""
@@ -211,11 +214,11 @@ class Hosted:
             position = await self._with_room(partial(self._make_so, wanted))
         await self.log.durable(position)
 
-    def tellings_of(self, stream: Stream, cursor: str) -> Tellings:
+    def cursor_updates(self, stream: Stream, cursor: str) -> CursorUpdates:
         """Return the same object for all sessions that a cursor has at one time."""
-        return self._tellings.setdefault((stream, cursor), Tellings())
+        return self._cursor_updates.setdefault((stream, cursor), CursorUpdates())
 
-    async def keep_cursor(self, wanted: Wanted, tellings: Tellings, number: int) -> None:
+    async def store_cursor(self, wanted: Wanted, updates: CursorUpdates, number: int) -> None:
         """Do what `change` does, without taking the lock: cursors are no definitions, so an import need not
         hold them up.
 
@@ -224,10 +227,10 @@ class Hosted:
         """
 
         def news() -> Sequence[Change]:
-            return wanted() if number > tellings.written else []
+            return wanted() if number > updates.written else []
 
         position = await self._with_room(partial(self._make_so, news))
-        tellings.written = max(tellings.written, number)  # Only after there was room for it.
+        updates.written = max(updates.written, number)  # Only after there was room for it.
         await self.log.durable(position)
 
     def _make_so(self, wanted: Wanted) -> int:

@@ -60,21 +60,21 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     _check_cursor(stream, cursor)
     offset = await _start(hosted, stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset, "life": life})))
-    kept = _Cursor(tunnel, hosted, stream, cursor)
+    writer = _CursorWriter(tunnel, hosted, stream, cursor)
     async with open_nursery() as nursery:
         nursery.start_soon(
             _send, tunnel, hosted, stream, offset, _known(hosted, stream, cursor, offset)
         )
         nursery.start_soon(hosted.until_refused, peer, needs)
-        nursery.start_soon(kept.keep)
+        nursery.start_soon(writer.run)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
                 raise Malformed("a part that is not a cursor, or a cursor of a reader without one")
-            kept.at(decode_number(part))
+            writer.update(decode_number(part))
         nursery.cancel_scope.cancel()
     # A client that left by an error has not waited for this, but has told how far it was.
     with suppress(StoreFull):
-        await kept.write()
+        await writer.write()
 
 
 def _life(hosted: Hosted, stream: Stream) -> bytes:
@@ -83,24 +83,24 @@ def _life(hosted: Hosted, stream: Stream) -> bytes:
     return hosted.log.report.store_id + stream.lane.id.to_bytes(8, "little")
 
 
-class _Cursor:
+class _CursorWriter:
     """How far a reader says that it is. Only the latest offset counts: one sync of the disk serves all that
     came."""
 
     def __init__(self, tunnel: Tunnel, hosted: Hosted, stream: Stream, name: str) -> None:
         self._tunnel, self._hosted, self._stream, self._name = tunnel, hosted, stream, name
-        self._tellings = hosted.tellings_of(stream, name)
-        self._told: tuple[int, int] | None = None
+        self._updates = hosted.cursor_updates(stream, name)
+        self._unwritten: tuple[int, int] | None = None
         """The number and offset of the latest update by the reader that is not written yet."""
         self._work = Waker()
 
-    def at(self, offset: int) -> None:
-        self._tellings.told += 1
-        self._told = (self._tellings.told, offset)
+    def update(self, offset: int) -> None:
+        self._updates.received += 1
+        self._unwritten = (self._updates.received, offset)
         self._work.wake()
 
     @ends_with_tunnel
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Write updates when there is room, and tell the reader what is on disk, until cancelled."""
         while True:
             try:
@@ -113,14 +113,14 @@ class _Cursor:
     async def write(self) -> None:
         """Write the update that is not written yet. Raises StoreFull if there is no room. When cancelled, it
         is written the next time."""
-        while self._told is not None:
-            told, self._told = self._told, None
-            number, offset = told
+        while self._unwritten is not None:
+            update, self._unwritten = self._unwritten, None
+            number, offset = update
             change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
             try:
-                await self._hosted.keep_cursor(change, self._tellings, number)
+                await self._hosted.store_cursor(change, self._updates, number)
             except BaseException:
-                self._told = self._told or told
+                self._unwritten = self._unwritten or update
                 raise
             await self._tunnel.send(encode_number(SETTLED, offset))
 

@@ -12,8 +12,8 @@ import trio
 
 import durable
 from durable.broker.broker import Broker
-from durable.broker.hosted import Tellings
-from durable.broker.reading import _Cursor
+from durable.broker.hosted import CursorUpdates
+from durable.broker.reading import _CursorWriter
 from durable.client.connection import Connection
 from durable.client.records import Records
 from durable.errors import BrokerLost, ConsumerCancelled, StoreBusy, UnknownStream
@@ -184,7 +184,7 @@ async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path:
             await records.__aexit__(None, None, None)
 
 
-async def never(_: _Cursor) -> None:
+async def never(_: _CursorWriter) -> None:
     await trio.sleep_forever()
 
 
@@ -192,7 +192,7 @@ async def test_leaving_says_when_a_cursor_was_not_kept_before_its_reader_was_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by reading: whoever had caught why it was ended could think that the cursor was kept."""
-    monkeypatch.setattr(_Cursor, "keep", never)
+    monkeypatch.setattr(_CursorWriter, "run", never)
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish("", "audit", b"")
@@ -209,13 +209,13 @@ async def test_a_cursor_is_told_once_for_all_that_is_taken_in_one_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found: a part for each message, of which the broker keeps the last."""
-    told, at = list[int](), _Cursor.at
+    updates, update = list[int](), _CursorWriter.update
 
-    def count(self: _Cursor, offset: int) -> None:
-        told.append(offset)
-        at(self, offset)
+    def count(self: _CursorWriter, offset: int) -> None:
+        updates.append(offset)
+        update(self, offset)
 
-    monkeypatch.setattr(_Cursor, "at", count)
+    monkeypatch.setattr(_CursorWriter, "update", count)
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish_many("", "audit", numbered(1000))
@@ -223,10 +223,10 @@ async def test_a_cursor_is_told_once_for_all_that_is_taken_in_one_turn(
             for _ in range(1000):
                 await anext(records)
                 await records.store()
-            assert len(told) < 10
+            assert len(updates) < 10
             cursors = broker.hosted("/").vhost.registry.stream("audit").cursors
             await until(lambda: cursors == {"billing": 1000})  # And not only when it is left.
-        assert len(told) <= 10
+        assert len(updates) <= 10
 
 
 async def test_a_cursor_is_kept_when_its_reader_fails_right_afterwards(tmp_path: Path) -> None:
@@ -253,17 +253,17 @@ async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reade
         await shop.publish_many("", "audit", numbered(10))
         hosted = broker.hosted("/")
         done, go_on, told = getattr(hosted.log, held), trio.Event(), list[int]()
-        keep_cursor = hosted.keep_cursor
+        store_cursor = hosted.store_cursor
 
         async def waiting(argument: Any) -> Any:
             await go_on.wait()
             return await done(argument)
 
-        async def keep(change: Any, tellings: Tellings, number: int) -> None:
+        async def keep(change: Any, updates: CursorUpdates, number: int) -> None:
             told.append(number)
-            await keep_cursor(change, tellings, number)
+            await store_cursor(change, updates, number)
 
-        monkeypatch.setattr(hosted, "keep_cursor", keep)
+        monkeypatch.setattr(hosted, "store_cursor", keep)
         with pytest.raises(KeyError):
             async with shop.read("audit", start="first", cursor="billing") as records:
                 await take(records, 2)
