@@ -415,7 +415,7 @@ class Hosted:
             count, *record,
         )  # fmt: skip
 
-    async def came_us(self, position: int) -> int | None:
-        """Return when the record at this log position came, in us; None if it is damaged or gone."""
+    async def received_us(self, position: int) -> int | None:
+        """Return when the record at this log position was received, in us; None if it is damaged or gone."""
         records = await self.log.read(position, 1)
         return next((one.header.time_us for one in records if one.position == position), None)

@@ -58,12 +58,17 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         )
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
-    offset = await _start(hosted, stream, hello, cursor)
+    offset = await _start_offset(hosted, stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset, "life": life})))
     writer = _CursorWriter(tunnel, hosted, stream, cursor)
     async with open_nursery() as nursery:
         nursery.start_soon(
-            _send, tunnel, hosted, stream, offset, _known(hosted, stream, cursor, offset)
+            _send_records,
+            tunnel,
+            hosted,
+            stream,
+            offset,
+            _reported_missing(hosted, stream, cursor, offset),
         )
         nursery.start_soon(hosted.until_refused, peer, needs)
         nursery.start_soon(writer.run)
@@ -116,7 +121,7 @@ class _CursorWriter:
         while self._unwritten is not None:
             update, self._unwritten = self._unwritten, None
             number, offset = update
-            change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
+            change = partial(_cursor_changes, self._hosted, self._stream, self._name, offset)
             try:
                 await self._hosted.store_cursor(change, self._updates, number)
             except BaseException:
@@ -125,17 +130,17 @@ class _CursorWriter:
             await self._tunnel.send(encode_number(SETTLED, offset))
 
 
-def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
+def _cursor_changes(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
     """Return the changes that set the cursor; none if the stream has been deleted, even if there is another
     one of its name."""
     if hosted.vhost.registry.streams.get(stream.name) is not stream:
         return []
     _check_cursor(stream, cursor)  # Other cursors may have been added since this reader came.
-    known = _known(hosted, stream, cursor, offset)
+    known = _reported_missing(hosted, stream, cursor, offset)
     return changes.cursor(stream.name, cursor, offset, known)
 
 
-def _known(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:
+def _reported_missing(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:
     """Return how many missing messages a reader at this offset has been told of. Its cursor may know more, if
     gaps before and behind the offset have been merged."""
     known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
@@ -154,7 +159,7 @@ def _check_cursor(stream: Stream, cursor: str) -> None:
         raise TooManyCursors(stream.name, CURSORS_MAX)
 
 
-async def _start(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> int:
+async def _start_offset(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> int:
     """Return the first offset to send: the stored cursor, unless the client says that it has read on since;
     else what the client asks for."""
     if cursor in stream.cursors and not hello.field("again", bool, False):
@@ -170,12 +175,12 @@ async def _start(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> i
         return max(start, stream.start)
     time_us = hello.fields.get("time_us")
     if type(time_us) is int:
-        return await _came_at(hosted, stream.lane, time_us)
+        return await _offset_at(hosted, stream.lane, time_us)
     raise Malformed(f"invalid start {start!r}")
 
 
-async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
-    """Return the first offset whose record came at this time or later. A record that cannot be read is taken
+async def _offset_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
+    """Return the first offset whose record was received at this time or later. A record that cannot be read is taken
     as one that did."""
     low, high = lane.came_later_than(time_us - 1)
     while low < high:
@@ -184,8 +189,8 @@ async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
         if run is None:
             high = middle
             continue
-        came_us = await hosted.came_us(run.position)
-        if came_us is not None and came_us < time_us:
+        received_us = await hosted.received_us(run.position)
+        if received_us is not None and received_us < time_us:
             low = run.first + run.count
         else:
             high = max(low, min(middle, run.first))
@@ -193,7 +198,7 @@ async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
 
 
 @ends_with_tunnel
-async def _send(
+async def _send_records(
     tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int, missing: int
 ) -> None:  # fmt: skip
     """Send records and gaps from `offset` on, until the stream is deleted.
@@ -202,7 +207,7 @@ async def _send(
         missing: how many missing messages this reader has been told of.
     """
     slices = Slices(stream.name, tunnel.part_bytes_max)
-    told = offset  # Gaps before this offset have been told, or do not concern this reader.
+    gaps_start = offset  # Gaps before this offset have been told, or do not concern this reader.
     registry = hosted.vhost.registry
     while True:
         if registry.streams.get(stream.name) is not stream:
@@ -212,14 +217,14 @@ async def _send(
             return
         offset = max(offset, stream.start)
         while offset < stream.end and not slices.full and not stream.lane.retired:
-            gaps = registry.gaps_between(stream.lane.id, told, offset + 1, missing)
+            gaps = registry.gaps_between(stream.lane.id, gaps_start, offset + 1, missing)
             if gaps:
-                await _tell(tunnel, slices, gaps)
+                await _send_gaps(tunnel, slices, gaps)
                 missing = gaps[-1].total
-            told = offset + 1
+            gaps_start = offset + 1
             found = await hosted.batches(stream.lane, offset, stream.end)
             if found is None:
-                offset = _behind(stream, offset)
+                offset = _next_readable(stream, offset)
                 continue
             for batch, first in found:
                 rest = part_of(batch, first, offset, first + batch.count)
@@ -233,7 +238,7 @@ async def _send(
             await hosted.stored.wait()
 
 
-async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> None:
+async def _send_gaps(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> None:
     """Send gaps, behind all messages before them."""
     for part in slices.take():
         await tunnel.send(part.data)
@@ -241,7 +246,7 @@ async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> No
         await tunnel.send(encode_gap(Gap(gap.offset, *gap.missed)))
 
 
-def _behind(stream: Stream, offset: int) -> int:
+def _next_readable(stream: Stream, offset: int) -> int:
     """Return the first offset behind a record that cannot be read, or behind a hole."""
     run = stream.lane.index.find(offset)
     if run is not None:

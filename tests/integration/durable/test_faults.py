@@ -303,13 +303,13 @@ async def test_a_reader_goes_on_while_there_is_no_room_for_its_cursor(
     """Found: the reader ended where it stored one."""
     volume = Volume(capacity_bytes=4 * SMALL.log.segment_bytes)
     monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
-    cursor_at, tried = reading._cursor_at, list[int]()
+    cursor_changes, tried = reading._cursor_changes, list[int]()
 
     def noted(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
         tried.append(offset)
-        return cursor_at(hosted, stream, cursor, offset)
+        return cursor_changes(hosted, stream, cursor, offset)
 
-    monkeypatch.setattr(reading, "_cursor_at", noted)
+    monkeypatch.setattr(reading, "_cursor_changes", noted)
     config = replace(SMALL, log=replace(SMALL.log, reserve_bytes=0))
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
