@@ -34,7 +34,7 @@ async def bury_the_dead(hosted: Hosted) -> None:
             for dead in hosted.vhost.take_dead():
                 await _bury(hosted, dead)
             hosted.endings.due.wake()
-            await hosted.died.wait()
+            await hosted.dead_waiting.wait()
 
 
 async def _bury(hosted: Hosted, dead: Dead) -> None:

@@ -81,7 +81,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         async with open_nursery() as nursery:
             nursery.start_soon(session.deliver)
             nursery.start_soon(session.report_settled)
-            nursery.start_soon(hosted.until_refused, peer, needs)
+            nursery.start_soon(hosted.watch_permissions, peer, needs)
             async for part in tunnel:
                 session.settle(part)
             # The client has left in order: it has settled whatever its user was handed. Others may have the
@@ -123,7 +123,7 @@ async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Con
                         raise
                 else:
                     return queue
-                await hosted.left.wait()
+                await hosted.consumer_gone.wait()
     queue = look_up()
     queue.subscribe(consumer)
     return queue

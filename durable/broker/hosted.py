@@ -97,12 +97,12 @@ class Hosted:
         self._work = Waker()
         self.settled = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
-        self.died = Waker()
+        self.dead_waiting = Waker()
         """Wakes the task that buries dead messages."""
         self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
-        self.left = Bell()
+        self.consumer_gone = Bell()
         """Rings when a consumer has left."""
         self._busy: OrderedDict[Queue, None] = OrderedDict()
         self._publishers: dict[bytes, PublisherSession] = {}
@@ -111,7 +111,7 @@ class Hosted:
             WeakValueDictionary()
         )
         """Entries exist as long as the cursor has sessions."""
-        self._permitted = Bell()
+        self._permissions_changed = Bell()
         """Rings when permissions have changed."""
         self.streams_changed = Waker()
         """Wakes the capture: streams have been declared or deleted."""
@@ -155,7 +155,7 @@ class Hosted:
     def turn(self) -> None:
         """Do everything there is to do at this moment: one turn of the pump."""
         if self.log.failure is not None:
-            self._tell_failure(self.log.failure)
+            self._report_failure(self.log.failure)
         now_us, settling = self.clock.now_us(), self.vhost.settling
         durable = settling.durable
         durable_end = self.log.durable_end
@@ -169,12 +169,12 @@ class Hosted:
         self.stored.wake()
         self._deliver(now_us)
         if self.vhost.has_dead:
-            self.died.wake()
+            self.dead_waiting.wake()
         settling.flush(now_us)
         if settling.durable > durable:
             self.settled.wake()
 
-    def _tell_failure(self, reason: str) -> None:
+    def _report_failure(self, reason: str) -> None:
         """Nothing will be confirmed any more: tell all publishers so, once."""
         self.settled.wake()
         publishers, self._publishers = self._publishers, {}
@@ -211,7 +211,7 @@ class Hosted:
             StoreFailed, StoreClosed: it is unknown whether anything has changed.
         """
         async with self.gate.together():
-            position = await self._with_room(partial(self._make_so, wanted))
+            position = await self._with_room(partial(self._apply_changes, wanted))
         await self.log.durable(position)
 
     def cursor_updates(self, stream: Stream, cursor: str) -> CursorUpdates:
@@ -229,18 +229,18 @@ class Hosted:
         def news() -> Sequence[Change]:
             return wanted() if number > updates.written else []
 
-        position = await self._with_room(partial(self._make_so, news))
+        position = await self._with_room(partial(self._apply_changes, news))
         updates.written = max(updates.written, number)  # Only after there was room for it.
         await self.log.durable(position)
 
-    def _make_so(self, wanted: Wanted) -> int:
+    def _apply_changes(self, wanted: Wanted) -> int:
         changes = wanted()
         position = self.vhost.change(changes, self.clock.now_us())
         words = {word for word, *_ in changes}
         if words & {STREAM, STREAM_GONE}:
             self.streams_changed.wake()
         if words & {PERMISSION, PERMISSION_GONE}:
-            self._permitted.wake()
+            self._permissions_changed.wake()
         return position
 
     async def extend(self, addition: Addition, check: Callable[[], object]) -> int:
@@ -257,7 +257,7 @@ class Hosted:
             if addition.streams:
                 self.streams_changed.wake()
             if addition.permissions.definitions():
-                self._permitted.wake()
+                self._permissions_changed.wake()
             return position
 
         return await self._with_room(extend)
@@ -315,7 +315,7 @@ class Hosted:
     async def consumer_left(self, queue: Queue, *, peeked: bool = False) -> None:
         """A consumer has left: give what it had to others, and delete an auto-delete queue with its last
         consumer, unless that one only peeked. When cancelled, the queue is deleted later."""
-        self.left.wake()
+        self.consumer_gone.wake()
         self.wake(queue)
 
         def stays() -> bool:
@@ -368,7 +368,7 @@ class Hosted:
     def detach_consumer(self, consumer: Consumer) -> None:
         del self._sessions[consumer]
 
-    async def until_refused(self, peer: Peer, needs: Sequence[Need]) -> None:
+    async def watch_permissions(self, peer: Peer, needs: Sequence[Need]) -> None:
         """Run beside a session, to end it when its peer loses a permission; never returns.
 
         Raises:
@@ -376,7 +376,7 @@ class Hosted:
         """
         while True:
             peer.check(needs)
-            await self._permitted.wait()
+            await self._permissions_changed.wait()
 
     # Bodies
 
@@ -391,7 +391,7 @@ class Hosted:
         while (run := lane.index.find(start)) is not None and not lane.retired:
             # Compaction has not moved it meanwhile, so it cannot be read.
             if run.position == tried:
-                self._lose(lane, run)
+                self._count_lost(lane, run)
                 break
             tried = run.position
             body = self.vhost.bodies.get(tried) or await self._fetching.body(tried)
@@ -401,7 +401,7 @@ class Hosted:
                     return batches_in(body, run.first, start, end)
         return None
 
-    def _lose(self, lane: Lane, run: Run) -> None:
+    def _count_lost(self, lane: Lane, run: Run) -> None:
         """Count and log the unsettled messages of a run that cannot be read."""
         record = lane.id, run.position
         if record in self._unreadable:

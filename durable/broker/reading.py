@@ -70,7 +70,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
             offset,
             _reported_missing(hosted, stream, cursor, offset),
         )
-        nursery.start_soon(hosted.until_refused, peer, needs)
+        nursery.start_soon(hosted.watch_permissions, peer, needs)
         nursery.start_soon(writer.run)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:

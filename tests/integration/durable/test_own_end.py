@@ -35,7 +35,7 @@ async def test_who_waits_for_its_own_end_is_told_when_the_queue_goes_with_it(
 ) -> None:
     """Found by reading: every other time it consumed a queue that nobody could publish to any more."""
     async with serving(tmp_path) as broker, client(broker) as shop:
-        left = broker.hosted("/").left
+        left = broker.hosted("/").consumer_gone
 
         async def consume(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
             task_status.started()

@@ -48,7 +48,7 @@ async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_
     """Found by reading: a broker whose loop was late by a second refused it, with the end of the other one unread."""
     queue = cast("Queue", SimpleNamespace(consumers=Consumers(single_active=False)))
     queue.subscribe = partial(queue.consumers.add, "jobs")  # type: ignore[method-assign]
-    hosted, there, own = cast("Any", SimpleNamespace(left=Bell())), consumer(), consumer()
+    hosted, there, own = cast("Any", SimpleNamespace(consumer_gone=Bell())), consumer(), consumer()
     queue.subscribe(there)
     refused: list[QueueInUse] = []
 
@@ -66,7 +66,7 @@ async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_
         assert not refused
         if ends:
             queue.consumers.remove(there)
-            hosted.left.wake()
+            hosted.consumer_gone.wake()
         mock_clock.autojump_threshold = 0
     assert [*queue.consumers] == [own if ends else there]
     assert len(refused) == (not ends)
