@@ -324,7 +324,7 @@ class Checkpointer:
             self._written += times * sum(draft.size_bytes for draft in drafts)
             return positions
 
-        async with hosted.gate.alone():
+        async with hosted.gate.exclusive():
             await in_turns(snapshot.steps())
             positions = await log.with_room(append)
         if not positions:

@@ -133,7 +133,7 @@ async def take_in(
     """
     registry = hosted.vhost.registry
     addition: Addition | None = None
-    async with hosted.gate.alone():
+    async with hosted.gate.exclusive():
         new = await in_turns(_missing(hosted, peer, asked))
         if new.permissions:
             registry.permissions.check_administered(new.permissions)

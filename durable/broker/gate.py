@@ -19,14 +19,14 @@ class Gate:
     """The lock of one vhost. It is fair, but tasks that share it do not wait for each other."""
 
     def __init__(self) -> None:
-        self._alone = trio.Lock()
+        self._exclusive = trio.Lock()
         self._closed = False
-        self._opened, self._left = trio.Event(), Bell()
-        self._together = self.waiting = 0
+        self._opened, self._released = trio.Event(), Bell()
+        self._holders = self.waiting = 0
         """Numbers of tasks that hold it shared, and that wait to share it."""
 
     @asynccontextmanager
-    async def together(self) -> AsyncGenerator[None]:
+    async def shared(self) -> AsyncGenerator[None]:
         """Hold the lock shared.
 
         If nobody holds it exclusively this does not even yield to other tasks, and all tasks that had to
@@ -35,20 +35,20 @@ class Gate:
         if self._closed:
             await self._wait()
         else:
-            self._together += 1
+            self._holders += 1
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncGenerator[None]:
+    async def exclusive(self) -> AsyncGenerator[None]:
         """Hold the lock exclusively; first wait until all that share it have left."""
-        async with self._alone:
+        async with self._exclusive:
             self._closed = True
             try:
-                while self._together:
-                    await self._left.wait()
+                while self._holders:
+                    await self._released.wait()
                 yield
             finally:
                 self._open()
@@ -61,19 +61,19 @@ class Gate:
             await opened.wait()
         except BaseException:
             if opened.is_set():
-                self._leave()
+                self._release()
             else:
                 self.waiting -= 1
             raise
 
-    def _leave(self) -> None:
-        self._together -= 1
-        if not self._together:
-            self._left.wake()
+    def _release(self) -> None:
+        self._holders -= 1
+        if not self._holders:
+            self._released.wake()
 
     def _open(self) -> None:
         """Let in all waiting tasks now, even if another task closes the lock before they run."""
         self._closed = False
-        self._together, self.waiting = self._together + self.waiting, 0
+        self._holders, self.waiting = self._holders + self.waiting, 0
         self._opened.set()
         self._opened = trio.Event()

@@ -210,7 +210,7 @@ class Hosted:
             StoreFull: nothing has changed.
             StoreFailed, StoreClosed: it is unknown whether anything has changed.
         """
-        async with self.gate.together():
+        async with self.gate.shared():
             position = await self._with_room(partial(self._apply_changes, wanted))
         await self.log.durable(position)
 
@@ -292,7 +292,7 @@ class Hosted:
         except StoreError:  # A transient queue ends, whatever the log can take.
             if queue.logged:
                 raise
-            async with self.gate.together():
+            async with self.gate.shared():
                 for change in wanted():
                     self.vhost.registry.apply(change)
         finally:

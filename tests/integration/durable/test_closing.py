@@ -160,7 +160,7 @@ def test_queues_of_a_connection_go_although_who_ends_them_is_cancelled() -> None
         for name in names:
             await declare(hosted, name, exclusive=True)
         lanes = [hosted.vhost.registry.queue(name).lanes[0].id for name in names]
-        async with hosted.gate.alone():
+        async with hosted.gate.exclusive():
             with trio.move_on_after(1):
                 await hosted.delete_exclusive(lanes)
             assert set(ready(hosted)) == {*names}

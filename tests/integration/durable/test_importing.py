@@ -296,7 +296,7 @@ async def test_a_cursor_does_not_wait_for_an_import(tmp_path: Path) -> None:
         hosted = broker.hosted("/")
         with trio.fail_after(PATIENCE_S):
             async with (
-                hosted.gate.alone(),
+                hosted.gate.exclusive(),
                 shop.read("audit", start="first", cursor="me") as records,
             ):
                 await records.take()

@@ -79,7 +79,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
         monkeypatch.setattr(Vhost, "drafts", note)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(checkpointer.write)
-            while not hosted.gate._alone.locked():
+            while not hosted.gate._exclusive.locked():
                 await trio.lowlevel.checkpoint()
             nursery.start_soon(declaring, hosted)
             nursery.start_soon(others, hosted)

@@ -144,7 +144,7 @@ class Client:
         if wanted[0][0] == changes.CURSOR:
             position = await hosted.log.with_room(change)
         else:  # Not while a snapshot is made.
-            async with hosted.gate.together():
+            async with hosted.gate.shared():
                 position = await hosted.log.with_room(change)
         await hosted.log.durable(position)
         del ledger.declared[:-1]

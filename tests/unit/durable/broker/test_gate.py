@@ -20,7 +20,7 @@ class Story:
         """Names of those who want to be alone are capitals."""
         self.go[name] = trio.Event()
         with trio.CancelScope() as self.scopes[name]:
-            async with self.gate.alone() if name.isupper() else self.gate.together():
+            async with self.gate.exclusive() if name.isupper() else self.gate.shared():
                 self.told.append(name)
                 await self.go[name].wait()
                 self.told.append(f"-{name}")
@@ -74,7 +74,7 @@ class Crowd:
         self.gate, self.most, self._inside = Gate(), 0, 0
 
     async def be(self) -> None:
-        async with self.gate.together():
+        async with self.gate.shared():
             self._inside += 1
             self.most = max(self.most, self._inside)
             await trio.lowlevel.checkpoint()
@@ -93,7 +93,7 @@ async def test_all_that_come_together_are_in_in_one_turn() -> None:
 async def test_all_that_have_waited_are_let_in_in_one_turn() -> None:
     """Found: one after the other, and each of 250 queues that expired meanwhile had a commit of its own."""
     crowd = Crowd()
-    async with trio.open_nursery() as nursery, crowd.gate.alone():
+    async with trio.open_nursery() as nursery, crowd.gate.exclusive():
         for _ in range(100):
             nursery.start_soon(crowd.be)
         await trio.testing.wait_all_tasks_blocked()
