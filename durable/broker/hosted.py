@@ -57,7 +57,7 @@ further ones are counted each time."""
 DELIVERIES_AT_ONCE = 1000
 """Deliveries in one turn of the pump; a queue that has none counts as one."""
 
-Wanted = Callable[[], Sequence[Change]]
+MakeChanges = Callable[[], Sequence[Change]]
 
 
 class PublisherSession(Protocol):
@@ -198,11 +198,11 @@ class Hosted:
         if busy:
             self.wake()
 
-    async def change(self, wanted: Wanted) -> None:
+    async def change(self, make_changes: MakeChanges) -> None:
         """Write changes to the log, apply them, and return when they are on disk.
 
         Args:
-            wanted: returns the changes. Called right before they are applied, so that what it checks still
+            make_changes: returns the changes. Called right before they are applied, so that what it checks still
                 holds then, and again if there was no room. If it returns none, wait until earlier changes
                 are on disk.
         Raises:
@@ -211,14 +211,16 @@ class Hosted:
             StoreFailed, StoreClosed: it is unknown whether anything has changed.
         """
         async with self.gate.shared():
-            position = await self._with_room(partial(self._apply_changes, wanted))
+            position = await self._with_room(partial(self._apply_changes, make_changes))
         await self.log.durable(position)
 
     def cursor_updates(self, stream: Stream, cursor: str) -> CursorUpdates:
         """Return the same object for all sessions that a cursor has at one time."""
         return self._cursor_updates.setdefault((stream, cursor), CursorUpdates())
 
-    async def store_cursor(self, wanted: Wanted, updates: CursorUpdates, number: int) -> None:
+    async def store_cursor(
+        self, make_changes: MakeChanges, updates: CursorUpdates, number: int
+    ) -> None:
         """Do what `change` does, without taking the lock: cursors are no definitions, so an import need not
         hold them up.
 
@@ -226,15 +228,15 @@ class Hosted:
             number: of this update; if a later one has been written, this one is dropped.
         """
 
-        def news() -> Sequence[Change]:
-            return wanted() if number > updates.written else []
+        def unless_stale() -> Sequence[Change]:
+            return make_changes() if number > updates.written else []
 
-        position = await self._with_room(partial(self._apply_changes, news))
+        position = await self._with_room(partial(self._apply_changes, unless_stale))
         updates.written = max(updates.written, number)  # Only after there was room for it.
         await self.log.durable(position)
 
-    def _apply_changes(self, wanted: Wanted) -> int:
-        changes = wanted()
+    def _apply_changes(self, make_changes: MakeChanges) -> int:
+        changes = make_changes()
         position = self.vhost.change(changes, self.clock.now_us())
         words = {word for word, *_ in changes}
         if words & {STREAM, STREAM_GONE}:
@@ -282,18 +284,18 @@ class Hosted:
         """
         queues = self.vhost.registry.queues
 
-        def wanted() -> Sequence[Change]:
+        def make_changes() -> Sequence[Change]:
             if queues.get(queue.name) is not queue or stays():
                 return []
             return [[QUEUE_GONE, queue.name]]
 
         try:
-            await self.change(wanted)
+            await self.change(make_changes)
         except StoreError:  # A transient queue ends, whatever the log can take.
             if queue.logged:
                 raise
             async with self.gate.shared():
-                for change in wanted():
+                for change in make_changes():
                     self.vhost.registry.apply(change)
         finally:
             if queues.get(queue.name) is not queue:
