@@ -33,7 +33,7 @@ async def bury_the_dead(hosted: Hosted) -> None:
         while True:
             for dead in hosted.vhost.take_dead():
                 await _bury(hosted, dead)
-            hosted.endings.due.wake()
+            hosted.auto_deletions.due.wake()
             await hosted.dead_waiting.wait()
 
 

@@ -30,7 +30,7 @@ from ..queues.queue import ACK, LOST, REJECT, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.groups import part_of
-from .ending import in_the_end
+from .ending import final_write_scope
 from .hosted import Hosted
 from .peer import Peer
 from .slices import Part, Slices
@@ -98,7 +98,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         if hosted.leaving:
             unsettled = RELEASE
         queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
-        with in_the_end():
+        with final_write_scope():
             await hosted.consumer_left(queue, peeked=consumer.peeks)
 
 

@@ -84,7 +84,7 @@ class Control:
                 check_same(there.definition, wanted)
                 there.touch(self._hosted.clock.now_us())
                 # A client that declares a queue has to find it there.
-                self._hosted.endings.discard(there)
+                self._hosted.auto_deletions.discard(there)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)

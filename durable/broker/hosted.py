@@ -44,7 +44,7 @@ from ..vhost.publishers import Publisher
 from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
-from .ending import Endings
+from .ending import AutoDeletions
 from .fetching import Fetching
 from .gate import Gate
 from .peer import Peer
@@ -99,7 +99,7 @@ class Hosted:
         """Rings when settlements have become durable, or never will because the log has failed."""
         self.dead_waiting = Waker()
         """Wakes the task that buries dead messages."""
-        self.endings = Endings(self.delete_queue)
+        self.auto_deletions = AutoDeletions(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self.consumer_gone = Bell()
@@ -299,7 +299,7 @@ class Hosted:
                     self.vhost.registry.apply(change)
         finally:
             if queues.get(queue.name) is not queue:
-                self.endings.discard(queue)
+                self.auto_deletions.discard(queue)
                 self.vhost.settling.release_held()  # Before the answer, as for a purge.
                 for consumer in list(queue.consumers):
                     self._sessions[consumer].cancel(reason)
@@ -310,9 +310,9 @@ class Hosted:
         owners = self.vhost.registry.owners
         queues = [one for one in map(owners.get, lanes) if isinstance(one, Queue)]
         for queue in queues:
-            self.endings.add(queue, "its connection ended", stays=lambda: False)
+            self.auto_deletions.add(queue, "its connection ended", stays=lambda: False)
         for queue in queues:
-            await self.endings.end(queue)
+            await self.auto_deletions.delete(queue)
 
     async def consumer_left(self, queue: Queue, *, peeked: bool = False) -> None:
         """A consumer has left: give what it had to others, and delete an auto-delete queue with its last
@@ -325,8 +325,8 @@ class Hosted:
 
         there = self.vhost.registry.queues.get(queue.name) is queue
         if there and queue.definition.auto_delete and not (peeked or stays()):
-            self.endings.add(queue, "its last consumer left", stays=stays)
-            await self.endings.end(queue)
+            self.auto_deletions.add(queue, "its last consumer left", stays=stays)
+            await self.auto_deletions.delete(queue)
 
     async def purge(self, queue: Queue) -> int:
         """Settle all ready messages, and return how many when that is on disk.

@@ -27,10 +27,10 @@ from .checkpoints import Checkpointer, begin_at
 from .clock import SteadyClock
 from .compaction import compact
 from .directory import LOG_FOLDER, vhost_path
-from .ending import in_the_end
+from .ending import final_write_scope
 from .hosted import Hosted
 from .listing import in_turns
-from .upkeep import end_queues, keep_up, sample_rates
+from .upkeep import run_auto_deletions, run_upkeep, sample_rates
 
 logger = logging.getLogger("durable")
 
@@ -59,8 +59,8 @@ async def open_vhost(
             hosted, disk, Checkpointing(registry), config, known=replay.covered_end
         )
         async with running(
-            hosted.run, partial(bury_the_dead, hosted), partial(keep_up, hosted, config.idle_s),
-            partial(end_queues, hosted, config.idle_s),
+            hosted.run, partial(bury_the_dead, hosted), partial(run_upkeep, hosted, config.idle_s),
+            partial(run_auto_deletions, hosted, config.idle_s),
             partial(checkpointer.run, config.idle_s), partial(sample_rates, hosted),
             partial(compact, hosted, config.log.compaction_bytes_per_s),
         ):  # fmt: skip
@@ -68,7 +68,7 @@ async def open_vhost(
                 yield hosted
             finally:
                 # Without it, the next start reads more.
-                with in_the_end(), suppress(StoreError, OSError):
+                with final_write_scope(), suppress(StoreError, OSError):
                     await checkpointer.write_last()
 
 

@@ -26,7 +26,7 @@ from ..tunnels import one_of
 from .calling import Calling
 from .consuming import serve_consumer
 from .control import Control
-from .ending import in_the_end
+from .ending import final_write_scope
 from .hosted import Hosted
 from .hosting import Hosting
 from .peer import Peer
@@ -127,5 +127,5 @@ class Sessions:
         finally:
             del self._peers[session]
             self.calling.remove(calling)
-            with in_the_end():
+            with final_write_scope():
                 await hosted.delete_exclusive(peer.exclusive)

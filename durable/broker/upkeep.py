@@ -15,7 +15,7 @@ RATES_S = 5.0
 """Seconds of one interval of rates: long enough to be steady, short enough to show a change."""
 
 
-async def keep_up(hosted: Hosted, idle_s: float) -> None:
+async def run_upkeep(hosted: Hosted, idle_s: float) -> None:
     """Expire messages and queues and apply the limits of streams, every `idle_s`, until cancelled."""
     unused: dict[Queue, None] = {}
     while True:
@@ -34,21 +34,21 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
         before = unused
         unused = {one: None for one in registry.queues.values() if not _is_used(hosted, one)}
         for queue in unused:
-            if queue in before and queue not in hosted.endings:
+            if queue in before and queue not in hosted.auto_deletions:
                 stays = partial(_is_used, hosted, queue)
-                hosted.endings.add(queue, "it was not used for its expires_s", stays=stays)
-                hosted.endings.due.wake()
+                hosted.auto_deletions.add(queue, "it was not used for its expires_s", stays=stays)
+                hosted.auto_deletions.due.wake()
 
 
-async def end_queues(hosted: Hosted, idle_s: float) -> None:
+async def run_auto_deletions(hosted: Hosted, idle_s: float) -> None:
     """Delete the queues that are to be deleted as soon as they can be, until cancelled."""
     while True:
         with trio.move_on_after(idle_s):  # Deletions that the log had no room for are tried again.
-            await hosted.endings.due.wait()
+            await hosted.auto_deletions.due.wait()
             # Dead letters have left the queue when their copies are durable.
             with suppress(StoreError):
                 await hosted.log.durable(hosted.log.end - 1)
-        await hosted.endings.end_all()
+        await hosted.auto_deletions.delete_all()
 
 
 async def sample_rates(hosted: Hosted) -> None:

@@ -205,7 +205,7 @@ def test_a_queue_that_is_used_again_stays() -> None:
         queue.subscribe(consumer)
         await becomes(hosted, {"graves": 2, "jobs": 0})
         await virtual_sleep(3 * CONFIG.idle_s)
-        assert queue not in hosted.endings
+        assert queue not in hosted.auto_deletions
         queue.unsubscribe(consumer, 0)
         await hosted.consumer_left(queue)
         assert ready(hosted) == {"graves": 2}

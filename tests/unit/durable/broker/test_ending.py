@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from durable.broker.ending import Endings
+from durable.broker.ending import AutoDeletions
 from durable.errors import StoreFull
 
 
@@ -19,10 +19,10 @@ class Dying:
 
 
 class Story:
-    """Endings, and a deletion that does as it is told."""
+    """AutoDeletions, and a deletion that does as it is told."""
 
     def __init__(self) -> None:
-        self.endings = Endings(self.delete)
+        self.auto_deletions = AutoDeletions(self.delete)
         self.gone: list[str] = []
         self.refusal: Exception | None = None
         self.before: Callable[[], object] = lambda: None
@@ -38,8 +38,8 @@ class Story:
 
     async def added(self, reason: str, *, died: int, stays: bool = False) -> Any:
         queue: Any = Dying(died)
-        self.endings.add(queue, reason, stays=lambda: stays)
-        await self.endings.end_all()
+        self.auto_deletions.add(queue, reason, stays=lambda: stays)
+        await self.auto_deletions.delete_all()
         return queue
 
 
@@ -47,7 +47,7 @@ async def test_one_with_nothing_dead_in_it_goes_at_once() -> None:
     story = Story()
     queue = await story.added("unused", died=0)
     assert story.gone == ["unused"]
-    assert queue not in story.endings
+    assert queue not in story.auto_deletions
 
 
 async def test_what_dies_after_it_was_to_go_does_not_keep_it() -> None:
@@ -55,11 +55,11 @@ async def test_what_dies_after_it_was_to_go_does_not_keep_it() -> None:
     story = Story()
     queue = await story.added("unused", died=2)
     queue.died, queue.dead_lettered = 5, 1
-    await story.endings.end_all()
-    await story.endings.end(queue)
+    await story.auto_deletions.delete_all()
+    await story.auto_deletions.delete(queue)
     assert not story.gone
     queue.dead_lettered = 2
-    await story.endings.end_all()
+    await story.auto_deletions.delete_all()
     assert story.gone == ["unused"]
 
 
@@ -67,25 +67,25 @@ async def test_one_that_cannot_be_deleted_is_tried_again() -> None:
     story = Story()
     story.refusal = StoreFull(1, 2, 0)
     queue = await story.added("unused", died=0)
-    assert queue in story.endings
+    assert queue in story.auto_deletions
     story.refusal = None
-    await story.endings.end_all()
+    await story.auto_deletions.delete_all()
     assert story.gone == ["unused"]
 
 
 async def test_one_that_stays_is_forgotten() -> None:
     story = Story()
     queue = await story.added("unused", died=0, stays=True)
-    assert queue not in story.endings
+    assert queue not in story.auto_deletions
     assert not story.gone
 
 
 async def test_one_that_is_wanted_again_while_its_deletion_waits_stays() -> None:
     story = Story()
-    story.before = lambda: story.endings.discard(queue)
+    story.before = lambda: story.auto_deletions.discard(queue)
     queue: Any = Dying(0)
-    story.endings.add(queue, "unused", stays=lambda: False)
-    await story.endings.end(queue)
+    story.auto_deletions.add(queue, "unused", stays=lambda: False)
+    await story.auto_deletions.delete(queue)
     assert not story.gone
 
 
@@ -94,13 +94,13 @@ async def test_who_came_and_left_while_it_was_looked_at_is_the_last_consumer() -
     story = Story()
     queue = await story.added("first", died=1, stays=True)
     queue.died = 2
-    story.meanwhile = lambda: story.endings.add(queue, "second", stays=lambda: False)
+    story.meanwhile = lambda: story.auto_deletions.add(queue, "second", stays=lambda: False)
     queue.dead_lettered = 1
-    await story.endings.end_all()
+    await story.auto_deletions.delete_all()
     story.meanwhile = lambda: None
-    assert queue in story.endings
-    await story.endings.end_all()
+    assert queue in story.auto_deletions
+    await story.auto_deletions.delete_all()
     assert not story.gone
     queue.dead_lettered = 2
-    await story.endings.end_all()
+    await story.auto_deletions.delete_all()
     assert story.gone == ["second"]

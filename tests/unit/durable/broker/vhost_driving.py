@@ -275,7 +275,7 @@ class Driving(RuleBasedStateMachine):
             assert there.unsettled == self.model.unsettled(queue)
             left = queue.those(READY, UNACKED, DYING)
             assert there.size_bytes == sum(one.size_bytes for one in left)
-            assert (there in self.hosted.endings) == (queue.ending is not None)
+            assert (there in self.hosted.auto_deletions) == (queue.ending is not None)
             assert there.idle_since_us() == (None if queue.consumers else queue.used_us)
             single = queue.definition.single_active_consumer
             for one in queue.consumers:

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from durable.broker.burying import bury_the_dead
 from durable.broker.peer import Peer
-from durable.broker.upkeep import keep_up
+from durable.broker.upkeep import run_upkeep
 from durable.errors import ExclusiveQueue, QueueInUse
 from durable.protocol.properties import Properties
 from durable.vhost.changes import CURSOR
@@ -256,13 +256,13 @@ class Using(Declaring):
     @rule(ends=st.booleans())
     def upkeep(self, ends: bool) -> None:
         if ends:
-            self.end_queues()
+            self.delete_due_queues()
         else:
-            self.keep_up()
+            self.run_upkeep()
 
-    def keep_up(self) -> None:
+    def run_upkeep(self) -> None:
         """Expire messages and queues, and apply the retention of streams."""
-        serve(partial(keep_up, self.hosted, IDLE_S), rounds=2)  # Queues go at the second look.
+        serve(partial(run_upkeep, self.hosted, IDLE_S), rounds=2)  # Queues go at the second look.
         for name in self.registry.queues:
             queue = self.model.queues[name]
             queue.expire(self.model.now_us)
@@ -273,10 +273,10 @@ class Using(Declaring):
     def is_used(self, queue: Queue) -> bool:
         return queue.is_used(self.model.now_us)
 
-    def end_queues(self) -> None:
+    def delete_due_queues(self) -> None:
         """Delete the queues that were to be deleted once their dead have moved on."""
         self.log.commit()
         for queue in list(self.model.queues.values()):
             self.model.end_queue(queue)
-        for there in list(self.hosted.endings._endings):
-            run(self.hosted.endings.end(there))
+        for there in list(self.hosted.auto_deletions._deletions):
+            run(self.hosted.auto_deletions.delete(there))
