@@ -26,23 +26,23 @@ DEAD_SHARE_MIN = 0.5
 use it up without freeing a segment."""
 
 
-async def bury_the_dead(hosted: Hosted) -> None:
-    """Bury dead messages until cancelled, or until the store has failed: the next start finds them in their
+async def run_dead_lettering(hosted: Hosted) -> None:
+    """Dead-letter messages until cancelled, or until the store has failed: the next start finds them in their
     queues."""
     with suppress(StoreFailed):
         while True:
             for dead in hosted.vhost.take_dead():
-                await _bury(hosted, dead)
+                await _dead_letter(hosted, dead)
             hosted.auto_deletions.due.wake()
             await hosted.dead_waiting.wait()
 
 
-async def _bury(hosted: Hosted, dead: Dead) -> None:
-    """Bury the messages record by record, so that a million of them take no more memory than one record."""
+async def _dead_letter(hosted: Hosted, dead: Dead) -> None:
+    """Dead-letter the messages record by record, so that a million of them take no more memory than one record."""
     lane = hosted.vhost.registry.lanes.get(dead.lane)
     if lane is None:  # The queue has been deleted meanwhile, with everything in it.
         return
-    without: list[Exception] = []
+    errors: list[Exception] = []
     at = dead.start
     # Each run is looked up only when it is its turn: runs are freed and moved while this waits, and a list of
     # all of them would take a hundred times the memory of the index.
@@ -52,20 +52,20 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
         found = await hosted.batches(lane, start, end)
         if lane.retired:  # The records that a retired lane still refers to may have been freed.
             break
-        without += await _copy(hosted, lane, dead._replace(start=start, end=end), found or [])
-    if without:
+        errors += await _copy_record(hosted, lane, dead._replace(start=start, end=end), found or [])
+    if errors:
         logger.warning(
             "%d messages of queue %s (%s) were settled without a dead letter: %s",
-            len(without), dead.queue, dead.reason, without[0],
+            len(errors), dead.queue, dead.reason, errors[0],
         )  # fmt: skip
 
 
-async def _copy(
+async def _copy_record(
     hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]
 ) -> list[Exception]:
     """Copy the dead messages of one record, in halves if they are too large together. Return an error for
     each message that got no copy."""
-    without: list[Exception] = []
+    errors: list[Exception] = []
     left = [dead]
     while left:
         part = left.pop()
@@ -76,12 +76,12 @@ async def _copy(
             if middle > part.start:
                 left += [part._replace(start=middle), part._replace(end=middle)]
                 await trio.lowlevel.checkpoint()
-            elif not await _copy_briefly(hosted, lane, part, batches, error):
-                without.append(error)
-    return without
+            elif not await _copy_shortened(hosted, lane, part, batches, error):
+                errors.append(error)
+    return errors
 
 
-async def _copy_briefly(
+async def _copy_shortened(
     hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], error: Exception
 ) -> bool:
     """Copy a single message, with a shorter history if that makes it fit; return whether it got a copy.
@@ -107,7 +107,7 @@ async def _append(
     """Append copies and settlement when there is room. Raises TooLarge, Malformed, RemoteProtocolError; then
     nothing was done."""
 
-    def bury() -> None:
+    def append() -> None:
         # Otherwise the queue was deleted while this waited, and there may be another one of its name.
         if hosted.vhost.registry.lanes.get(dead.lane) is lane:
             hosted.vhost.forward_dead(dead, batches, hosted.clock.now_us(), brief=brief)
@@ -115,7 +115,7 @@ async def _append(
 
     while True:
         try:
-            await hosted.log.with_room(bury)
+            await hosted.log.with_room(append)
             hosted.log.backlog.many_letters = False
             return
         except StoreFull:

@@ -98,7 +98,7 @@ class Hosted:
         self.settled = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
         self.dead_waiting = Waker()
-        """Wakes the task that buries dead messages."""
+        """Wakes the task that dead-letters messages."""
         self.auto_deletions = AutoDeletions(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""

@@ -22,7 +22,7 @@ from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 from ..vhost.vhost import Vhost
-from .burying import bury_the_dead
+from .burying import run_dead_lettering
 from .checkpoints import Checkpointer, begin_at
 from .clock import SteadyClock
 from .compaction import compact
@@ -59,7 +59,7 @@ async def open_vhost(
             hosted, disk, Checkpointing(registry), config, known=replay.covered_end
         )
         async with running(
-            hosted.run, partial(bury_the_dead, hosted), partial(run_upkeep, hosted, config.idle_s),
+            hosted.run, partial(run_dead_lettering, hosted), partial(run_upkeep, hosted, config.idle_s),
             partial(run_auto_deletions, hosted, config.idle_s),
             partial(checkpointer.run, config.idle_s), partial(sample_rates, hosted),
             partial(compact, hosted, config.log.compaction_bytes_per_s),

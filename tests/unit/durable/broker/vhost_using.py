@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from durable.broker.burying import bury_the_dead
+from durable.broker.burying import run_dead_lettering
 from durable.broker.peer import Peer
 from durable.broker.upkeep import run_upkeep
 from durable.errors import ExclusiveQueue, QueueInUse
@@ -249,7 +249,7 @@ class Using(Declaring):
         while self.model.graves:
             self.model.bury()
             if self.vhost.has_dead:
-                serve(partial(bury_the_dead, self.hosted))
+                serve(partial(run_dead_lettering, self.hosted))
         assert not self.vhost.has_dead
         assert self.model.end == self.log.end
 
