@@ -65,7 +65,7 @@ class Control:
 
     async def call(self, call: Call) -> Any:
         """Carry out a call that `check_call` has passed, and return its result. Raises DurableError if it was refused."""
-        with self._peer.hints():
+        with self._peer.hide_suggestions():
             return await getattr(self, call.operation)(**call.arguments)
 
     @property
@@ -89,7 +89,7 @@ class Control:
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)
             if wanted.exclusive:
-                self._peer.owns(lanes[0], self._registry.owners)
+                self._peer.add_exclusive(lanes[0], self._registry.owners)
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
         await self._hosted.change(change)

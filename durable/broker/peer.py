@@ -13,7 +13,7 @@ from ..protocol.parts import Refusal
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
 
-_TIDY_FROM = 64
+_PRUNE_MIN = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -23,23 +23,23 @@ class Peer:
     cluster: str
     permissions: Permissions
     session: bytes
-    exclusive: set[int] = field(default_factory=set)
+    exclusive_lanes: set[int] = field(default_factory=set)
     """The first lanes of its exclusive queues. Not their names: a name may be given to another queue."""
-    _there: int = _TIDY_FROM
+    _kept_count: int = _PRUNE_MIN
 
-    def owns(self, lane: int, there: Container[int]) -> None:
+    def add_exclusive(self, lane: int, lanes: Container[int]) -> None:
         """Note an exclusive queue that this connection declares.
 
         Args:
-            there: first lanes of all queues. Queues that no longer exist are forgotten when about half may
+            lanes: first lanes of all queues. Queues that no longer exist are forgotten when about half may
                 be such.
         """
-        if len(self.exclusive) > 2 * self._there:
-            self.exclusive = {one for one in self.exclusive if one in there}
-            self._there = max(_TIDY_FROM, len(self.exclusive))
-        self.exclusive.add(lane)
+        if len(self.exclusive_lanes) > 2 * self._kept_count:
+            self.exclusive_lanes = {one for one in self.exclusive_lanes if one in lanes}
+            self._kept_count = max(_PRUNE_MIN, len(self.exclusive_lanes))
+        self.exclusive_lanes.add(lane)
 
-    def may_publish(self, exchange: str) -> None:
+    def check_publish(self, exchange: str) -> None:
         """Raises AccessRefused if it may not publish. Like `check`, without making a Need for each batch."""
         if not self.permissions.may(self.cluster, WRITE, exchange):
             self.permissions.check(self.cluster, for_publish(exchange))
@@ -56,7 +56,7 @@ class Peer:
         """Whether it has any permission for this name."""
         return self.permissions.sees(self.cluster, name)
 
-    def as_told(self, refusal: Refusal) -> Refusal:
+    def redacted(self, refusal: Refusal) -> Refusal:
         """Return the refusal as this client may see it: an exchange may lead to a queue that the client has
         no permission for, whose name and limits are left out."""
         if refusal.code != QueueFull.__name__ or self.sees(refusal.details["queue"]):
@@ -65,7 +65,7 @@ class Peer:
         return refusal._replace(details=details)
 
     @contextmanager
-    def hints(self) -> Iterator[None]:
+    def hide_suggestions(self) -> Iterator[None]:
         """Errors about unknown names suggest a similar name; remove the suggestion if the caller has no
         permission for it."""
         try:
@@ -77,7 +77,7 @@ class Peer:
 
     def check_own(self, queue: Queue) -> None:
         """Raises ExclusiveQueue if the queue belongs to another connection."""
-        if queue.definition.exclusive and queue.lanes[0].id not in self.exclusive:
+        if queue.definition.exclusive and queue.lanes[0].id not in self.exclusive_lanes:
             raise ExclusiveQueue(queue.name)
 
     def check_destination(self, binding: BindingDefinition, queues: Mapping[str, Queue]) -> None:

@@ -241,7 +241,7 @@ class _Session:
         hosted.vhost.publishers.check_current(publisher)
         try:
             refusals = intake.publish(
-                publisher, batches, self._peer.may_publish, hosted.clock.now_us()
+                publisher, batches, self._peer.check_publish, hosted.clock.now_us()
             )
         except StoreFull as error:
             refusals = intake.refuse(publisher, batches, error)
@@ -250,7 +250,7 @@ class _Session:
                 raise
             too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
             refusals = intake.refuse(publisher, batches, too_large)
-        self._refusals += map(self._peer.as_told, refusals)
+        self._refusals += map(self._peer.redacted, refusals)
         if batches:
             self._received = max(self._received, batches[-1].next_sequence)
         failure = hosted.log.failure

@@ -91,7 +91,7 @@ class Sessions:
         serve = SERVES.get(hello.kind)
         if serve is None:
             raise Malformed(f"a hello of unknown kind {hello.kind!r}")
-        with peer.hints():
+        with peer.hide_suggestions():
             await serve(tunnel, hello, hosted, peer)
 
     async def delete_vhost(self, name: str) -> None:
@@ -128,4 +128,4 @@ class Sessions:
             del self._peers[session]
             self.calling.remove(calling)
             with final_write_scope():
-                await hosted.delete_exclusive(peer.exclusive)
+                await hosted.delete_exclusive(peer.exclusive_lanes)

@@ -17,7 +17,7 @@ def control(**operations: Any) -> Control:
     """On a registry that has these, for somebody who may do everything."""
     registry = SimpleNamespace(queues={}, streams={}, **operations)
     hosted: Any = SimpleNamespace(vhost=SimpleNamespace(registry=registry))
-    peer: Any = SimpleNamespace(check=lambda _: None, hints=nullcontext)
+    peer: Any = SimpleNamespace(check=lambda _: None, hide_suggestions=nullcontext)
     nothing: Any = None
     return Control(hosted, peer, nothing, nothing)
 

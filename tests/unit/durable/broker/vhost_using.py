@@ -211,7 +211,7 @@ class Using(Declaring):
     )  # fmt: skip
     def end(self, what: str, data: st.DataObject) -> None:
         """End a consumer, a connection or a publisher, purge a queue, or (`again`) redeclare a queue as it is."""
-        owners = [peer for peer in (0, 1) if self.peers[peer].exclusive]
+        owners = [peer for peer in (0, 1) if self.peers[peer].exclusive_lanes]
         if what == "connection":
             self.end_connection(data.draw(st.sampled_from(owners or [0, 1])))
         elif what == "publisher":
@@ -237,7 +237,7 @@ class Using(Declaring):
             if queue.owner is ended:
                 queue.ending = (queue.died, lambda: False)
                 self.model.end_queue(queue)
-        run(self.hosted.delete_exclusive(ended.exclusive))
+        run(self.hosted.delete_exclusive(ended.exclusive_lanes))
 
     # Periodic work
 
