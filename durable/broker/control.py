@@ -233,7 +233,7 @@ class Control:
         with self._hosting.collector.growing() as stay:
             # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
             asked = await trio.to_thread.run_sync(
-                read_packed, definitions, limiter=self._hosting.importing
+                read_packed, definitions, limiter=self._hosting.import_limiter
             )
             new = await take_in(self._hosted, self._peer, asked, check_patterns)
             stay(sum(new.values()))

@@ -73,17 +73,17 @@ class _Running:
     ending: trio.Event = field(default_factory=trio.Event)
     deleted: bool = False
     """Whether its files are to be removed when it has ended."""
-    going: trio.CancelScope = field(default_factory=trio.CancelScope)
+    removal_scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Around their removal; cancelled if the broker closes while its disk hangs."""
     ended: trio.Event = field(default_factory=trio.Event)
-    kept: StoreFailed | None = None
+    removal_failure: StoreFailed | None = None
     """Why its files are still there, if they could not be removed."""
 
-    async def gone(self) -> None:
+    async def wait_removed(self) -> None:
         """Return when its files are removed. Raises StoreFailed if the vhost still exists."""
         await self.ended.wait()
-        if self.kept is not None:
-            raise self.kept
+        if self.removal_failure is not None:
+            raise self.removal_failure
 
 
 class Hosting:
@@ -101,41 +101,41 @@ class Hosting:
         self._scarcity = Scarcity(f"creating or deleting a vhost in {data}", config.log.retry_s)
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
-        self._home: Log
+        self._default_log: Log
         """The log of `/`, whose lock is that of the whole directory."""
         self._unavailable: set[str] = set()
         """Names of vhosts that cannot be opened until the next start."""
-        self._opening = open_nursery()
+        self._nursery_manager = open_nursery()
         self._nursery: trio.Nursery
         self._node: Node | None = None
         self._joined = trio.Event()
         self._creating = trio.Lock()
-        self.importing = trio.CapacityLimiter(1)
+        self.import_limiter = trio.CapacityLimiter(1)
         """One import at a time: unpacked, definitions take more than ten times their memory."""
 
     async def __aenter__(self) -> Hosting:
-        self._nursery = await self._opening.__aenter__()
+        self._nursery = await self._nursery_manager.__aenter__()
         try:
             with self.collector.growing() as stay:
                 await trio.to_thread.run_sync(
                     make_folders, self._data, DEFAULT_VHOST, abandon_on_cancel=True
                 )
                 # This locks the directory: before it, nothing is written or removed, which may be another broker's.
-                await self._begin(DEFAULT_VHOST)
-                self._home = self.get(DEFAULT_VHOST).log
-                await self._at_home(write_vhost, RealDirectory(self._data), DEFAULT_VHOST)
-                await self._at_home(finish_removals, RealDirectory(self._data))
-                for name in await self._at_home(vhosts, self._data):
+                await self._start(DEFAULT_VHOST)
+                self._default_log = self.get(DEFAULT_VHOST).log
+                await self._call_locked(write_vhost, RealDirectory(self._data), DEFAULT_VHOST)
+                await self._call_locked(finish_removals, RealDirectory(self._data))
+                for name in await self._call_locked(vhosts, self._data):
                     if name != DEFAULT_VHOST:
-                        await self._at_home(make_vhost, self._data, name)
-                        await self._begin(name)
-                stay(sum(map(_entries, self.all())))
+                        await self._call_locked(make_vhost, self._data, name)
+                        await self._start(name)
+                stay(sum(map(_member_count, self.all())))
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
 
-    async def _begin(self, name: str) -> None:
+    async def _start(self, name: str) -> None:
         try:
             await self._nursery.start(self._host, name)
         except UNAVAILABLE as error:
@@ -150,16 +150,16 @@ class Hosting:
     ) -> bool | None:  # fmt: skip
         for running in self._running.values():
             running.ending.set()
-        self._nursery.start_soon(self._give_up_in_time)
-        return await self._opening.__aexit__(kind, error, trace)
+        self._nursery.start_soon(self._cancel_late_removals)
+        return await self._nursery_manager.__aexit__(kind, error, trace)
 
-    async def _give_up_in_time(self) -> None:
+    async def _cancel_late_removals(self) -> None:
         """Give up removing deleted vhosts when the broker closes and that takes too long."""
-        await run_within(CLOSE_S, self._all_ended)
+        await run_within(CLOSE_S, self._wait_all_ended)
         for running in self._running.values():
-            running.going.cancel()
+            running.removal_scope.cancel()
 
-    async def _all_ended(self) -> None:
+    async def _wait_all_ended(self) -> None:
         for running in list(self._running.values()):
             await running.ended.wait()
 
@@ -212,17 +212,17 @@ class Hosting:
         check_name("vhost", "name", name)
         self.check_available(name)
         async with self._creating:
-            before = self._running.get(name)
-            if before is not None and before.deleted:
-                await before.ended.wait()
+            previous = self._running.get(name)
+            if previous is not None and previous.deleted:
+                await previous.ended.wait()
             if name not in self._running:
-                await self._make(name)
+                await self._create(name)
 
-    async def _make(self, name: str) -> None:
+    async def _create(self, name: str) -> None:
         new = False  # Assume so until it is known: files that exist are not removed.
         try:
-            new = not await self._at_home(is_vhost, vhost_path(self._data, name))
-            await self._at_home(make_vhost, self._data, name)
+            new = not await self._call_locked(is_vhost, vhost_path(self._data, name))
+            await self._call_locked(make_vhost, self._data, name)
             await self._scarcity.outlast(partial(self._nursery.start, self._host, name))
         except (StoreError, OSError) as error:
             refusal = self._refusal(name, error)
@@ -255,13 +255,13 @@ class Hosting:
             TooManyPatterns: all vhosts together would have too many patterns. Patterns that exist already
                 are always allowed.
         """
-        there = hosted.vhost.registry.patterns
-        asked = {pattern for stream in streams for pattern in stream.patterns}
-        more = [pattern for pattern in asked if pattern not in there]
-        if not more or self._node is None:
+        existing = hosted.vhost.registry.patterns
+        requested = {pattern for stream in streams for pattern in stream.patterns}
+        new = [pattern for pattern in requested if pattern not in existing]
+        if not new or self._node is None:
             return
-        here = (len(one.vhost.registry.patterns) for one in self.all())
-        count, limit = sum(here) + len(more), self._node.config.subscriptions_max
+        counts = (len(one.vhost.registry.patterns) for one in self.all())
+        count, limit = sum(counts) + len(new), self._node.config.subscriptions_max
         if count > limit:
             raise TooManyPatterns(count, limit)
 
@@ -281,7 +281,7 @@ class Hosting:
         hosted, running = self.get(name), self._running[name]
         running.hosted, running.deleted = None, True
         running.ending.set()
-        return hosted, running.gone
+        return hosted, running.wait_removed
 
     async def _host(
         self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -300,7 +300,7 @@ class Hosting:
                     task_status.started()
                     await running.ending.wait()
                     if running.deleted:
-                        locked.enter_context(self._home.calls.held())
+                        locked.enter_context(self._default_log.calls.held())
                     nursery.cancel_scope.cancel()
                 if running.deleted:
                     await self._delete(name, running, hosted.log)
@@ -311,9 +311,9 @@ class Hosting:
     async def _delete(self, name: str, running: _Running, log: Log) -> None:
         """Remove the files of a vhost when no call of its log is under way; until then its name stays taken.
         A call that hangs could otherwise make or remove files of a new vhost of that name when it returns."""
-        with running.going, suppress(StoreClosed):
+        with running.removal_scope, suppress(StoreClosed):
             await log.calls.back()
-            running.kept = await self._remove(name)
+            running.removal_failure = await self._remove(name)
             return
         logger.error(
             "vhost %s is not deleted yet, because the disk hangs: the next start deletes it, or has it unchanged",
@@ -323,7 +323,7 @@ class Hosting:
     async def _remove(self, name: str) -> StoreFailed | None:
         """Remove the files of a vhost. Return why it still exists, if it does."""
         try:
-            await self._at_home(remove_vhost, RealDirectory(self._data), name)
+            await self._call_locked(remove_vhost, RealDirectory(self._data), name)
         except StoreFailed as error:
             logger.error("%s; it exists again after the next start", error)
             return error
@@ -334,12 +334,12 @@ class Hosting:
             )  # fmt: skip
         return None
 
-    async def _at_home(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _call_locked(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call in a thread; the directory stays locked until the call returns. One call at a time, even after
         one was abandoned. A call that finds no file descriptors is repeated: a deletion that gives up
         would leave the name file, and with it the vhost."""
         return await self._scarcity.outlast(
-            partial(self._home.in_thread, call, *arguments, kind="vhosts")
+            partial(self._default_log.in_thread, call, *arguments, kind="vhosts")
         )
 
     async def _capture(self, hosted: Hosted) -> None:
@@ -351,7 +351,7 @@ class Hosting:
             pass  # The node leaves; nothing more is captured.
 
 
-def _entries(hosted: Hosted) -> int:
+def _member_count(hosted: Hosted) -> int:
     """Number of queues and streams. Bindings are not counted: they belong to these."""
     registry = hosted.vhost.registry
     return len(registry.queues) + len(registry.streams)

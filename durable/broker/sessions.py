@@ -97,10 +97,10 @@ class Sessions:
     async def delete_vhost(self, name: str) -> None:
         """Delete a vhost and end all of its connections. Raises what `Hosting.delete` raises, and StoreFailed
         if the vhost still exists."""
-        hosted, gone = self._hosting.delete(name)
+        hosted, wait_removed = self._hosting.delete(name)
         for tunnel in list(self._tunnels.pop(hosted, ())):
             tunnel.abort("the vhost was deleted")
-        await gone()
+        await wait_removed()
 
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller
