@@ -16,16 +16,16 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-NEVER = 1 << 30
-RARELY = 100
+NEVER_THRESHOLD = 1 << 30
+RARE_THRESHOLD = 100
 """Threshold of full collections: as many collections of the second generation between two full ones, which is
 700,000 more objects, 70 MB."""
-MANY = 10_000
+FREEZE_MIN = 10_000
 """Entries for which `gc.freeze` is worth it. It also freezes everything else in the process; what of that
 later becomes garbage in cycles is never freed, about 100 KB for each connection. So it must not happen
 again and again."""
 
-Stays = Callable[[int], object]
+Freeze = Callable[[int], object]
 """Called with the number of entries that have come to stay."""
 
 
@@ -37,46 +37,46 @@ class Collector:
     """
 
     def __init__(self, *, own_process: bool = False) -> None:
-        self._own = own_process
-        self._growing = 0
-        self._before = gc.get_threshold()
+        self._own_process = own_process
+        self._growing_blocks = 0
+        self._thresholds = gc.get_threshold()
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Inside this block, full collections are rare."""
-        if not self._own:
+        if not self._own_process:
             yield
             return
-        before = gc.get_threshold()
-        gc.set_threshold(*before[:2], RARELY)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*thresholds[:2], RARE_THRESHOLD)
         try:
             yield
         finally:
-            gc.set_threshold(*before)
+            gc.set_threshold(*thresholds)
 
     @contextmanager
-    def growing(self) -> Iterator[Stays]:
+    def growing(self) -> Iterator[Freeze]:
         """Inside this block there are no full collections, only those of younger generations. Call the result
         with the number of entries made; if there are many, they are left out of all later collections."""
-        if not self._own:
-            yield _nothing
+        if not self._own_process:
+            yield _freeze_nothing
             return
-        if not self._growing:
-            self._before = gc.get_threshold()
-            gc.set_threshold(*self._before[:2], NEVER)
-        self._growing += 1
+        if not self._growing_blocks:
+            self._thresholds = gc.get_threshold()
+            gc.set_threshold(*self._thresholds[:2], NEVER_THRESHOLD)
+        self._growing_blocks += 1
         try:
-            yield _stay
+            yield _freeze_if_many
         finally:
-            self._growing -= 1
-            if not self._growing:
-                gc.set_threshold(*self._before)
+            self._growing_blocks -= 1
+            if not self._growing_blocks:
+                gc.set_threshold(*self._thresholds)
 
 
-def _nothing(_entries: int) -> None:
+def _freeze_nothing(_entries: int) -> None:
     pass
 
 
-def _stay(entries: int) -> None:
-    if entries >= MANY:
+def _freeze_if_many(entries: int) -> None:
+    if entries >= FREEZE_MIN:
         gc.freeze()

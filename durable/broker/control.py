@@ -230,13 +230,13 @@ class Control:
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before unpacking, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
-        with self._hosting.collector.growing() as stay:
+        with self._hosting.collector.growing() as freeze:
             # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
             asked = await trio.to_thread.run_sync(
                 read_packed, definitions, limiter=self._hosting.import_limiter
             )
             new = await take_in(self._hosted, self._peer, asked, check_patterns)
-            stay(sum(new.values()))
+            freeze(sum(new.values()))
         return new
 
     async def _change(self, wanted: Change, check: Callable[[], object]) -> None:

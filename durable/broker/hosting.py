@@ -116,7 +116,7 @@ class Hosting:
     async def __aenter__(self) -> Hosting:
         self._nursery = await self._nursery_manager.__aenter__()
         try:
-            with self.collector.growing() as stay:
+            with self.collector.growing() as freeze:
                 await trio.to_thread.run_sync(
                     make_folders, self._data, DEFAULT_VHOST, abandon_on_cancel=True
                 )
@@ -129,7 +129,7 @@ class Hosting:
                     if name != DEFAULT_VHOST:
                         await self._call_locked(make_vhost, self._data, name)
                         await self._start(name)
-                stay(sum(map(_member_count, self.all())))
+                freeze(sum(map(_member_count, self.all())))
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise

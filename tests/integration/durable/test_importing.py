@@ -15,7 +15,7 @@ import pytest
 import trio
 
 import durable
-from durable.broker.collecting import NEVER, Collector
+from durable.broker.collecting import NEVER_THRESHOLD, Collector
 from durable.broker.defining import take_in
 from durable.broker.peer import Peer
 from durable.client import connection
@@ -350,7 +350,7 @@ async def test_in_a_process_of_its_own_a_start_and_an_import_leave_nothing_old_t
     """Found: twelve full collections in an import of 100,000 queues, of up to 350 ms each."""
     old: list[int] = []
     monkeypatch.setattr("durable.broker.broker.Collector", partial(Collector, own_process=True))
-    monkeypatch.setattr("durable.broker.collecting.MANY", 3)
+    monkeypatch.setattr("durable.broker.collecting.FREEZE_MIN", 3)
     monkeypatch.setattr(gc, "freeze", lambda: old.append(gc.get_threshold()[2]))
     before = gc.get_threshold()
     async with serving(tmp_path) as broker, client(broker) as shop:
@@ -358,8 +358,8 @@ async def test_in_a_process_of_its_own_a_start_and_an_import_leave_nothing_old_t
         assert not old
         await shop.declare_queue("one")
         await shop.import_definitions(PLAIN)
-        assert old == [NEVER]
+        assert old == [NEVER_THRESHOLD]
         await shop.declare_queue("two")
     async with serving(tmp_path):
-        assert old == [NEVER, NEVER]
+        assert old == [NEVER_THRESHOLD, NEVER_THRESHOLD]
         assert gc.get_threshold() == before

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable.broker.collecting import MANY, NEVER, RARELY, Collector
+from durable.broker.collecting import FREEZE_MIN, NEVER_THRESHOLD, RARE_THRESHOLD, Collector
 
 THRESHOLDS = (700, 10, 10)
 
@@ -31,10 +31,10 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_in_a_process_of_its_own_nothing_old_is_looked_at_while_it_grows(frozen: list[int]) -> None:
     collector = Collector(own_process=True)
     with pytest.raises(ValueError, match="a test"), collector.growing():
-        assert gc.get_threshold() == (700, 10, NEVER)
+        assert gc.get_threshold() == (700, 10, NEVER_THRESHOLD)
         with collector.growing():  # Of another vhost.
             pass
-        assert gc.get_threshold() == (700, 10, NEVER)
+        assert gc.get_threshold() == (700, 10, NEVER_THRESHOLD)
         raise ValueError("a test")
     assert gc.get_threshold() == THRESHOLDS
     assert not frozen
@@ -45,26 +45,26 @@ def test_in_a_process_of_its_own_full_collections_are_rare_as_long_as_it_serves(
 ) -> None:
     collector = Collector(own_process=True)
     with pytest.raises(ValueError, match="a test"), collector.serving():
-        assert gc.get_threshold() == (700, 10, RARELY)
+        assert gc.get_threshold() == (700, 10, RARE_THRESHOLD)
         with collector.growing():
-            assert gc.get_threshold() == (700, 10, NEVER)
-        assert gc.get_threshold() == (700, 10, RARELY)
+            assert gc.get_threshold() == (700, 10, NEVER_THRESHOLD)
+        assert gc.get_threshold() == (700, 10, RARE_THRESHOLD)
         raise ValueError("a test")
     assert gc.get_threshold() == THRESHOLDS
 
 
-@pytest.mark.parametrize(("entries", "times"), [(0, 0), (MANY - 1, 0), (MANY, 1)])
+@pytest.mark.parametrize(("entries", "times"), [(0, 0), (FREEZE_MIN - 1, 0), (FREEZE_MIN, 1)])
 def test_what_is_much_and_has_come_to_stay_is_left_out_from_then_on(
     frozen: list[int], entries: int, times: int
 ) -> None:
-    with Collector(own_process=True).growing() as stay:
-        stay(entries)
+    with Collector(own_process=True).growing() as freeze:
+        freeze(entries)
     assert len(frozen) == times
 
 
 def test_the_collector_of_an_application_is_its_own(frozen: list[int]) -> None:
     collector = Collector()
-    with collector.serving(), collector.growing() as stay:
+    with collector.serving(), collector.growing() as freeze:
         assert gc.get_threshold() == THRESHOLDS
-        stay(MANY)
+        freeze(FREEZE_MIN)
     assert not frozen
