@@ -21,14 +21,14 @@ from ..log.real_disk import RealDirectory
 
 logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"
-FOLDER, LOG_FOLDER = "vhosts", "log"
-NAME_FILE, GOING_FILE = "vhost", "deleted"
-LOST = "lost+found"
+VHOSTS_FOLDER, LOG_FOLDER = "vhosts", "log"
+NAME_FILE, DELETED_FILE = "vhost", "deleted"
+LOST_AND_FOUND = "lost+found"
 """File systems have this in their root directory."""
 
 
 def vhost_path(data: Path, name: str) -> Path:
-    return data / FOLDER / directory_name(name)
+    return data / VHOSTS_FOLDER / directory_name(name)
 
 
 def make_vhost(data: Path, name: str) -> Path:
@@ -37,14 +37,14 @@ def make_vhost(data: Path, name: str) -> Path:
     A vhost whose name file is lost or damaged gets its name back, with everything stored in it.
     """
     path = make_folders(data, name)
-    write_vhost(RealDirectory(data), name)
+    write_vhost_name(RealDirectory(data), name)
     return path
 
 
 def make_folders(data: Path, name: str) -> Path:
-    """Do what `make_vhost` does, but leave the name to `write_vhost`, which may wait until the log is locked."""
+    """Do what `make_vhost` does, but leave the name to `write_vhost_name`, which may wait until the log is locked."""
     path = vhost_path(data, name)
-    _finish_removal(RealDirectory(data / FOLDER), path.name)
+    _finish_removal(RealDirectory(data / VHOSTS_FOLDER), path.name)
     made = [one for one in data.parents if not one.exists()]
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_folders(RealDirectory(data), name)
@@ -54,32 +54,32 @@ def make_folders(data: Path, name: str) -> Path:
     return path / LOG_FOLDER
 
 
-def write_vhost(data: Directory, name: str) -> None:
+def write_vhost_name(data: Directory, name: str) -> None:
     """Do what `make_vhost` does, in a directory that exists."""
-    above, folder = _make_folders(data, name)
-    if _name(folder) == name:
+    parent, folder = _make_folders(data, name)
+    if _read_name(folder) == name:
         # After a SIGKILL the file may be in the cache only, and so may the directories above.
         folder.sync_directory()
     else:
         replace_file(folder, NAME_FILE, name.encode())
-    above.sync_directory()
+    parent.sync_directory()
     data.sync_directory()
 
 
 def _make_folders(data: Directory, name: str) -> tuple[Directory, Directory]:
     """Return the directory of all vhosts, and that of this one."""
-    above = _made(data, FOLDER)
-    folder = _made(above, directory_name(name))
-    _made(folder, LOG_FOLDER)
-    return above, folder
+    parent = _make_directory(data, VHOSTS_FOLDER)
+    folder = _make_directory(parent, directory_name(name))
+    _make_directory(folder, LOG_FOLDER)
+    return parent, folder
 
 
-def _made(above: Directory, name: str) -> Directory:
-    if name not in above.names():
+def _make_directory(parent: Directory, name: str) -> Directory:
+    if name not in parent.names():
         # Another broker may be starting here, too; the lock decides between us.
         with suppress(FileExistsError):
-            above.make_directory(name)
-    return above.directory(name)
+            parent.make_directory(name)
+    return parent.directory(name)
 
 
 def remove_vhost(data: Directory, name: str) -> None:
@@ -92,12 +92,12 @@ def remove_vhost(data: Directory, name: str) -> None:
         OSError: the name file is gone, but not all other files are; or there are no descriptors, and
             nothing is gone.
     """
-    above, digest = data.directory(FOLDER), directory_name(name)
-    folder = above.directory(digest)
+    parent, digest = data.directory(VHOSTS_FOLDER), directory_name(name)
+    folder = parent.directory(digest)
     try:
         names = _names(folder)
         if NAME_FILE in names:
-            folder.rename(NAME_FILE, GOING_FILE)
+            folder.rename(NAME_FILE, DELETED_FILE)
     except OSError as error:
         if error.errno in SCARCE:
             raise
@@ -105,41 +105,41 @@ def remove_vhost(data: Directory, name: str) -> None:
         raise StoreFailed(why, goes_on=True) from error
     if NAME_FILE in names:
         folder.sync_directory()
-    elif GOING_FILE not in names and digest in _names(above):
-        _remove(above, digest)
-    _finish_removal(above, digest)
+    elif DELETED_FILE not in names and digest in _names(parent):
+        _remove(parent, digest)
+    _finish_removal(parent, digest)
 
 
 def finish_removals(data: Directory) -> None:
     """Remove what a power cut has left of vhosts that were being deleted."""
-    above = data.directory(FOLDER)
-    for digest in _names(above):
-        _finish_removal(above, digest)
+    parent = data.directory(VHOSTS_FOLDER)
+    for digest in _names(parent):
+        _finish_removal(parent, digest)
 
 
-def is_going(path: Path) -> bool:
+def is_deleted(path: Path) -> bool:
     """Whether the vhost in this directory has been deleted; a killed broker may have left some of its files."""
-    return (path / GOING_FILE).exists()
+    return (path / DELETED_FILE).exists()
 
 
-def _finish_removal(above: Directory, digest: str) -> None:
-    folder = above.directory(digest)
-    if GOING_FILE in _names(folder):
+def _finish_removal(parent: Directory, digest: str) -> None:
+    folder = parent.directory(digest)
+    if DELETED_FILE in _names(folder):
         if LOG_FOLDER in folder.names():
             _remove(folder, LOG_FOLDER)
             folder.sync_directory()
-        _remove(above, digest)
+        _remove(parent, digest)
 
 
-def _remove(above: Directory, name: str) -> None:
+def _remove(parent: Directory, name: str) -> None:
     """Remove a file, or a directory with everything in it. Symbolic links are removed, not followed."""
     try:
-        above.unlink(name)
+        parent.unlink(name)
     except OSError:  # A directory; for any other error, the calls below raise it again.
-        below = above.directory(name)
-        for inner in below.names():
-            _remove(below, inner)
-        above.remove_directory(name)
+        child = parent.directory(name)
+        for inner in child.names():
+            _remove(child, inner)
+        parent.remove_directory(name)
 
 
 def _names(folder: Directory) -> list[str]:
@@ -160,12 +160,14 @@ def check_ours(data: Path) -> None:
         raise ForeignStore(str(data), "it is not a directory")
     if not data.is_dir():
         return
-    strange = sorted(
-        one.name for one in data.iterdir() if not one.name.startswith(".") and one.name != LOST
+    foreign = sorted(
+        one.name
+        for one in data.iterdir()
+        if not one.name.startswith(".") and one.name != LOST_AND_FOUND
     )
     # Looked for after the others: another broker may be making it at this moment.
-    if strange and not (data / FOLDER).is_dir():
-        raise ForeignStore(str(data), f"it contains {', '.join(strange[:5])}")
+    if foreign and not (data / VHOSTS_FOLDER).is_dir():
+        raise ForeignStore(str(data), f"it contains {', '.join(foreign[:5])}")
 
 
 def check_unused(data: Path) -> None:
@@ -181,7 +183,7 @@ def is_vhost(path: Path) -> bool:
     """Whether there is a vhost: one that has not been deleted, and whose making was not cut off before
     anything was stored in it."""
     log = path / LOG_FOLDER
-    if not log.is_dir() or is_going(path):
+    if not log.is_dir() or is_deleted(path):
         return False
     made = (path / NAME_FILE, log / STORE_NAME)
     return any(one.exists() for one in made) or has_segments(log)
@@ -194,14 +196,14 @@ def has_segments(log: Path) -> bool:
 def vhosts(data: Path) -> list[str]:
     """Return the names of all vhosts, without those whose making was cut off or whose name is damaged."""
     names: list[str] = []
-    for path in sorted((data / FOLDER).glob("*")):
-        there = is_vhost(path)  # Before the name is read: another broker may be making the vhost.
-        name = _name(RealDirectory(path))
-        if there and path.name == directory_name(DEFAULT_VHOST):
+    for path in sorted((data / VHOSTS_FOLDER).glob("*")):
+        exists = is_vhost(path)  # Before the name is read: another broker may be making the vhost.
+        name = _read_name(RealDirectory(path))
+        if exists and path.name == directory_name(DEFAULT_VHOST):
             name = DEFAULT_VHOST  # It is served, whether or not the disk gives its name this time.
         if directory_name(name) == path.name:
             names.append(name)
-        elif there:
+        elif exists:
             logger.error(
                 "the vhost in %s is not served: its name file says %r, which belongs to another directory; "
                 "to get it back, declare a vhost of its former name, or copy it under another name "
@@ -210,7 +212,7 @@ def vhosts(data: Path) -> list[str]:
     return names
 
 
-def _name(folder: Directory) -> str:
+def _read_name(folder: Directory) -> str:
     """The contents of the name file; empty if it cannot be read."""
     try:
         return read_front(folder, NAME_FILE, NAME_BYTES_MAX + 1).decode(errors="replace")

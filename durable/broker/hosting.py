@@ -50,7 +50,7 @@ from .directory import (
     remove_vhost,
     vhost_path,
     vhosts,
-    write_vhost,
+    write_vhost_name,
 )
 from .ending import CLOSE_S
 from .hosted import Hosted
@@ -123,7 +123,7 @@ class Hosting:
                 # This locks the directory: before it, nothing is written or removed, which may be another broker's.
                 await self._start(DEFAULT_VHOST)
                 self._default_log = self.get(DEFAULT_VHOST).log
-                await self._call_locked(write_vhost, RealDirectory(self._data), DEFAULT_VHOST)
+                await self._call_locked(write_vhost_name, RealDirectory(self._data), DEFAULT_VHOST)
                 await self._call_locked(finish_removals, RealDirectory(self._data))
                 for name in await self._call_locked(vhosts, self._data):
                     if name != DEFAULT_VHOST:

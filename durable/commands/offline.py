@@ -16,7 +16,7 @@ from mesh.commands.terminal import words
 from security.keyring import Keyring
 
 from ..broker.checkpoints import begin_at
-from ..broker.directory import DEFAULT_VHOST, LOG_FOLDER, NAME_FILE, is_going, is_vhost
+from ..broker.directory import DEFAULT_VHOST, LOG_FOLDER, NAME_FILE, is_deleted, is_vhost
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
@@ -301,7 +301,7 @@ def _opened(
 
 def _check_there(place: Place) -> None:
     """Raises VhostGone if the vhost is being deleted, or is not there."""
-    if is_going(place.log.parent) or not place.log.is_dir():
+    if is_deleted(place.log.parent) or not place.log.is_dir():
         raise VhostGone(f"vhost {place.name} was deleted while it was read")
 
 

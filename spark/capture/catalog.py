@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from durable.broker.directory import LOG_FOLDER, is_going, vhost_path, vhosts
+from durable.broker.directory import LOG_FOLDER, is_deleted, vhost_path, vhosts
 from durable.errors import UnknownVhost
 
 from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
@@ -60,7 +60,7 @@ class Catalog:
     def check_there(self) -> None:
         """Raises NoCapture if no broker ever stored anything here, UnknownVhost if there is no such vhost."""
         with opening(self._data):
-            if not self.log.path.is_dir() or is_going(self.log.path.parent):
+            if not self.log.path.is_dir() or is_deleted(self.log.path.parent):
                 asked = self._options.vhost
                 # The name of this vhost may be listed although its log is not there, or not yet.
                 names = [one for one in vhosts(self._data) if one != asked]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.broker.directory import GOING_FILE, NAME_FILE, make_vhost, remove_vhost, vhost_path
+from durable.broker.directory import DELETED_FILE, NAME_FILE, make_vhost, remove_vhost, vhost_path
 from durable.cli import main
 from durable.log.disk import File
 from durable.log.header import segment_name
@@ -35,7 +35,7 @@ def vhosts_of(found: dict[str, list[dict[str, str]]]) -> list[str]:
 def test_what_is_left_of_a_vhost_that_was_being_deleted_is_none(directory: Offline) -> None:
     """The next start of its broker removes the rest: it is no damage, and not to be had again."""
     other = vhost_path(directory.path / "data", OTHER)
-    (other / NAME_FILE).rename(other / GOING_FILE)
+    (other / NAME_FILE).rename(other / DELETED_FILE)
     (other / "log" / segment_name(1)).unlink()
     for command in ("verify", "inspect"):
         status, found = directory.json(command, "data")

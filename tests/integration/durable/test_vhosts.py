@@ -20,7 +20,7 @@ import durable.broker.hosting
 import durable.log.real_disk
 import mesh
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.directory import GOING_FILE, make_vhost, vhost_path
+from durable.broker.directory import DELETED_FILE, make_vhost, vhost_path
 from durable.errors import (
     InUse,
     InvalidDefinition,
@@ -107,7 +107,7 @@ async def test_a_vhost_that_could_not_be_deleted_is_there_and_its_client_is_told
     rename = RealDirectory.rename
 
     def refuse(self: RealDirectory, old: str, new: str) -> None:
-        if new == GOING_FILE:
+        if new == DELETED_FILE:
             raise OSError(errno.EIO, "Input/output error")
         rename(self, old, new)
 

@@ -18,7 +18,7 @@ from durable.broker.directory import (
     remove_vhost,
     vhost_path,
     vhosts,
-    write_vhost,
+    write_vhost_name,
 )
 from durable.log.checkpoint import directory_name
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
@@ -30,7 +30,7 @@ NAMES = ("shop", "täglich/neu")
 
 def make(disk: FaultyDisk) -> None:
     for name in NAMES:
-        write_vhost(disk, name)
+        write_vhost_name(disk, name)
 
 
 def changes() -> int:
@@ -75,7 +75,7 @@ def with_messages() -> Volume:
     """A vhost that has something in it, all of it on disk."""
     volume = Volume()
     disk = MemoryDisk(volume)
-    write_vhost(disk, "shop")
+    write_vhost_name(disk, "shop")
     log = disk.directory("vhosts").directory(directory_name("shop")).directory("log")
     log.create("store")
     log.make_directory("queues")
@@ -129,10 +129,10 @@ def test_what_a_link_leads_to_stays(tmp_path: Path) -> None:
 
 def test_a_name_that_was_damaged_is_written_anew() -> None:
     volume = Volume()
-    write_vhost(MemoryDisk(volume), "shop")
+    write_vhost_name(MemoryDisk(volume), "shop")
     folder = volume.folders.seen["vhosts"].folders.seen[directory_name("shop")]
     folder.seen["vhost"].seen[:] = b"\xff no name"
-    write_vhost(MemoryDisk(volume), "shop")
+    write_vhost_name(MemoryDisk(volume), "shop")
     assert has(volume, "shop")
 
 
