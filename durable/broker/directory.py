@@ -102,7 +102,7 @@ def remove_vhost(data: Directory, name: str) -> None:
         if error.errno in SCARCE:
             raise
         why = f"vhost {name!r} was not deleted: {error}"
-        raise StoreFailed(why, goes_on=True) from error
+        raise StoreFailed(why, store_continues=True) from error
     if NAME_FILE in names:
         folder.sync_directory()
     elif DELETED_FILE not in names and digest in _names(parent):

@@ -240,7 +240,7 @@ class Hosting:
                 return log.full(log.segment_bytes, free_bytes(self._data))
         if isinstance(error, OSError | StoreFailed):
             why = error.reason if isinstance(error, StoreFailed) else error
-            return StoreFailed(f"vhost {name!r} cannot be created: {why}", goes_on=True)
+            return StoreFailed(f"vhost {name!r} cannot be created: {why}", store_continues=True)
         return error
 
     def check_available(self, name: str) -> None:

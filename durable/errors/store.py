@@ -104,12 +104,12 @@ class StoreFailed(StoreError):
     report success the second time. Check the disk, then restart the broker; it recovers what is there.
 
     Args:
-        goes_on: only a vhost could not be made or deleted; the store goes on.
+        store_continues: only a vhost could not be made or deleted; the store continues.
     """
 
-    def __init__(self, reason: str, goes_on: bool = False) -> None:
+    def __init__(self, reason: str, store_continues: bool = False) -> None:
         super().__init__(
-            f"{reason}: check the disk" if goes_on
+            f"{reason}: check the disk" if store_continues
             else f"the store has stopped: {reason}: check the disk, then restart the broker"
         )  # fmt: skip
         self.reason = reason
