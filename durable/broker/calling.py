@@ -94,7 +94,7 @@ class Calling:
     def _take(self, part: bytes) -> None:
         """Take a part, for which the caller has acquired room."""
         pieces = self._pieces
-        whole = pieces.whole(part)
+        whole = pieces.join(part)
         if whole is not None:
             self._start(decode_call(whole), len(whole), in_pieces=whole is not part)
             return
@@ -103,7 +103,7 @@ class Calling:
                 self._check_long()
             self._room.release()
         except (DurableError, TooLarge) as error:
-            pieces.give_up()
+            pieces.discard()
             self._nursery.start_soon(self._refuse, pieces.number, error)
 
     def _start(self, call: Call, size_bytes: int, *, in_pieces: bool) -> None:

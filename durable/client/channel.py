@@ -250,7 +250,7 @@ class Channel:
         """Take a part: an answer, a piece of one, or the reason why there will be none."""
         if part[:1] == ENDED:
             raise decode_ended(part)
-        whole = pieces.whole(part)
+        whole = pieces.join(part)
         if whole is None:
             return True
         answer = decode_answer(whole)

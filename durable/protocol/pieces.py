@@ -45,14 +45,14 @@ class Pieces:
         self._kept = bytearray()
         self._end = self._total = self.number = 0
         """End of the last piece, length, and call number of the present whole."""
-        self._passing_over = False
+        self._discarding = False
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of a whole that is not complete yet."""
         return len(self._kept)
 
-    def whole(self, part: bytes) -> bytes | None:
+    def join(self, part: bytes) -> bytes | None:
         """Return the part itself, or the whole that this piece completes; None if more pieces are to come.
 
         Raises:
@@ -69,12 +69,12 @@ class Pieces:
             raise Malformed(f"{total} bytes in pieces, at most {self._bytes_max}")
         if at == 0:
             self.number, self._end, self._total = number, 0, total
-            self._kept, self._passing_over = bytearray(), False
+            self._kept, self._discarding = bytearray(), False
         end = at + len(part) - HEADER.size
         if (number, at, total) != (self.number, self._end, self._total) or end > total:
             raise Malformed(f"a piece with bytes {at} to {end} of {total} after byte {self._end}")
         self._end = end
-        if self._passing_over:
+        if self._discarding:
             return None
         self._kept += part[HEADER.size :]
         if end < total:
@@ -82,6 +82,6 @@ class Pieces:
         whole, self._kept = bytes(self._kept), bytearray()
         return whole
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Drop the pieces of the present whole, and ignore those still to come."""
-        self._kept, self._passing_over = bytearray(), True
+        self._kept, self._discarding = bytearray(), True

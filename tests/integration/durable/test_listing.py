@@ -133,7 +133,7 @@ async def test_who_reads_no_answer_has_one_made_at_a_time(
             pieces, found = Pieces(1 << 20), list[Answer]()
             with trio.fail_after(PATIENCE_S):
                 while len(found) < 50:
-                    whole = pieces.whole(await anext(tunnel))
+                    whole = pieces.join(await anext(tunnel))
                     if whole is not None:
                         found.append(decode_answer(whole))
                         lists = sum(one.number < 50 for one in found)

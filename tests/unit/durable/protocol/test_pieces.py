@@ -22,8 +22,8 @@ def test_what_was_sent_in_pieces_comes_back_whole(wholes: list[bytes], part_byte
         parts = list(in_pieces(number, whole, part_bytes_max))
         assert all(len(part) <= part_bytes_max for part in parts)
         for part in parts:
-            assert pieces.whole(b"\x93") == b"\x93"
-            found.append(pieces.whole(part))
+            assert pieces.join(b"\x93") == b"\x93"
+            found.append(pieces.join(part))
             assert pieces.number == number
             assert pieces.kept_bytes <= len(whole)
         assert pieces.kept_bytes == 0
@@ -44,21 +44,21 @@ def piece(at: int, total: int, size: int, number: int = 1) -> bytes:
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 2]))
 def test_the_first_piece_of_a_whole_ends_the_one_before(size: int, kept: int, number: int) -> None:
     pieces = Pieces(100)
-    assert pieces.whole(piece(0, 50, kept)) is None
-    assert pieces.whole(piece(0, size + 1, size, number)) is None
+    assert pieces.join(piece(0, 50, kept)) is None
+    assert pieces.join(piece(0, size + 1, size, number)) is None
     assert pieces.kept_bytes == size
-    assert pieces.whole(piece(size, size + 1, 1, number)) == bytes(size + 1)
+    assert pieces.join(piece(size, size + 1, 1, number)) == bytes(size + 1)
 
 
 def test_what_is_given_up_is_passed_over_to_its_end() -> None:
     pieces = Pieces(100)
-    assert pieces.whole(piece(0, 9, 5)) is None
-    pieces.give_up()
+    assert pieces.join(piece(0, 9, 5)) is None
+    pieces.discard()
     assert pieces.kept_bytes == 0
-    assert pieces.whole(piece(5, 9, 4)) is None
+    assert pieces.join(piece(5, 9, 4)) is None
     with pytest.raises(Malformed):
-        pieces.whole(piece(9, 9, 1))
-    assert pieces.whole(piece(0, 3, 3)) == bytes(3)
+        pieces.join(piece(9, 9, 1))
+    assert pieces.join(piece(0, 3, 3)) == bytes(3)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_what_is_given_up_is_passed_over_to_its_end() -> None:
 def test_a_piece_that_is_not_the_next_one_is_malformed(parts: list[bytes]) -> None:
     pieces = Pieces(100)
     for part in parts[:-1]:
-        assert pieces.whole(part) is None
+        assert pieces.join(part) is None
     with pytest.raises(Malformed, match="piece"):
-        pieces.whole(parts[-1])
+        pieces.join(parts[-1])
 
 
 @pytest.mark.parametrize("part", [b"\x93", piece(0, 1 << 30, 0)])
 def test_a_part_that_should_have_been_several_is_malformed(part: bytes) -> None:
     with pytest.raises(Malformed, match=f"in one part, at most {PART_BYTES_MAX}"):
-        Pieces(1 << 30).whole(part + bytes(PART_BYTES_MAX))
+        Pieces(1 << 30).join(part + bytes(PART_BYTES_MAX))
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda rest: PIECE + rest), max_size=4))
@@ -89,4 +89,4 @@ def test_garbage_is_malformed_and_nothing_else(parts: list[bytes]) -> None:
     pieces = Pieces(100)
     for part in parts:
         with suppress(Malformed):
-            pieces.whole(part)
+            pieces.join(part)
