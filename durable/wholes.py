@@ -9,11 +9,11 @@ from mesh.tunnel import Tunnel
 from .protocol.pieces import in_pieces, is_long
 
 
-class Wholes:
+class ControlSender:
     """The sending side of one end of a control tunnel."""
 
     def __init__(self, tunnel: Tunnel) -> None:
-        self._tunnel, self._turn = tunnel, trio.Lock()
+        self._tunnel, self._lock = tunnel, trio.Lock()
 
     async def send(self, number: int, whole: bytes) -> None:
         """Send call `number`, or its answer: as one part, or as pieces that are not interleaved with pieces
@@ -26,6 +26,6 @@ class Wholes:
         if not is_long(whole, limit):
             await self._tunnel.send(whole)
             return
-        async with self._turn:
+        async with self._lock:
             for piece in in_pieces(number, whole, limit):
                 await self._tunnel.send(piece)

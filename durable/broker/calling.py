@@ -23,7 +23,7 @@ from ..protocol.calls import CALL_BYTES_MAX, Answer, Call, decode_call, encode_a
 from ..protocol.failures import take_apart
 from ..protocol.pieces import PIECE, Pieces
 from ..tunnels import ends_with_tunnel
-from ..wholes import Wholes
+from ..wholes import ControlSender
 from .control import Control, check_call
 from .peer import Peer
 
@@ -47,7 +47,7 @@ class Calling:
     ) -> None:
         self._tunnel, self._control, self._peer = tunnel, control, peer
         self._everybody = everybody
-        self._answers, self._pieces = Wholes(tunnel), Pieces(CALL_BYTES_MAX)
+        self._answers, self._pieces = ControlSender(tunnel), Pieces(CALL_BYTES_MAX)
         self._long_bytes = 0
         """Bytes of the long call that is under way."""
         self._long_ended = trio.Event()

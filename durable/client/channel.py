@@ -35,7 +35,7 @@ from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
 from ..protocol.pieces import Pieces
 from ..protocol.properties import DEATHS_BYTES
-from ..wholes import Wholes
+from ..wholes import ControlSender
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
@@ -65,7 +65,7 @@ class Channel:
         self.check_thread, self.end_if_forked = node.check_thread, node.end_if_forked
         """The node's methods, for the classes built on this one."""
         self._numbers = count(1)
-        self._calls: Wholes | None = None
+        self._calls: ControlSender | None = None
         self.session = b""
         """Empty while there is no connection."""
         self._asked: dict[int, _Asked] = {}
@@ -116,7 +116,7 @@ class Channel:
             raise put_together(answer.error, answer.details)
         return answer.result
 
-    async def _ask(self, calls: Wholes, call: Call) -> None:
+    async def _ask(self, calls: ControlSender, call: Call) -> None:
         try:
             await calls.send(call.number, encode_call(call))
         except TooLarge:
@@ -241,7 +241,7 @@ class Channel:
     async def _serve(self, tunnel: Tunnel) -> None:
         await tunnel.send(encode_hello(CONTROL, self.vhost))
         greeting = await self._greeting(tunnel)
-        self._calls, self.session = Wholes(tunnel), greeted(greeting, "session", bytes)
+        self._calls, self.session = ControlSender(tunnel), greeted(greeting, "session", bytes)
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._changed()
         await tunnel.each(partial(self._heard, Pieces(ANSWER_BYTES_MAX)))
