@@ -35,25 +35,25 @@ LONG_CALLS_BYTES_MAX = 4 * CALL_BYTES_MAX
 """Bytes of all long calls, received or under way, of all connections together."""
 
 
-class Calling:
+class ControlSession:
     """The calls of one connection.
 
     Args:
-        everybody: the Calling of all connections of the broker, including this one.
+        all_sessions: of all connections of the broker, including this one.
     """
 
     def __init__(
-        self, tunnel: Tunnel, control: Control, peer: Peer, everybody: Iterable[Calling]
+        self, tunnel: Tunnel, control: Control, peer: Peer, all_sessions: Iterable[ControlSession]
     ) -> None:
         self._tunnel, self._control, self._peer = tunnel, control, peer
-        self._everybody = everybody
+        self._all_sessions = all_sessions
         self._answers, self._pieces = ControlSender(tunnel), Pieces(CALL_BYTES_MAX)
         self._long_bytes = 0
         """Bytes of the long call that is under way."""
         self._long_ended = trio.Event()
         self._room = trio.Semaphore(CALLS_MAX)
         listing = trio.Lock()
-        self._turns = {
+        self._locks = {
             "statistics": listing, "bindings": listing, "export_definitions": listing,
             "import_definitions": trio.Lock(),
         }  # fmt: skip
@@ -70,7 +70,7 @@ class Calling:
         """Serve until the client sends no more. Raises Malformed if it sends something that is not a call."""
         async with open_nursery() as self._nursery:
             while (part := await self._tunnel.each(self._begin)) is not None:
-                if self._waits(part):
+                if self._must_wait(part):
                     await self._long_ended.wait()
                 await self._room.acquire()
                 self._take(part)
@@ -78,7 +78,7 @@ class Calling:
     def _begin(self, part: bytes) -> bool:
         """Begin a call in the turn in which it comes, so calls of one client run one after the other only if
         the client itself waits between them."""
-        if self._waits(part):
+        if self._must_wait(part):
             return False
         try:
             self._room.acquire_nowait()
@@ -87,7 +87,7 @@ class Calling:
         self._take(part)
         return True
 
-    def _waits(self, part: bytes) -> bool:
+    def _must_wait(self, part: bytes) -> bool:
         is_long = part[:1] == PIECE or len(part) > SHORT_CALL_BYTES_MAX
         return is_long and self._long_bytes > 0
 
@@ -124,14 +124,14 @@ class Calling:
     def _check_long(self) -> None:
         """Raises AccessRefused, TooLarge if a long call may not be kept, or not go on coming."""
         self._peer.check_configures()
-        together = sum(one.long_bytes for one in self._everybody)
+        together = sum(one.long_bytes for one in self._all_sessions)
         if together > LONG_CALLS_BYTES_MAX:
             raise TooLarge("calls of all clients together", together, LONG_CALLS_BYTES_MAX)
 
     async def _run(self, call: Call, is_long: bool) -> None:
         number = call.number
         try:
-            async with self._turns.get(call.operation) or nullcontext():
+            async with self._locks.get(call.operation) or nullcontext():
                 answer = await self._result(call)
                 del call  # The answer may have to wait for its client for long.
                 await self._answer(number, answer)

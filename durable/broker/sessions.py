@@ -23,7 +23,7 @@ from ..protocol.calls import (
 )
 from ..protocol.parts import encode_ended
 from ..tunnels import one_of
-from .calling import Calling
+from .calling import ControlSession
 from .consuming import serve_consumer
 from .control import Control
 from .ending import final_write_scope
@@ -34,7 +34,7 @@ from .publishing import serve_publisher
 from .reading import serve_reader
 
 logger = logging.getLogger("durable")
-SERVES = {PUBLISH: serve_publisher, CONSUME: serve_consumer, READ: serve_reader}
+HANDLERS = {PUBLISH: serve_publisher, CONSUME: serve_consumer, READ: serve_reader}
 """Handlers of all tunnels but the control tunnel of a connection."""
 HELLO_S = 15.0
 """Seconds until a client's hello has to come. A client that takes longer has lost its link: see `resume_s` of
@@ -47,7 +47,7 @@ class Sessions:
     def __init__(self, cluster: str, hosting: Hosting) -> None:
         self._cluster, self._hosting = cluster, hosting
         self._peers: dict[bytes, Peer] = {}
-        self.calling: set[Calling] = set()
+        self.control_sessions: set[ControlSession] = set()
         self._tunnels: dict[Hosted, set[Tunnel]] = {}
         self._warned: set[str] = set()
         """Clusters for which a Malformed session has been logged as a warning; further ones are logged at the
@@ -72,12 +72,12 @@ class Sessions:
         except (StopAsyncIteration, TunnelBroken):
             pass
         except DurableError as error:
-            await self._tell(tunnel, error)
+            await self._report_end(tunnel, error)
         except TooLarge as error:
             takes = f"the tunnel takes parts of {error.limit_bytes} bytes, but {error.size_bytes} are needed"
-            await self._tell(tunnel, Malformed(takes))
+            await self._report_end(tunnel, Malformed(takes))
         except BaseExceptionGroup as group:
-            await self._tell(tunnel, one_of(group))
+            await self._report_end(tunnel, one_of(group))
 
     async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: Hosted) -> None:
         if hello.kind == CONTROL:
@@ -88,7 +88,7 @@ class Sessions:
             raise BrokerLost(self._cluster, "its session has ended")
         if peer.permissions is not hosted.vhost.registry.permissions:
             raise Malformed("a session of another vhost")
-        serve = SERVES.get(hello.kind)
+        serve = HANDLERS.get(hello.kind)
         if serve is None:
             raise Malformed(f"a hello of unknown kind {hello.kind!r}")
         with peer.hide_suggestions():
@@ -102,7 +102,7 @@ class Sessions:
             tunnel.abort("the vhost was deleted")
         await wait_removed()
 
-    async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
+    async def _report_end(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller
         first = cluster not in self._warned and len(self._warned) < FAILURE_KINDS_MAX
         # A client that sends such may do so all the time.
@@ -118,14 +118,14 @@ class Sessions:
         session = token_bytes(16)
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
         control = Control(hosted, peer, self._hosting, self.delete_vhost)
-        calling = Calling(tunnel, control, peer, self.calling)
+        control_session = ControlSession(tunnel, control, peer, self.control_sessions)
         self._peers[session] = peer
-        self.calling.add(calling)
+        self.control_sessions.add(control_session)
         try:
             await tunnel.send(encode_answer(Answer(0, {"session": session})))
-            await calling.serve()
+            await control_session.serve()
         finally:
             del self._peers[session]
-            self.calling.remove(calling)
+            self.control_sessions.remove(control_session)
             with final_write_scope():
                 await hosted.delete_exclusive(peer.exclusive_lanes)

@@ -17,7 +17,7 @@ import trio
 
 import durable
 import mesh
-from durable.broker.calling import Calling
+from durable.broker.calling import ControlSession
 from durable.broker.listing import listed
 from durable.client.connection import Connection
 from durable.definition_forms import export_definitions
@@ -61,8 +61,8 @@ async def queues(broker: Connection) -> list[str]:
     return list((await broker.statistics())["queues"])
 
 
-def callings(broker: durable.Broker) -> set[Calling]:
-    return broker._sessions.calling
+def control_sessions(broker: durable.Broker) -> set[ControlSession]:
+    return broker._sessions.control_sessions
 
 
 async def test_what_is_exported_in_pieces_is_imported_in_one_call(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_who_may_configure_nothing_is_refused_with_the_first_piece(tmp_pat
                 await send(tunnel, parts(number, LONG)[:first])
                 told = await answer(tunnel)
                 assert (told.number, told.error) == (number, "AccessRefused")
-            assert not any(one.long_bytes for one in callings(broker))
+            assert not any(one.long_bytes for one in control_sessions(broker))
             await send(tunnel, [encode_call(Call(9, "vhosts", {}))])
             assert await answer(tunnel) == Answer(9, [])
 
@@ -164,15 +164,15 @@ async def test_who_may_configure_nothing_is_refused_with_the_first_piece(tmp_pat
 async def test_who_begins_anew_or_goes_gives_up_what_it_has_begun(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         async with control_tunnel(broker) as tunnel:
-            (calling,) = callings(broker)
+            (session,) = control_sessions(broker)
             await send(tunnel, parts(1, definitions(70))[:-1])
-            await until(lambda: calling.long_bytes)
+            await until(lambda: session.long_bytes)
             await send(tunnel, parts(2, LONG))
             assert await answer(tunnel) == Answer(2, {"queue": 50})
-            assert calling.long_bytes == 0
+            assert session.long_bytes == 0
             await send(tunnel, parts(3, LONG)[:-1])
-            await until(lambda: calling.long_bytes)
-        await until(lambda: not callings(broker))
+            await until(lambda: session.long_bytes)
+        await until(lambda: not control_sessions(broker))
 
 
 async def test_all_clients_together_keep_no_more_than_the_limit(
@@ -185,7 +185,7 @@ async def test_all_clients_together_keep_no_more_than_the_limit(
     ):  # fmt: skip
         async with control_tunnel(broker) as tunnel:
             await send(tunnel, parts(1, LONG)[:-1])
-            await until(lambda: sum(one.long_bytes for one in callings(broker)))
+            await until(lambda: sum(one.long_bytes for one in control_sessions(broker)))
             session = await shop._channel.connected()
             with pytest.raises(BrokerError, match=f"TooLarge .*together .*limit of {limit} bytes"):
                 await shop.import_definitions(LONG)
@@ -203,15 +203,15 @@ async def test_a_long_call_comes_when_the_one_before_is_answered(
     monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: FaultyDisk(volume, faults))
     released = threading.Event()
     async with serving(tmp_path, config=QUIET) as broker, control_tunnel(broker) as tunnel:
-        (calling,) = callings(broker)
+        (session,) = control_sessions(broker)
         faults.before_sync = lambda: released.wait(PATIENCE_S)
         for number in range(1, 4):
             await send(tunnel, parts(number, LONG))
         log = broker.hosted("/").log
         with trio.fail_after(PATIENCE_S):
             await until(lambda: log.statistics().pending_bytes)
-            assert 0 < calling.long_bytes < sum(map(len, parts(1, LONG)))
-            assert calling._pieces.kept_bytes == 0
+            assert 0 < session.long_bytes < sum(map(len, parts(1, LONG)))
+            assert session._pieces.kept_bytes == 0
             released.set()
             assert [(await answer(tunnel)).number for _ in range(3)] == [1, 2, 3]
 
@@ -255,7 +255,7 @@ async def test_who_takes_no_answers_keeps_no_calls(
     answering: list[int] = []
     free = trio.Event()
 
-    async def slowly(calling: Calling, number: int, answer: bytes) -> None:
+    async def slowly(session: ControlSession, number: int, answer: bytes) -> None:
         answering.append(number)
         await free.wait()
 
@@ -271,7 +271,7 @@ async def test_who_takes_no_answers_keeps_no_calls(
         return call._replace(arguments=arguments)
 
     async with serving(tmp_path) as broker, control_tunnel(broker) as tunnel:
-        monkeypatch.setattr(Calling, "_answer", slowly)
+        monkeypatch.setattr(ControlSession, "_answer", slowly)
         monkeypatch.setattr("durable.broker.calling.decode_call", decoded)
         for number in range(1, 4):
             await tunnel.send(encode_call(Call(number, "delete_queue", {"name": "none"})))
@@ -292,22 +292,22 @@ async def test_a_call_may_be_long_in_one_part_as_well(
         whole = encode_call(Call(7, "import_definitions", {"definitions": pack_definitions(LONG)}))
         assert len(long) > 1
         async with control_tunnel(broker) as tunnel:
-            (calling,) = callings(broker) - {
-                one for one in callings(broker) if one._peer.cluster != "shop"
+            (session,) = control_sessions(broker) - {
+                one for one in control_sessions(broker) if one._peer.cluster != "shop"
             }
             await tunnel.send(whole)
             told = await answer(tunnel)
             assert (told.number, told.error) == (7, "AccessRefused")
-            assert calling.long_bytes == 0
+            assert session.long_bytes == 0
             await admin.set_permission("shop", configure=".*", write=".*", read=".*")
             limit = len(whole) - 1
             with monkeypatch.context() as meanwhile:
                 meanwhile.setattr("durable.broker.calling.LONG_CALLS_BYTES_MAX", limit)
                 await tunnel.send(whole)
                 assert (await answer(tunnel)).error == "TooLarge"
-            assert calling.long_bytes == 0
+            assert session.long_bytes == 0
             await tunnel.send(whole)
             await tunnel.send(encode_call(Call(8, "vhosts", {})))
             both = [await answer(tunnel), await answer(tunnel)]
             assert {one.number: one.result for one in both} == {7: {"queue": 50}, 8: ["/"]}
-            assert calling.long_bytes == 0
+            assert session.long_bytes == 0

@@ -14,7 +14,7 @@ import trio.testing
 
 import durable
 import mesh
-from durable.broker.sessions import SERVES
+from durable.broker.sessions import HANDLERS
 from durable.client.publisher import Publisher
 from durable.errors import BrokerLost, PublisherFenced, QueueFull, Unconfirmed
 from durable.protocol.calls import CONSUME, READ, encode_hello
@@ -258,7 +258,7 @@ async def test_a_hello_that_meets_the_end_of_a_broker_is_said_again(
 ) -> None:
     """Found by the broker killed 50 times: entering `consume` raised what broke."""
     ends = [TunnelBroken("the broker was killed"), BrokerLost("broker", "its session has ended")]
-    serve = SERVES[kind]
+    serve = HANDLERS[kind]
 
     async def cut_off(tunnel: mesh.Tunnel, *rest: Any) -> None:
         if not ends:
@@ -268,7 +268,7 @@ async def test_a_hello_that_meets_the_end_of_a_broker_is_said_again(
         else:
             tunnel.abort(str(end))
 
-    monkeypatch.setitem(SERVES, kind, cut_off)
+    monkeypatch.setitem(HANDLERS, kind, cut_off)
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.declare_queue("jobs")
