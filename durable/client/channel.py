@@ -45,7 +45,7 @@ RETRY_S, RETRY_S_MAX = 0.1, 2.0
 MESSAGE_BYTES_MAX = 1 << 20
 
 
-class _Asked(Waker):
+class _PendingCall(Waker):
     """An unanswered call: woken by its answer, by a new connection, and when there will be none."""
 
     __slots__ = ("answer",)
@@ -68,7 +68,7 @@ class Channel:
         self._calls: ControlSender | None = None
         self.session = b""
         """Empty while there is no connection."""
-        self._asked: dict[int, _Asked] = {}
+        self._pending_calls: dict[int, _PendingCall] = {}
         self._bell = Bell()
         self._trouble = "not connected yet"
         self.message_bytes_max = MESSAGE_BYTES_MAX
@@ -97,26 +97,26 @@ class Channel:
         """
         self._ensure_running()
         number, session = next(self._numbers), b""
-        asked = self._asked[number] = _Asked()
+        pending = self._pending_calls[number] = _PendingCall()
         try:
             with self.within(self.timeout_s):
-                while asked.answer is None:
+                while pending.answer is None:
                     self._check()
                     if self._calls is not None and session != self.session:
                         session = self.session
-                        await self._ask(self._calls, Call(number, operation, arguments))
+                        await self._send_call(self._calls, Call(number, operation, arguments))
                     else:
-                        await asked.wait()
+                        await pending.wait()
         finally:
-            del self._asked[number]
-        answer = asked.answer
+            del self._pending_calls[number]
+        answer = pending.answer
         if answer is None:
             raise BrokerLost(self.cluster, self.silence(self.timeout_s))
         if answer.error:
             raise put_together(answer.error, answer.details)
         return answer.result
 
-    async def _ask(self, calls: ControlSender, call: Call) -> None:
+    async def _send_call(self, calls: ControlSender, call: Call) -> None:
         try:
             await calls.send(call.number, encode_call(call))
         except TooLarge:
@@ -208,8 +208,8 @@ class Channel:
     def _changed(self) -> None:
         """Wake all waiting tasks to look again: there is a new connection, or there is none any more."""
         self._bell.wake()
-        for asked in self._asked.values():
-            asked.wake()
+        for pending in self._pending_calls.values():
+            pending.wake()
 
     async def _keep_up(self) -> None:
         pause_s = RETRY_S
@@ -254,10 +254,10 @@ class Channel:
         if whole is None:
             return True
         answer = decode_answer(whole)
-        asked = self._asked.get(answer.number)
-        if asked is not None:
-            asked.answer = answer
-            asked.wake()
+        pending = self._pending_calls.get(answer.number)
+        if pending is not None:
+            pending.answer = answer
+            pending.wake()
         return True
 
     async def _greeting(self, tunnel: Tunnel) -> Mapping[str, Any]:
