@@ -70,10 +70,10 @@ class Channel:
         """Empty while there is no connection."""
         self._pending_calls: dict[int, _PendingCall] = {}
         self._bell = Bell()
-        self._trouble = "not connected yet"
+        self._disconnect_reason = "not connected yet"
         self.message_bytes_max = MESSAGE_BYTES_MAX
         """The largest message that the broker takes, known once it is connected."""
-        self._refused: DurableError | None = None
+        self._failure: DurableError | None = None
         """Why there is no connection. If the broker refused it, the next use tries again: it may succeed by then."""
         self._running = False
 
@@ -82,9 +82,9 @@ class Channel:
         """The largest payload that our node takes from another one."""
         return self._node.config.payload_bytes_max
 
-    def silence(self, timeout_s: float) -> str:
+    def timeout_reason(self, timeout_s: float) -> str:
         """Return text for an error: no answer within that time and, without a connection, why there is none."""
-        why = "" if self.session else f": {self._trouble}"
+        why = "" if self.session else f": {self._disconnect_reason}"
         return f"no answer within {timeout_s:g} s{why}"
 
     async def call(self, operation: str, **arguments: Any) -> Any:
@@ -101,7 +101,7 @@ class Channel:
         try:
             with self.within(self.timeout_s):
                 while pending.answer is None:
-                    self._check()
+                    self._check_failure()
                     if self._calls is not None and session != self.session:
                         session = self.session
                         await self._send_call(self._calls, Call(number, operation, arguments))
@@ -111,7 +111,7 @@ class Channel:
             del self._pending_calls[number]
         answer = pending.answer
         if answer is None:
-            raise BrokerLost(self.cluster, self.silence(self.timeout_s))
+            raise BrokerLost(self.cluster, self.timeout_reason(self.timeout_s))
         if answer.error:
             raise put_together(answer.error, answer.details)
         return answer.result
@@ -122,7 +122,7 @@ class Channel:
         except TooLarge:
             raise
         except MeshError as error:
-            self._trouble = str(error)
+            self._disconnect_reason = str(error)
 
     @asynccontextmanager
     async def open(
@@ -167,42 +167,44 @@ class Channel:
                 except MeshError as error:
                     mendable = isinstance(error, BrokerLost) or not isinstance(error, DurableError)
                     final = isinstance(error, NodeClosed | WrongThread)
-                    if not mendable or final or self._refused is not None:
+                    if not mendable or final or self._failure is not None:
                         raise
-                    self._trouble = str(error)
+                    self._disconnect_reason = str(error)
                 await trio.sleep(RETRY_S)
-        raise self._unreached()
+        raise self._timeout_error()
 
     async def connected(self) -> bytes:
         """Return the session once there is one. Raises BrokerLost if there is none within `timeout_s`."""
         self._ensure_running()
         with self.within(self.timeout_s):
             while not self.session:
-                self._check()
+                self._check_failure()
                 await self._bell.wait()
         if not self.session:
-            raise self._unreached()
+            raise self._timeout_error()
         return self.session
 
-    def _unreached(self) -> BrokerLost:
-        return BrokerLost(self.cluster, f"none within {self.timeout_s:g} s: {self._trouble}")
+    def _timeout_error(self) -> BrokerLost:
+        return BrokerLost(
+            self.cluster, f"none within {self.timeout_s:g} s: {self._disconnect_reason}"
+        )
 
     def _ensure_running(self) -> None:
         self.check_thread()
         if not self._running:
             self.run_beside(self._run)
-            self._running, self._refused = True, None
+            self._running, self._failure = True, None
 
-    def _check(self) -> None:
-        if self._refused is not None:
-            raise afresh(self._refused)
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise afresh(self._failure)
 
     async def _run(self) -> None:
         try:
             await self._keep_up()
         finally:
-            if self._refused is None:
-                self._refused = BrokerLost(self.cluster, "this node has left the mesh")
+            if self._failure is None:
+                self._failure = BrokerLost(self.cluster, "this node has left the mesh")
             self._changed()
 
     def _changed(self) -> None:
@@ -222,13 +224,13 @@ class Channel:
                 ) as tunnel:
                     pause_s = RETRY_S
                     await self._serve(tunnel)
-                self._trouble = "the broker ended it"
+                self._disconnect_reason = "the broker ended it"
             except NodeClosed:
                 return
             except MeshError as error:
-                self._trouble = str(error)
+                self._disconnect_reason = str(error)
                 if isinstance(error, Unknown | Malformed):
-                    self._refused, self._running = error, False
+                    self._failure, self._running = error, False
                     return
                 if isinstance(error, NoMembers):  # It waited, and asked nobody: no backoff.
                     pause_s = RETRY_S

@@ -406,7 +406,7 @@ class Connection:
             return
         unsent = len(given.payloads) - handed.count
         unconfirmed = Unconfirmed(
-            publisher.unknown(handed), self._channel.silence(timeout_s), unsent
+            publisher.unknown(handed), self._channel.timeout_reason(timeout_s), unsent
         )
         handed.note_refused(unconfirmed)
         raise unconfirmed

@@ -204,7 +204,7 @@ class Deliveries(Feed):
                 session.end()
                 break
             if not received:
-                why = f"{UNKNOWN}, {self._channel.silence(timeout_s)}"
+                why = f"{UNKNOWN}, {self._channel.timeout_reason(timeout_s)}"
                 raise BrokerLost(self._channel.cluster, why, session.unsettled)
         if self._lost:
             lost, self._lost = self._lost, 0

@@ -107,7 +107,7 @@ class Records(Feed):
                 self._batches.clear()  # The block is being left: nobody takes them any more.
             return
         unknown = f"unknown whether cursor {self._cursor!r} is stored"
-        why = f"{unknown}, {self._channel.silence(timeout_s)}"
+        why = f"{unknown}, {self._channel.timeout_reason(timeout_s)}"
         raise BrokerLost(self._channel.cluster, why)
 
     def settle(self, outcome: int, start: int, end: int) -> None:

@@ -216,7 +216,7 @@ class Sender(AsyncBlock, ABC):
         """Return when all of it is on disk. Raises what `publish` raises for it, and Unconfirmed if the
         broker is silent for as long as one answer may take."""
         if not await self.wait_confirmed(handed, self._channel.timeout_s, anew=True):
-            raise Unconfirmed(self.unknown(handed), self._silence())
+            raise Unconfirmed(self.unknown(handed), self._timeout_reason())
 
     async def wait_confirmed(
         self, handed: Handed, patience_s: float, *, anew: bool = False
@@ -264,8 +264,8 @@ class Sender(AsyncBlock, ABC):
         finally:
             self._outbox.forget(handed.runs)
 
-    def _silence(self) -> str:
-        return self._channel.silence(self._channel.timeout_s)
+    def _timeout_reason(self) -> str:
+        return self._channel.timeout_reason(self._channel.timeout_s)
 
     def unknown(self, handed: Handed) -> int:
         """Return how many of its messages are neither confirmed nor refused so far."""
@@ -320,7 +320,7 @@ class Sender(AsyncBlock, ABC):
                 await self._room.wait()
             silent = scope.cancelled_caught and self._outbox.heard == heard
             if silent and self._full():
-                raise BrokerLost(self._channel.cluster, self._silence())
+                raise BrokerLost(self._channel.cluster, self._timeout_reason())
             self._check()
 
     def _add_untold(self, error: DurableError) -> None:

@@ -48,7 +48,7 @@ class Deaf:
     def check_thread(self) -> None:
         pass
 
-    def silence(self, timeout_s: float) -> str:
+    def timeout_reason(self, timeout_s: float) -> str:
         return f"nothing for {timeout_s:g} s"
 
 
