@@ -65,11 +65,11 @@ class Channel:
         self.check_thread, self.end_if_forked = node.check_thread, node.end_if_forked
         """The node's methods, for the classes built on this one."""
         self._numbers = count(1)
-        self._calls: ControlSender | None = None
+        self._control: ControlSender | None = None
         self.session = b""
         """Empty while there is no connection."""
         self._pending_calls: dict[int, _PendingCall] = {}
-        self._bell = Bell()
+        self._session_changed = Bell()
         self._disconnect_reason = "not connected yet"
         self.message_bytes_max = MESSAGE_BYTES_MAX
         """The largest message that the broker takes, known once it is connected."""
@@ -102,9 +102,9 @@ class Channel:
             with self.within(self.timeout_s):
                 while pending.answer is None:
                     self._check_failure()
-                    if self._calls is not None and session != self.session:
+                    if self._control is not None and session != self.session:
                         session = self.session
-                        await self._send_call(self._calls, Call(number, operation, arguments))
+                        await self._send_call(self._control, Call(number, operation, arguments))
                     else:
                         await pending.wait()
         finally:
@@ -116,9 +116,9 @@ class Channel:
             raise put_together(answer.error, answer.details)
         return answer.result
 
-    async def _send_call(self, calls: ControlSender, call: Call) -> None:
+    async def _send_call(self, control: ControlSender, call: Call) -> None:
         try:
-            await calls.send(call.number, encode_call(call))
+            await control.send(call.number, encode_call(call))
         except TooLarge:
             raise
         except MeshError as error:
@@ -136,7 +136,7 @@ class Channel:
             BrokerLost: there was no connection within `timeout_s`.
             DurableError: the error that the broker answered.
         """
-        session = await self.connected()
+        session = await self.wait_connected()
         if window_bytes is not None:
             window_bytes = max(window_bytes, self.message_bytes_max + DEATHS_BYTES)
         async with self._node.open_tunnel(
@@ -153,7 +153,7 @@ class Channel:
                 return
         raise given_up
 
-    async def until_open(self, attempt: Callable[[], Awaitable[None]]) -> None:
+    async def retry_open(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """Call `attempt`, which opens something, until it succeeds; again if the connection breaks meanwhile.
 
         Raises:
@@ -173,13 +173,13 @@ class Channel:
                 await trio.sleep(RETRY_S)
         raise self._timeout_error()
 
-    async def connected(self) -> bytes:
+    async def wait_connected(self) -> bytes:
         """Return the session once there is one. Raises BrokerLost if there is none within `timeout_s`."""
         self._ensure_running()
         with self.within(self.timeout_s):
             while not self.session:
                 self._check_failure()
-                await self._bell.wait()
+                await self._session_changed.wait()
         if not self.session:
             raise self._timeout_error()
         return self.session
@@ -201,19 +201,19 @@ class Channel:
 
     async def _run(self) -> None:
         try:
-            await self._keep_up()
+            await self._keep_connected()
         finally:
             if self._failure is None:
                 self._failure = BrokerLost(self.cluster, "this node has left the mesh")
-            self._changed()
+            self._notify_waiters()
 
-    def _changed(self) -> None:
+    def _notify_waiters(self) -> None:
         """Wake all waiting tasks to look again: there is a new connection, or there is none any more."""
-        self._bell.wake()
+        self._session_changed.wake()
         for pending in self._pending_calls.values():
             pending.wake()
 
-    async def _keep_up(self) -> None:
+    async def _keep_connected(self) -> None:
         pause_s = RETRY_S
         while True:
             try:
@@ -235,17 +235,17 @@ class Channel:
                 if isinstance(error, NoMembers):  # It waited, and asked nobody: no backoff.
                     pause_s = RETRY_S
             finally:
-                self._calls, self.session = None, b""
-                self._changed()
+                self._control, self.session = None, b""
+                self._notify_waiters()
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     async def _serve(self, tunnel: Tunnel) -> None:
         await tunnel.send(encode_hello(CONTROL, self.vhost))
         greeting = await self._greeting(tunnel)
-        self._calls, self.session = ControlSender(tunnel), greeted(greeting, "session", bytes)
+        self._control, self.session = ControlSender(tunnel), greeted(greeting, "session", bytes)
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
-        self._changed()
+        self._notify_waiters()
         await tunnel.each(partial(self._heard, Pieces(ANSWER_BYTES_MAX)))
 
     def _heard(self, pieces: Pieces, part: bytes) -> bool:

@@ -54,7 +54,7 @@ class Feed(AsyncBlock, ABC):
             raise RuntimeError(f"entered twice at a time: for another one, use `{self.used_as}`")
         self._entered = True
         try:
-            await self._channel.until_open(self._open)
+            await self._channel.retry_open(self._open)
         except BaseException:
             self._entered = False
             raise
@@ -122,7 +122,7 @@ class Feed(AsyncBlock, ABC):
     async def _open_again(self) -> None:
         """Wait until another task has opened the next tunnel. If this call is cancelled, that task goes on and the
         next call waits for it: a caller that polls with less time than opening takes would otherwise start anew
-        each time and never get a tunnel. Raises as `until_open`."""
+        each time and never get a tunnel. Raises as `retry_open`."""
         if self._attempt is None:
             attempt = _Attempt()
             self._channel.run_beside(partial(self._try, attempt))
@@ -137,7 +137,7 @@ class Feed(AsyncBlock, ABC):
     async def _try(self, attempt: _Attempt) -> None:
         try:
             with attempt.scope:
-                await self._channel.until_open(self._open)
+                await self._channel.retry_open(self._open)
         except Exception as error:  # For whoever waits; if nobody does, the next call tries again.
             attempt.error = error
         finally:

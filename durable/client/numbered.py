@@ -49,7 +49,7 @@ class NumberedPublisher(Sender):
         self._next = self._taken_end = 0
         """The end of all sequences given, and of those that were taken to be sent."""
         self._known = Known(0, (), 0)
-        self._known_as, self._bell = b"", Bell()
+        self._known_as, self._state_changed = b"", Bell()
         """The id for which `_known` holds; empty until the broker's greeting."""
         self._turn = trio.Lock()
 
@@ -67,7 +67,7 @@ class NumberedPublisher(Sender):
         with self._channel.within(self._channel.timeout_s):
             while not self._known_as:
                 self._check()
-                await self._bell.wait()
+                await self._state_changed.wait()
         if not self._known_as:
             raise BrokerLost(self._channel.cluster, "the broker does not say what it has stored")
 
@@ -190,7 +190,7 @@ class NumberedPublisher(Sender):
         return Part(first, end, batches[0] if len(batches) == 1 else b"".join(batches))
 
     def _close(self) -> None:
-        self._bell.wake()
+        self._state_changed.wake()
 
     def _bears_id(self) -> bool:
         return bool(self._given or self._outbox)
@@ -207,7 +207,7 @@ class NumberedPublisher(Sender):
             decided, floor = (greeted(greeting, name, int) for name in ("decided", "floor"))
             self._known = Known(decided, holes, floor)
             self._known_as = self.id
-            self._bell.wake()
+            self._state_changed.wake()
 
 
 class Known:

@@ -152,7 +152,7 @@ class Sender(AsyncBlock, ABC):
         """Take from the broker's greeting what it knows of this publisher; called for each new tunnel."""
 
     async def __aenter__(self) -> Self:
-        await self._channel.connected()
+        await self._channel.wait_connected()
         self.start()
         return self
 

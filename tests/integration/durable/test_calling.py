@@ -95,11 +95,11 @@ async def test_more_than_a_broker_takes_is_not_sent(
 ) -> None:
     monkeypatch.setattr("durable.protocol.calls.CALL_BYTES_MAX", 5000)
     async with serving(tmp_path) as broker, client(broker) as shop:
-        session = await shop._channel.connected()
+        session = await shop._channel.wait_connected()
         with pytest.raises(mesh.TooLarge, match=r"import_definitions of .* limit of 5000") as told:
             await shop.import_definitions(LONG)
         assert told.value.size_bytes > told.value.limit_bytes == 5000
-        assert await shop._channel.connected() == session
+        assert await shop._channel.wait_connected() == session
 
 
 @asynccontextmanager
@@ -138,14 +138,14 @@ async def test_who_may_configure_nothing_is_refused_before_anything_is_unpacked(
         await admin.set_permission("console", configure=".*", write=".*", read=".*")
         await admin.set_permission("shop", write=".*", read=".*")
         async with client(broker) as shop:
-            session = await shop._channel.connected()
+            session = await shop._channel.wait_connected()
             with monkeypatch.context() as meanwhile:
                 meanwhile.setattr("durable.broker.control.read_packed", unpack)
                 with pytest.raises(AccessRefused, match="'shop' may not configure anything: give"):
                     await shop.import_definitions(LONG)
             await admin.set_permission("shop", configure=".*", write=".*", read=".*")
             assert await shop.import_definitions(LONG) == {"queue": 50}
-            assert await shop._channel.connected() == session
+            assert await shop._channel.wait_connected() == session
 
 
 async def test_who_may_configure_nothing_is_refused_with_the_first_piece(tmp_path: Path) -> None:
@@ -186,13 +186,13 @@ async def test_all_clients_together_keep_no_more_than_the_limit(
         async with control_tunnel(broker) as tunnel:
             await send(tunnel, parts(1, LONG)[:-1])
             await until(lambda: sum(one.long_bytes for one in control_sessions(broker)))
-            session = await shop._channel.connected()
+            session = await shop._channel.wait_connected()
             with pytest.raises(BrokerError, match=f"TooLarge .*together .*limit of {limit} bytes"):
                 await shop.import_definitions(LONG)
             await send(tunnel, parts(1, LONG)[-1:])
             assert await answer(tunnel) == Answer(1, {"queue": 50})
         assert await shop.import_definitions(definitions(50, first=50)) == {"queue": 50}
-        assert await shop._channel.connected() == session
+        assert await shop._channel.wait_connected() == session
 
 
 async def test_a_long_call_comes_when_the_one_before_is_answered(

@@ -94,11 +94,11 @@ async def test_what_json_can_say_and_nobody_can_declare_is_refused_by_name(
 ) -> None:
     """Found: an OverflowError, a UnicodeEncodeError; or a session that ended, and the call again."""
     async with serving(tmp_path) as broker, client(broker) as shop:
-        session = await shop._channel.connected()
+        session = await shop._channel.wait_connected()
         for wrong in ({**PLAIN, "queues": queues}, queues):
             with pytest.raises(InvalidDefinition):
                 await shop.import_definitions(wrong)
-        assert session == await shop._channel.connected()
+        assert session == await shop._channel.wait_connected()
 
 
 async def test_definitions_are_encoded_outside_of_the_event_loop(

@@ -148,11 +148,11 @@ async def test_more_than_any_client_takes_is_told_and_the_connection_goes_on(
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.import_definitions(PLAIN)
         async with client(broker, payload_bytes_max=PART_BYTES) as small:
-            session = await small._channel.connected()
+            session = await small._channel.wait_connected()
             with pytest.raises(BrokerError, match=r"TooLarge .*'limit_bytes': 40000"):
                 await small.statistics()
             assert len(await small.bindings()) == len(NAMES)
-            assert await small._channel.connected() == session
+            assert await small._channel.wait_connected() == session
 
 
 @pytest.fixture

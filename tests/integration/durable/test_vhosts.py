@@ -250,7 +250,7 @@ async def test_a_session_of_one_vhost_opens_nothing_in_another(tmp_path: Path) -
         await home.create_vhost("secret")
         secret = durable.connect(joined, vhost="secret")
         await secret.declare_queue("jobs")
-        session = await home._channel.connected()
+        session = await home._channel.wait_connected()
         async with joined.open_tunnel("broker/durable") as tunnel:
             await tunnel.send(encode_hello(CONSUME, "secret", session=session, queue="jobs"))
             with trio.fail_after(PATIENCE_S), pytest.raises((mesh.MeshError, StopAsyncIteration)):

@@ -137,7 +137,7 @@ async def test_a_greeting_on_its_way_when_a_late_loop_looks_is_in_time(
             async with channel.open("publish"):
                 pass
 
-        for connects in (channel.connected, partial(channel.until_open, opens)):
+        for connects in (channel.wait_connected, partial(channel.retry_open, opens)):
             nursery.start_soon(connects)
             await blocked(mock_clock, node)
             assert channel.session
@@ -161,7 +161,7 @@ async def test_what_is_stored_may_be_said_turns_after_a_late_loop_looks(
         node = Silent(nursery)
         channel = Channel(cast("Node", node), "broker", "/", timeout_s=TIMEOUT_S)
         node.answers.set()
-        await channel.connected()
+        await channel.wait_connected()
         publisher = NumberedPublisher(channel, "import", 1, 1000)
         nursery.start_soon(publisher.__aenter__)
         await blocked(mock_clock, node)
@@ -176,7 +176,7 @@ async def test_who_has_no_broker_looks_out_for_it_nearly_all_the_time(
     async with trio.open_nursery() as nursery:
         node = Lonely(nursery)
         with pytest.raises(BrokerLost, match="no members"):
-            await Channel(cast("Node", node), "broker", "/", timeout_s=60.0).connected()
+            await Channel(cast("Node", node), "broker", "/", timeout_s=60.0).wait_connected()
         nursery.cancel_scope.cancel()
     pauses_s = [later - sooner for sooner, later in pairwise(node.looked_s)][1::2]
     assert len(pauses_s) > 20

@@ -42,7 +42,7 @@ class Deaf:
     def run_beside(self, task: object) -> None:
         pass
 
-    async def connected(self) -> bytes:
+    async def wait_connected(self) -> bytes:
         return b"session"
 
     def check_thread(self) -> None:
