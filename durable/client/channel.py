@@ -246,9 +246,9 @@ class Channel:
         self._control, self.session = ControlSender(tunnel), greeted(greeting, "session", bytes)
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._notify_waiters()
-        await tunnel.each(partial(self._heard, Pieces(ANSWER_BYTES_MAX)))
+        await tunnel.each(partial(self._handle_part, Pieces(ANSWER_BYTES_MAX)))
 
-    def _heard(self, pieces: Pieces, part: bytes) -> bool:
+    def _handle_part(self, pieces: Pieces, part: bytes) -> bool:
         """Take a part: an answer, a piece of one, or the reason why there will be none."""
         if part[:1] == ENDED:
             raise decode_ended(part)

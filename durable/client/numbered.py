@@ -195,13 +195,13 @@ class NumberedPublisher(Sender):
     def _bears_id(self) -> bool:
         return bool(self._given or self._outbox)
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello_fields(self) -> dict[str, Any]:
         # `oldest` is 0 although much is confirmed, because another attempt will send the earliest sequences again.
         # `stops`: after one refusal the broker refuses all that follows. That is one hole however long it is, so
         # the broker can tell refused messages from stored ones for as long as it takes.
         return {"oldest": 0, "stops": True}
 
-    def _greeted(self, greeting: Mapping[str, Any]) -> None:
+    def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
         if self._known_as != self.id:
             holes = greeted(greeting, "holes", list)
             decided, floor = (greeted(greeting, name, int) for name in ("decided", "floor"))

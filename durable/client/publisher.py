@@ -202,7 +202,7 @@ class Publisher(Sender):
         """Return the sequence that the next message gets, which is behind all messages handed over before."""
         return self._packed + self._gathering.barrier()
 
-    def _greeted(self, greeting: Mapping[str, Any]) -> None:
+    def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
         """Raises InvalidDefinition if this name and epoch have published before: our first messages would get the
         sequences of those, and be dropped as duplicates."""
         if not self._packed and greeted(greeting, "next", int):

@@ -144,11 +144,11 @@ class Sender(AsyncBlock, ABC):
         """Return whether anything still to be sent was packed under the present id."""
         return bool(self._outbox)
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello_fields(self) -> dict[str, Any]:
         """Return further fields of the hello. `oldest`: the first sequence that may be sent again."""
         return {"oldest": self._outbox.confirmed}
 
-    def _greeted(self, greeting: Mapping[str, Any]) -> None:
+    def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
         """Take from the broker's greeting what it knows of this publisher; called for each new tunnel."""
 
     async def __aenter__(self) -> Self:
@@ -373,16 +373,16 @@ class Sender(AsyncBlock, ABC):
     async def _connected(self) -> None:
         """Use one tunnel until it ends: send all unconfirmed parts again, then new ones."""
         async with self._channel.open(
-            PUBLISH, publisher=self._token, epoch=self._epoch, **self._hello()
+            PUBLISH, publisher=self._token, epoch=self._epoch, **self._hello_fields()
         ) as (tunnel, greeting):
             self._identify(greeted(greeting, "publisher", bytes))
             self._epoch = greeted(greeting, "epoch", int)
-            self._greeted(greeting)
+            self._handle_greeting(greeting)
             self._outbox.again()
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:
                 nursery.start_soon(self._send, tunnel)
-                await tunnel.each(self._heard)
+                await tunnel.each(self._handle_part)
                 nursery.cancel_scope.cancel()
 
     def _identify(self, publisher: bytes) -> None:
@@ -393,7 +393,7 @@ class Sender(AsyncBlock, ABC):
             raise Unconfirmed(self._unconfirmed, why)
         self.id = publisher
 
-    def _heard(self, part: bytes) -> bool:
+    def _handle_part(self, part: bytes) -> bool:
         """Take a confirm, or the reason why there will be none."""
         if part[:1] == ENDED:
             raise decode_ended(part)

@@ -279,7 +279,7 @@ async def test_who_gave_up_on_entering_fences_nobody_off(
         await shop.declare_queue("jobs")
         with trio.CancelScope() as scope:
             publisher = shop.numbered_publisher(NAME)
-            monkeypatch.setattr(publisher, "_greeted", lambda _: scope.cancel())
+            monkeypatch.setattr(publisher, "_handle_greeting", lambda _: scope.cancel())
             await publisher.__aenter__()
         assert scope.cancelled_caught
         await until(lambda: publisher.ended)

@@ -66,7 +66,7 @@ async def publishing(*decided_at_s: float) -> AsyncGenerator[tuple[Publisher, Ha
         async def decide() -> None:
             for sequence, at_s in enumerate(decided_at_s, start=1):
                 await virtual_sleep(began_s + at_s - trio.current_time())
-                publisher._heard(encode_confirm(sequence, []))
+                publisher._handle_part(encode_confirm(sequence, []))
 
         began_s = trio.current_time()
         nursery.start_soon(decide)
@@ -147,7 +147,7 @@ async def test_who_publishes_has_time_left_after_its_loop_was_blocked(
             assert await publisher.wait_confirmed(handed, PATIENCE_S)
 
         await answered_after_a_block(
-            mock_clock, wait, lambda: publisher._heard(encode_confirm(2, []))
+            mock_clock, wait, lambda: publisher._handle_part(encode_confirm(2, []))
         )
 
 
@@ -162,7 +162,7 @@ async def test_who_waits_for_room_has_time_left_after_its_loop_was_blocked(
         await answered_after_a_block(
             mock_clock,
             lambda: publisher._wait_room(PATIENCE_S),
-            lambda: publisher._heard(encode_confirm(publisher._barrier(), [])),
+            lambda: publisher._handle_part(encode_confirm(publisher._barrier(), [])),
         )
         nursery.cancel_scope.cancel()
 
@@ -179,7 +179,7 @@ async def test_room_that_there_is_when_a_late_loop_looks_is_in_time(mock_clock: 
 
         async def decide(decided: trio.Event) -> None:
             await decided.wait()
-            publisher._heard(encode_confirm(publisher._barrier(), []))
+            publisher._handle_part(encode_confirm(publisher._barrier(), []))
 
         for _ in range(LATE):
             decided = trio.Event()
