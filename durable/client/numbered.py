@@ -162,7 +162,7 @@ class NumberedPublisher(Sender):
             shared_headers=encoded, message_headers=headers,
         )  # fmt: skip
         if first > self._taken_end:
-            self._outbox.leave_out(self._taken_end, first)
+            self._outbox.skip(self._taken_end, first)
         self._taken_end = first + len(payloads)
         self._given.append((first, self._taken_end, b"".join(pieces)))
         self._given_bytes += size

@@ -54,10 +54,10 @@ class Outbox:
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
         self._waiters: deque[Waiter] = deque()
-        self._left_out: deque[tuple[int, int]] = deque()
+        self._skipped: deque[tuple[int, int]] = deque()
         """Ranges of sequences that no message uses, in order."""
         self.size_bytes = 0
-        self.heard = 0
+        self.latest_confirm = 0
         """The highest sequence up to which any confirm has come."""
         self.confirmed = 0
         """Everything before this sequence is decided. It never lies inside a part that is decided only partly."""
@@ -65,7 +65,7 @@ class Outbox:
         """How many of the decided messages were refused."""
         self._refusals: deque[Refusal] = deque()
         """Refusals in parts that are not wholly decided yet."""
-        self._untold: tuple[DurableError, Counter[str]] | None = None
+        self._unreported: tuple[DurableError, Counter[str]] | None = None
         """Refusals that nobody waited for: the first one, and the number of messages by class of error."""
 
     def __bool__(self) -> bool:
@@ -80,32 +80,32 @@ class Outbox:
     def parts(self) -> Sequence[Part]:
         return tuple(self._parts)
 
-    def sent(self, part: Part) -> None:
+    def add(self, part: Part) -> None:
         self._parts.append(part)
         self.size_bytes += len(part.data)
 
-    def leave_out(self, first: int, end: int) -> None:
+    def skip(self, first: int, end: int) -> None:
         """Note that no message uses sequences [`first`, `end`); they lie behind all that were used before."""
-        self._left_out.append((first, end))
+        self._skipped.append((first, end))
 
     def undecided(self, first: int, end: int) -> int:
         """Return how many messages with sequences [`first`, `end`) are not confirmed, whether sent or not."""
         low = max(first, self.confirmed)
-        return max(end - low, 0) - _shared(self._left_out, low, end)
+        return max(end - low, 0) - _overlap(self._skipped, low, end)
 
     def unknown(self, waiter: Waiter) -> int:
         """Return how many of the waiter's messages are neither confirmed nor refused."""
         spans = ((low, high) for low, high, _ in waiter.refusals)
-        ahead = _shared(spans, self.confirmed, waiter.end)
-        return self.undecided(waiter.first, waiter.end) - ahead
+        refused = _overlap(spans, self.confirmed, waiter.end)
+        return self.undecided(waiter.first, waiter.end) - refused
 
     def wait_for(self, waiter: Waiter) -> None:
         """Add a waiter. Its `end` is not confirmed yet, and is not below that of the waiters before."""
         self._waiters.append(waiter)
 
-    def decided(self, sequence: int, refusals: Sequence[Refusal]) -> None:
+    def handle_confirm(self, sequence: int, refusals: Sequence[Refusal]) -> None:
         """Take a confirm: everything before `sequence` is decided, and stored unless it was refused."""
-        self.heard = max(self.heard, sequence)
+        self.latest_confirm = max(self.latest_confirm, sequence)
         parts = self._parts
         while parts and parts[0].end <= sequence:
             self.size_bytes -= len(parts.popleft().data)
@@ -116,10 +116,10 @@ class Outbox:
             self._refuse(self._refusals.popleft())
         while self._waiters and self._waiters[0].end <= self.confirmed:
             self._finish(self._waiters.popleft())
-        while self._left_out and self._left_out[0][1] <= self.confirmed:
-            self._left_out.popleft()
+        while self._skipped and self._skipped[0][1] <= self.confirmed:
+            self._skipped.popleft()
 
-    def again(self) -> None:
+    def prepare_resend(self) -> None:
         """All parts are about to be sent again: drop their refusals, since those messages may be stored this time."""
         self._refusals.clear()
 
@@ -132,38 +132,38 @@ class Outbox:
             if waiter.refusal is None:
                 waiter.refusal = put_together(refusal.code, refusal.details)
         reason = put_together(refusal.code, refusal.details)
-        self._keep(refusal.first, end, refusal.code, reason)
+        self._keep_unreported(refusal.first, end, refusal.code, reason)
 
-    def _keep(self, first: int, end: int, kind: str, reason: DurableError) -> None:
-        """Keep for `take_untold` what is refused of [`first`, `end`) and nobody waits for."""
-        untold = [(first, end)]
+    def _keep_unreported(self, first: int, end: int, kind: str, reason: DurableError) -> None:
+        """Keep for `take_unreported` what is refused of [`first`, `end`) and nobody waits for."""
+        unreported = [(first, end)]
         for waiter in self._overlapping(first, end):
-            untold = [piece for one in untold for piece in _without(one, waiter)]
-        if untold:
-            self._untold = self._untold or (reason, Counter())
-            self._untold[1][kind] += sum(high - low for low, high in untold)
+            unreported = [piece for one in unreported for piece in _subtract(one, waiter)]
+        if unreported:
+            self._unreported = self._unreported or (reason, Counter())
+            self._unreported[1][kind] += sum(high - low for low, high in unreported)
 
     def forget(self, waiters: Iterable[Waiter]) -> None:
-        """Remove waiters that gave up. Refusals that no other waiter knows of are kept for `take_untold`."""
+        """Remove waiters that gave up. Refusals that no other waiter knows of are kept for `take_unreported`."""
         for waiter in waiters:
             if not waiter.done:
                 self._waiters.remove(waiter)
             if waiter.refusal is not None:
                 for first, end, kind in waiter.refusals:
-                    self._keep(first, end, kind, waiter.refusal)
+                    self._keep_unreported(first, end, kind, waiter.refusal)
 
-    def take_untold(self) -> tuple[DurableError, Counter[str]] | None:
+    def take_unreported(self) -> tuple[DurableError, Counter[str]] | None:
         """Return, once, what was refused while nobody waited: the first error, and messages by class of error."""
-        untold, self._untold = self._untold, None
-        return untold
+        unreported, self._unreported = self._unreported, None
+        return unreported
 
     def _overlapping(self, first: int, end: int) -> Iterator[Waiter]:
         return (one for one in self._waiters if one.first < end and first < one.end)
 
     def fail(self, error: Callable[[int], DurableError]) -> None:
         """Drop all parts, and wake each waiter with `error(count)`, `count` being its messages of unknown outcome."""
-        self._parts.clear()  # They are not sent again, so `decided` may now report their refusals.
-        self.decided(self.confirmed, ())
+        self._parts.clear()  # They are not sent again, so `handle_confirm` may now report their refusals.
+        self.handle_confirm(self.confirmed, ())
         self.size_bytes = 0
         while self._waiters:
             waiter = self._waiters.popleft()
@@ -176,12 +176,12 @@ class Outbox:
         waiter.wake()
 
 
-def _shared(spans: Iterable[tuple[int, int]], low: int, high: int) -> int:
+def _overlap(spans: Iterable[tuple[int, int]], low: int, high: int) -> int:
     """Return how many sequences of [`low`, `high`) lie in one of the spans."""
     return sum(max(min(end, high) - max(first, low), 0) for first, end in spans)
 
 
-def _without(span: tuple[int, int], waiter: Waiter) -> Iterator[tuple[int, int]]:
+def _subtract(span: tuple[int, int], waiter: Waiter) -> Iterator[tuple[int, int]]:
     """Yield the parts of [low, high) outside the waiter's range."""
     low, high = span
     if low < min(high, waiter.first):

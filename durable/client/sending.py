@@ -192,16 +192,16 @@ class Sender(AsyncBlock, ABC):
                 self._handed_over(handed, self._outbox.confirmed)
                 await self.confirmed(handed)
         except DurableError as error:
-            self._add_untold(error)
+            self._note_unreported(error)
             raise
         self._raise_refused()
 
     def _raise_refused(self) -> None:
         """Raise what was refused and has not been raised to anybody."""
-        untold = self._outbox.take_untold()
-        if untold is not None:
-            _note_refused(*untold)
-            raise untold[0]
+        unreported = self._outbox.take_unreported()
+        if unreported is not None:
+            _note_refused(*unreported)
+            raise unreported[0]
 
     def _handed_over(self, handed: Handed, first: int) -> None:
         """Note that all messages from sequence `first` on belong to this caller."""
@@ -230,7 +230,7 @@ class Sender(AsyncBlock, ABC):
         self._channel.check_thread()
         if not handed.runs:
             await trio.lowlevel.checkpoint()
-        wake, heard = handed.waker.wake, self._outbox.heard
+        wake, latest_confirm = handed.waker.wake, self._outbox.latest_confirm
         # A timer, not a cancel scope: whatever has to be undone after the confirm adds to its latency (history.md).
         timer = self._channel.after(patience_s, wake)
         little = (
@@ -241,9 +241,9 @@ class Sender(AsyncBlock, ABC):
                 for run in handed.runs:
                     while not run.done:
                         if timer.over:
-                            if not anew or self._outbox.heard == heard:
+                            if not anew or self._outbox.latest_confirm == latest_confirm:
                                 return False
-                            heard = self._outbox.heard
+                            latest_confirm = self._outbox.latest_confirm
                             timer = self._channel.after(patience_s, wake)
                         await handed.waker.wait()
         finally:
@@ -315,18 +315,18 @@ class Sender(AsyncBlock, ABC):
         self._check()
         while self._full():
             self._work.wake()
-            heard = self._outbox.heard
+            latest_confirm = self._outbox.latest_confirm
             with self._channel.within(patience_s) as scope:
                 await self._room.wait()
-            silent = scope.cancelled_caught and self._outbox.heard == heard
+            silent = scope.cancelled_caught and self._outbox.latest_confirm == latest_confirm
             if silent and self._full():
                 raise BrokerLost(self._channel.cluster, self._timeout_reason())
             self._check()
 
-    def _add_untold(self, error: DurableError) -> None:
-        untold = self._outbox.take_untold()
-        if untold is not None:
-            error.add_note(f"before that, {_told(untold[1])}: {untold[0]}")
+    def _note_unreported(self, error: DurableError) -> None:
+        unreported = self._outbox.take_unreported()
+        if unreported is not None:
+            error.add_note(f"before that, {_refused_text(unreported[1])}: {unreported[0]}")
 
     @property
     def ended(self) -> bool:
@@ -378,7 +378,7 @@ class Sender(AsyncBlock, ABC):
             self._identify(greeted(greeting, "publisher", bytes))
             self._epoch = greeted(greeting, "epoch", int)
             self._handle_greeting(greeting)
-            self._outbox.again()
+            self._outbox.prepare_resend()
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:
                 nursery.start_soon(self._send, tunnel)
@@ -397,7 +397,7 @@ class Sender(AsyncBlock, ABC):
         """Take a confirm, or the reason why there will be none."""
         if part[:1] == ENDED:
             raise decode_ended(part)
-        self._outbox.decided(*decode_confirm(part))
+        self._outbox.handle_confirm(*decode_confirm(part))
         self._room.wake()
         if self._may_leave():
             self._work.wake()
@@ -422,7 +422,7 @@ class Sender(AsyncBlock, ABC):
     def _next_part(self) -> Part:
         """Pack the next part; it is kept until it is confirmed."""
         part = self._pack()
-        self._outbox.sent(part)
+        self._outbox.add(part)
         return part
 
     @ends_with_tunnel
@@ -477,10 +477,10 @@ def as_given(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
 
 def _note_refused(error: DurableError, counts: Counter[str], why: str = "") -> None:
     if counts.total() > 1 or why:
-        error.add_note(f"{_told(counts)}{why}")
+        error.add_note(f"{_refused_text(counts)}{why}")
 
 
-def _told(counts: Counter[str]) -> str:
+def _refused_text(counts: Counter[str]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
     return f"{counts.total()} messages were refused" + (f" ({kinds})" if len(counts) > 1 else "")
 

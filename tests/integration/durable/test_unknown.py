@@ -140,14 +140,14 @@ async def test_what_a_timeout_leaves_unknown_is_told_apart_from_what_was_refused
         await shop.declare_queue("tight", max_length=1, overflow="reject-publish")
         await shop.publish("", "tight", b"")
         publisher = shop._own_publisher()
-        outbox, decided = publisher._outbox, publisher._outbox.decided
+        outbox, handle_confirm = publisher._outbox, publisher._outbox.handle_confirm
 
         def only_first(sequence: int, refusals: Sequence[Refusal]) -> None:
             """What is said until one part of them is decided as a whole."""
             if outbox.confirmed == 1:
-                decided(sequence, refusals)
+                handle_confirm(sequence, refusals)
 
-        monkeypatch.setattr(outbox, "decided", only_first)
+        monkeypatch.setattr(outbox, "handle_confirm", only_first)
         with pytest.raises(Unconfirmed) as told:
             await shop.publish_many("", "tight", [bytes(1000)] * 5000, timeout=2)
         known = outbox.confirmed - 1

@@ -53,12 +53,12 @@ def refusal(first: int, count: int) -> Refusal:
 def test_parts_leave_when_all_of_them_is_decided() -> None:
     outbox = Outbox()
     for first in (0, 10):
-        outbox.sent(Part(first, first + 10, bytes(100)))
-    outbox.decided(9, [])
+        outbox.add(Part(first, first + 10, bytes(100)))
+    outbox.handle_confirm(9, [])
     assert len(outbox.parts) == 2
-    outbox.decided(10, [])
+    outbox.handle_confirm(10, [])
     assert (len(outbox.parts), outbox.size_bytes, outbox.confirmed) == (1, 100, 10)
-    outbox.decided(5, [])
+    outbox.handle_confirm(5, [])
     assert outbox.confirmed == 10
 
 
@@ -68,14 +68,14 @@ def test_each_waiter_is_told_of_its_own_and_the_rest_is_kept() -> None:
     first, second = Waiter(0, 5, lambda: None), Waiter(5, 8, lambda: None)
     outbox.wait_for(first)
     outbox.wait_for(second)
-    outbox.decided(12, [refusal(3, 7)])
+    outbox.handle_confirm(12, [refusal(3, 7)])
     assert (first.refused, second.refused) == ({"QueueFull": 2}, {"QueueFull": 3})
     assert first.done
     assert second.done
-    untold = outbox.take_untold()
-    assert untold is not None
-    assert untold[1] == {"QueueFull": 2}
-    assert outbox.take_untold() is None
+    unreported = outbox.take_unreported()
+    assert unreported is not None
+    assert unreported[1] == {"QueueFull": 2}
+    assert outbox.take_unreported() is None
 
 
 @given(
@@ -90,44 +90,44 @@ def test_every_refusal_is_told_or_kept(
     made = [Waiter(first, first + count, lambda: None) for first, count in sorted(waiters)]
     for one in made:
         outbox.wait_for(one)
-    outbox.decided(0, [refusal(*one) for one in refusals])
+    outbox.handle_confirm(0, [refusal(*one) for one in refusals])
     refused = [n for first, count in refusals for n in range(first, first + count)]
     for one in made:
         assert one.refused.total() == sum(one.first <= n < one.end for n in refused)
     alone = sum(not any(one.first <= n < one.end for one in made) for n in refused)
-    untold = outbox.take_untold()
-    assert (untold[1].total() if untold else 0) == alone
+    unreported = outbox.take_unreported()
+    assert (unreported[1].total() if unreported else 0) == alone
 
 
 def test_what_was_refused_of_one_who_gave_up_is_kept() -> None:
     outbox, waiter = Outbox(), Waiter(0, 5, lambda: None)
     for first, end in ((0, 2), (2, 5)):
-        outbox.sent(Part(first, end, b"part"))
+        outbox.add(Part(first, end, b"part"))
     outbox.wait_for(waiter)
-    outbox.decided(2, [refusal(0, 2)])
+    outbox.handle_confirm(2, [refusal(0, 2)])
     outbox.forget([waiter])
-    outbox.decided(5, [refusal(3, 1)])
+    outbox.handle_confirm(5, [refusal(3, 1)])
     assert not waiter.done
-    untold = outbox.take_untold()
-    assert untold is not None
-    assert isinstance(untold[0], QueueFull)
-    assert untold[1] == {"QueueFull": 3}
+    unreported = outbox.take_unreported()
+    assert unreported is not None
+    assert isinstance(unreported[0], QueueFull)
+    assert unreported[1] == {"QueueFull": 3}
 
 
 def test_what_another_one_waits_for_is_not_kept() -> None:
     """Found: a flush told of the same messages twice, where a publish had given up beside it."""
     outbox, publish, flush = Outbox(), Waiter(1, 5, lambda: None), Waiter(0, 5, lambda: None)
     for first, end in ((0, 2), (2, 5)):
-        outbox.sent(Part(first, end, b"part"))
+        outbox.add(Part(first, end, b"part"))
     for one in (publish, flush):
         outbox.wait_for(one)
-    outbox.decided(2, [refusal(0, 2)])
+    outbox.handle_confirm(2, [refusal(0, 2)])
     outbox.forget([publish])
-    assert (flush.refused, outbox.take_untold()) == ({"QueueFull": 2}, None)
+    assert (flush.refused, outbox.take_unreported()) == ({"QueueFull": 2}, None)
     outbox.forget([flush])
-    untold = outbox.take_untold()
-    assert untold is not None
-    assert untold[1] == {"QueueFull": 2}
+    unreported = outbox.take_unreported()
+    assert unreported is not None
+    assert unreported[1] == {"QueueFull": 2}
 
 
 def test_what_was_refused_before_one_gave_up_half_way_is_kept() -> None:
@@ -135,20 +135,20 @@ def test_what_was_refused_before_one_gave_up_half_way_is_kept() -> None:
     outbox, runs = Outbox(), [Waiter(0, 2, lambda: None), Waiter(3, 5, lambda: None)]
     for run in runs:
         outbox.wait_for(run)
-        outbox.sent(Part(run.first, run.end, b"part"))
-    outbox.decided(2, [refusal(0, 2)])
+        outbox.add(Part(run.first, run.end, b"part"))
+    outbox.handle_confirm(2, [refusal(0, 2)])
     assert [run.done for run in runs] == [True, False]
     outbox.forget(runs)
-    untold = outbox.take_untold()
-    assert untold is not None
-    assert untold[1] == {"QueueFull": 2}
+    unreported = outbox.take_unreported()
+    assert unreported is not None
+    assert unreported[1] == {"QueueFull": 2}
 
 
 def test_those_who_wait_when_it_ends_are_told_how_many_are_unknown() -> None:
     outbox = Outbox()
     waiter = Waiter(0, 10, lambda: None)
     outbox.wait_for(waiter)
-    outbox.decided(4, [])
+    outbox.handle_confirm(4, [])
     counts: list[int] = []
 
     def reason(count: int) -> QueueFull:
@@ -165,13 +165,13 @@ def test_what_is_decided_is_not_unknown() -> None:
     waiter = Waiter(10, 30, lambda: None)
     outbox.wait_for(waiter)
     assert outbox.unknown(waiter) == 20
-    outbox.decided(14, [refusal(12, 4)])
+    outbox.handle_confirm(14, [refusal(12, 4)])
     assert outbox.unknown(waiter) == 14, "of those behind what is decided two are refused"
     outbox.fail(lambda count: Unconfirmed(count, "a test"))
     assert isinstance(waiter.error, Unconfirmed)
     assert waiter.error.count == 14
     assert isinstance(waiter.refusal, QueueFull)
-    outbox.decided(40, [])
+    outbox.handle_confirm(40, [])
     assert outbox.unknown(Waiter(10, 30, lambda: None)) == 0
 
 
@@ -186,17 +186,17 @@ def test_sequences_that_no_message_has_are_not_counted(
     outbox, messages, at = Outbox(), set[int](), 0
     for skipped, sent in steps:
         if skipped:
-            outbox.leave_out(at, at + skipped)
+            outbox.skip(at, at + skipped)
         messages |= set(range(at + skipped, at + skipped + sent))
         at += skipped + sent
     confirmed, end = min(confirmed, at), min(first + count, at)
-    outbox.decided(confirmed, [])
+    outbox.handle_confirm(confirmed, [])
     refused = sorted(n for n in messages if confirmed <= n and first <= n < end)[:1]
     unknown = {n for n in messages if confirmed <= n and first <= n < end}
     assert outbox.undecided(first, end) == len(unknown)
     waiter = Waiter(first, end, lambda: None)
     outbox.wait_for(waiter)
-    outbox.decided(0, [refusal(n, 1) for n in refused])
+    outbox.handle_confirm(0, [refusal(n, 1) for n in refused])
     assert outbox.unknown(waiter) == len(unknown) - len(refused)
 
 
@@ -205,17 +205,19 @@ def test_what_is_refused_of_a_part_counts_when_the_part_is_decided() -> None:
     was raised for it all the same."""
     outbox = Outbox()
     for first in (0, 2):
-        outbox.sent(Part(first, first + 2, bytes(100)))
+        outbox.add(Part(first, first + 2, bytes(100)))
     waiter = Waiter(0, 2, lambda: None)
     outbox.wait_for(waiter)
-    outbox.decided(0, [refusal(1, 1)])
+    outbox.handle_confirm(0, [refusal(1, 1)])
     assert (waiter.refused.total(), outbox.unknown(waiter)) == (0, 2)
-    outbox.again()
-    outbox.decided(1, [])
-    assert (outbox.heard, outbox.confirmed, waiter.done) == (1, 0, False), "it comes as a whole"
-    outbox.decided(1, [refusal(1, 1)])
-    outbox.decided(2, [refusal(3, 1)])
+    outbox.prepare_resend()
+    outbox.handle_confirm(1, [])
+    assert (outbox.latest_confirm, outbox.confirmed, waiter.done) == (1, 0, False), (
+        "it comes as a whole"
+    )
+    outbox.handle_confirm(1, [refusal(1, 1)])
+    outbox.handle_confirm(2, [refusal(3, 1)])
     assert (waiter.refused.total(), waiter.done, outbox.refused) == (1, True, 1)
-    assert outbox.take_untold() is None
+    assert outbox.take_unreported() is None
     outbox.fail(lambda count: Unconfirmed(count, "a test"))
     assert outbox.refused == 2, "what is not sent again stays refused"
