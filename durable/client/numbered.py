@@ -27,7 +27,7 @@ from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import batch_overhead, fitting
 from .outbox import Part
-from .sending import Sender, as_given
+from .sending import Sender, checked_payloads
 
 EPOCH = 1
 """Default epoch of numbered publishers. A later epoch starts anew: nothing counts as stored."""
@@ -66,7 +66,7 @@ class NumberedPublisher(Sender):
     async def _until_known(self) -> None:
         with self._channel.within(self._channel.timeout_s):
             while not self._known_as:
-                self._check()
+                self._check_usable()
                 await self._state_changed.wait()
         if not self._known_as:
             raise BrokerLost(self._channel.cluster, "the broker does not say what it has stored")
@@ -105,7 +105,7 @@ class NumberedPublisher(Sender):
             first = index(first)
         except TypeError:
             raise InvalidDefinition("message", "sequence", first, "an integer") from None
-        payloads, headers = as_given(payloads), headers and tuple(headers)
+        payloads, headers = checked_payloads(payloads), headers and tuple(headers)
         if headers is not None and (
             len(headers) != len(payloads) or not {*map(type, headers)} <= {bytes}
         ):
@@ -128,7 +128,7 @@ class NumberedPublisher(Sender):
     ) -> int:  # fmt: skip
         if first < self._next:
             raise ValueError(f"sequence {first} is too small, want {self._next} or more")
-        self._check()
+        self._check_usable()
         self._raise_refused()
         if properties is not None:
             properties = together(exchange, False, properties)
@@ -143,7 +143,7 @@ class NumberedPublisher(Sender):
             some_headers = headers and headers[low - first : high - first]
             at = 0
             while at < len(some):
-                if self._full():
+                if self._is_full():
                     await self._wait_room(self._channel.timeout_s)
                 room = self._part_bytes_max - batch_overhead(key, encoded)
                 count, _ = fitting(some, some_headers, room, at)
@@ -168,7 +168,7 @@ class NumberedPublisher(Sender):
         self._given_bytes += size
         self._work.wake()
 
-    def _gathered(self) -> int:
+    def _gathered_bytes(self) -> int:
         return self._given_bytes
 
     def _barrier(self) -> int:
@@ -192,7 +192,7 @@ class NumberedPublisher(Sender):
     def _close(self) -> None:
         self._state_changed.wake()
 
-    def _bears_id(self) -> bool:
+    def _is_id_in_use(self) -> bool:
         return bool(self._given or self._outbox)
 
     def _hello_fields(self) -> dict[str, Any]:

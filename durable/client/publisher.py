@@ -22,7 +22,7 @@ from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import Gathering, ends_of
 from .outbox import Part
-from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
+from .sending import HEADERS_BYTES_MAX, Handed, Sender, checked_payloads
 
 BATCH_BYTES = 512 * 1024
 """Limit of a batch's messages: so many bytes share one checksum, one header, and one record in the log."""
@@ -86,7 +86,7 @@ class Publisher(Sender):
                 group.size_bytes = size
                 return
         encoded, packed = self._packed_with(
-            as_given((payload,)), exchange, key, headers, properties
+            checked_payloads((payload,)), exchange, key, headers, properties
         )
         if self._gathering.due(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
@@ -134,7 +134,7 @@ class Publisher(Sender):
             properties = together(exchange, mandatory, properties)
         given = self.given(exchange, key, payloads, headers, properties)
         handed = Handed()
-        with self._forgotten(handed):
+        with self._forget_on_exit(handed):
             await self.hand_over(given, handed, self._channel.timeout_s)
             await self.confirmed(handed)
 
@@ -143,7 +143,7 @@ class Publisher(Sender):
         headers: Mapping[str, Any] | None, properties: Properties | None,
     ) -> Given:  # fmt: skip
         """Prepare what `publish` hands over. Raises what `publish` raises before anything is on its way."""
-        each = as_given(payloads)
+        each = checked_payloads(payloads)
         encoded, packed = self._packed_with(each, exchange, key, headers, properties)
         return Given(exchange, key, each, ends_of(each, packed), encoded, packed, properties)
 
@@ -155,13 +155,13 @@ class Publisher(Sender):
     def hand_over_nowait(self, given: Given, handed: Handed) -> bool:
         """Take as many as there is room for, and return whether those are all. Messages that others hand over
         before the rest get the next sequences."""
-        self._check()
+        self._check_usable()
         first, count = self._barrier(), len(given.payloads)
-        while given.at < count and not self._full():
+        while given.at < count and not self._is_full():
             self._add_many(given)
         if given.at == count:
-            self._leave()
-        self._handed_over(handed, first)
+            self._send_at_once()
+        self._add_waiter(handed, first)
         return given.at == count
 
     @property
@@ -209,7 +209,7 @@ class Publisher(Sender):
             later = "a later epoch, as messages have already been sent under this one, or None"
             raise InvalidDefinition("publisher", "epoch", self.epoch, later)
 
-    def _gathered(self) -> int:
+    def _gathered_bytes(self) -> int:
         return self._gathering.size_bytes
 
     def _close(self) -> None:

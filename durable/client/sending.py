@@ -53,7 +53,7 @@ from .outbox import Outbox, Part, Waiter
 
 PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
-UNDER_WAY_MAX = 4
+PARTS_UNCONFIRMED_MAX = 4
 """With so many parts unconfirmed, less than FULL_BYTES waits until one of them is confirmed: a part costs both
 ends as much as twenty small messages within one, and one sync of the disk covers all parts that came before it."""
 FULL_BYTES = 64 * 1024
@@ -100,7 +100,7 @@ class Sender(AsyncBlock, ABC):
             check_level("publisher", "epoch", epoch, NUMBERS_END - 1)
         check_level("publisher", "window_bytes", window_bytes, COUNT_MAX)
         self._channel, self._window_bytes = channel, window_bytes
-        self._name, self._token = name, token_bytes(16) if name is None else _named(name)
+        self._name, self._token = name, token_bytes(16) if name is None else _name_token(name)
         self.id = b""
         """Derived by the broker from the token and our cluster; known from its greeting before anything is packed."""
         self._epoch = epoch
@@ -112,11 +112,11 @@ class Sender(AsyncBlock, ABC):
         self._scope = trio.CancelScope()
         self._entered = False
         self._spinner: Spinner
-        self._idle: Tunnel | None = None
-        """The tunnel while `_send` has nothing to send, so that `_leave` may use it."""
+        self._idle_tunnel: Tunnel | None = None
+        """The tunnel while `_send` has nothing to send, so that `_send_at_once` may use it."""
         self._resend = False
         self._properties: dict[Properties, bytes] = {}
-        self._key = ""
+        self._checked_key = ""
         """The last key that was checked; the empty one is valid."""
 
     @property
@@ -125,7 +125,7 @@ class Sender(AsyncBlock, ABC):
         return self._epoch or 0
 
     @abstractmethod
-    def _gathered(self) -> int:
+    def _gathered_bytes(self) -> int:
         """Bytes handed over and not packed."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class Sender(AsyncBlock, ABC):
     def _close(self) -> None:
         """Called when nothing will be packed any more."""
 
-    def _bears_id(self) -> bool:
+    def _is_id_in_use(self) -> bool:
         """Return whether anything still to be sent was packed under the present id."""
         return bool(self._outbox)
 
@@ -188,8 +188,8 @@ class Sender(AsyncBlock, ABC):
         self._check_entered()
         try:
             handed = Handed()
-            with self._forgotten(handed):
-                self._handed_over(handed, self._outbox.confirmed)
+            with self._forget_on_exit(handed):
+                self._add_waiter(handed, self._outbox.confirmed)
                 await self.confirmed(handed)
         except DurableError as error:
             self._note_unreported(error)
@@ -203,11 +203,11 @@ class Sender(AsyncBlock, ABC):
             _note_refused(*unreported)
             raise unreported[0]
 
-    def _handed_over(self, handed: Handed, first: int) -> None:
+    def _add_waiter(self, handed: Handed, first: int) -> None:
         """Note that all messages from sequence `first` on belong to this caller."""
         end = self._barrier()
         if end > self._outbox.confirmed and end > first:
-            self._check()
+            self._check_usable()
             run = Waiter(first, end, handed.waker.wake)
             self._outbox.wait_for(run)
             handed.runs.append(run)
@@ -257,7 +257,7 @@ class Sender(AsyncBlock, ABC):
         return True
 
     @contextmanager
-    def _forgotten(self, handed: Handed) -> Iterator[None]:
+    def _forget_on_exit(self, handed: Handed) -> Iterator[None]:
         """When the block is left, for whatever reason, let the outbox forget this caller's waiters."""
         try:
             yield
@@ -283,9 +283,9 @@ class Sender(AsyncBlock, ABC):
     def _encoded(self, exchange: str, key: str, properties: Properties | None) -> bytes:
         """Return the encoded properties. Raises InvalidDefinition for what the broker would refuse, or for which
         it would end this publisher."""
-        if key != self._key:
+        if key != self._checked_key:
             check_key("message", "key", key)
-            self._key = key
+            self._checked_key = key
         wanted = Properties(exchange) if properties is None else properties
         try:
             encoded = self._properties.get(wanted)
@@ -304,24 +304,24 @@ class Sender(AsyncBlock, ABC):
                 raise InvalidDefinition("message", "deaths", wanted.deaths, allowed) from None
         return encoded
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return self._room_bytes() < 0
 
     def _room_bytes(self) -> int:
-        return self._window_bytes - self._gathered() - self._outbox.size_bytes
+        return self._window_bytes - self._gathered_bytes() - self._outbox.size_bytes
 
     async def _wait_room(self, patience_s: float) -> None:
         """Wait until the window is not full. Raises BrokerLost if the broker is silent for that long."""
-        self._check()
-        while self._full():
+        self._check_usable()
+        while self._is_full():
             self._work.wake()
             latest_confirm = self._outbox.latest_confirm
             with self._channel.within(patience_s) as scope:
                 await self._room.wait()
             silent = scope.cancelled_caught and self._outbox.latest_confirm == latest_confirm
-            if silent and self._full():
+            if silent and self._is_full():
                 raise BrokerLost(self._channel.cluster, self._timeout_reason())
-            self._check()
+            self._check_usable()
 
     def _note_unreported(self, error: DurableError) -> None:
         unreported = self._outbox.take_unreported()
@@ -338,7 +338,7 @@ class Sender(AsyncBlock, ABC):
             raise RuntimeError("publisher used outside of its `async with` block")
         self._channel.check_thread()
 
-    def _check(self) -> None:
+    def _check_usable(self) -> None:
         self._check_entered()
         if self._failure is not None:
             raise afresh(self._failure)
@@ -348,11 +348,11 @@ class Sender(AsyncBlock, ABC):
             try:
                 while True:
                     try:
-                        await self._connected()
+                        await self._use_tunnel()
                     except BrokerLost:
                         pass
                     except PublisherFenced as error:
-                        # The broker knows the hash from `_named` only; the user knows the name.
+                        # The broker knows the hash from `_name_token` only; the user knows the name.
                         named = error.publisher if self._name is None else self._name
                         self._end(PublisherFenced(named, error.epoch, error.latest))
                         return
@@ -370,7 +370,7 @@ class Sender(AsyncBlock, ABC):
             finally:
                 self._end(None)
 
-    async def _connected(self) -> None:
+    async def _use_tunnel(self) -> None:
         """Use one tunnel until it ends: send all unconfirmed parts again, then new ones."""
         async with self._channel.open(
             PUBLISH, publisher=self._token, epoch=self._epoch, **self._hello_fields()
@@ -388,7 +388,7 @@ class Sender(AsyncBlock, ABC):
     def _identify(self, publisher: bytes) -> None:
         """Use the id in the broker's greeting. Raises Unconfirmed if anything still to be sent was packed under
         another id: it would count as another cluster's."""
-        if publisher != self.id and self._bears_id():
+        if publisher != self.id and self._is_id_in_use():
             why = "the broker now knows this program as a member of another cluster"
             raise Unconfirmed(self._unconfirmed, why)
         self.id = publisher
@@ -399,25 +399,25 @@ class Sender(AsyncBlock, ABC):
             raise decode_ended(part)
         self._outbox.handle_confirm(*decode_confirm(part))
         self._room.wake()
-        if self._may_leave():
+        if self._is_part_due():
             self._work.wake()
         return True
 
-    def _leave(self) -> None:
+    def _send_at_once(self) -> None:
         """Send what has gathered at once if no part is unconfirmed: there is no confirm to wait for."""
-        if self._idle is not None and not self._outbox:
+        if self._idle_tunnel is not None and not self._outbox:
             with suppress(MeshError):  # Broken: the next tunnel starts with all unconfirmed parts.
                 try:
-                    self._idle.send_nowait(self._next_part().data)
+                    self._idle_tunnel.send_nowait(self._next_part().data)
                 except trio.WouldBlock:
                     self._resend = True
-        if self._resend or self._may_leave():  # Otherwise `_send` would be woken for nothing.
+        if self._resend or self._is_part_due():  # Otherwise `_send` would be woken for nothing.
             self._work.wake()
 
-    def _may_leave(self) -> bool:
+    def _is_part_due(self) -> bool:
         """Return whether a part should be packed now."""
-        size = self._gathered()
-        return size >= FULL_BYTES or (size > 0 and self._outbox.count < UNDER_WAY_MAX)
+        size = self._gathered_bytes()
+        return size >= FULL_BYTES or (size > 0 and self._outbox.count < PARTS_UNCONFIRMED_MAX)
 
     def _next_part(self) -> Part:
         """Pack the next part; it is kept until it is confirmed."""
@@ -431,16 +431,16 @@ class Sender(AsyncBlock, ABC):
         try:
             while True:
                 if self._resend:
-                    self._idle, self._resend = None, False
+                    self._idle_tunnel, self._resend = None, False
                     for part in self._outbox.parts:
                         await tunnel.send(part.data)
-                while self._may_leave():
-                    self._idle = None
+                while self._is_part_due():
+                    self._idle_tunnel = None
                     await tunnel.send(self._next_part().data)
-                self._idle = tunnel
+                self._idle_tunnel = tunnel
                 await self._work.wait()
         finally:
-            self._idle = None
+            self._idle_tunnel = None
 
     @property
     def _unconfirmed(self) -> int:
@@ -461,7 +461,7 @@ class Sender(AsyncBlock, ABC):
         self._room.wake()
 
 
-def as_given(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
+def checked_payloads(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return the payloads as a tuple: a caller may change its list while the messages wait for room.
 
     Raises TypeError if it is not a sequence of bytes; neither a set nor an iterator is one.
@@ -485,7 +485,7 @@ def _refused_text(counts: Counter[str]) -> str:
     return f"{counts.total()} messages were refused" + (f" ({kinds})" if len(counts) > 1 else "")
 
 
-def _named(name: str) -> bytes:
+def _name_token(name: str) -> bytes:
     """Return the token for a name, its hash. Raises InvalidDefinition if it cannot be encoded as UTF-8."""
     try:
         return blake2b(name.encode(), digest_size=16).digest()

@@ -17,7 +17,7 @@ from durable.broker.broker import Broker
 from durable.broker.control import Control
 from durable.broker.hosted import Hosted
 from durable.broker.publishing import _Session as Session
-from durable.client.sending import UNDER_WAY_MAX
+from durable.client.sending import PARTS_UNCONFIRMED_MAX
 from durable.errors import BrokerLost, InUse, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import MemoryDisk, Volume
@@ -254,11 +254,11 @@ async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
                     nursery.start_soon(connection.publish, "", "jobs", b"%d" % number)
                     await trio.testing.wait_all_tasks_blocked()  # It has left, if it was going to.
                 await trio.to_thread.run_sync(hangs.wait)
-                await until(lambda: len(parts) >= UNDER_WAY_MAX)
-                assert parts == [1] * UNDER_WAY_MAX
+                await until(lambda: len(parts) >= PARTS_UNCONFIRMED_MAX)
+                assert parts == [1] * PARTS_UNCONFIRMED_MAX
                 faults.before_sync = None
                 released.set()
-        assert parts == [*[1] * UNDER_WAY_MAX, 30 - UNDER_WAY_MAX]
+        assert parts == [*[1] * PARTS_UNCONFIRMED_MAX, 30 - PARTS_UNCONFIRMED_MAX]
         assert await drain(connection, "jobs") == numbered(31)
 
 

@@ -191,7 +191,7 @@ async def test_room_that_there_is_when_a_late_loop_looks_is_in_time(mock_clock: 
             mock_clock.jump(PATIENCE_S + 1)
             decided.set()
             await wait_all_tasks_blocked()
-            assert not publisher._full()
+            assert not publisher._is_full()
         nursery.cancel_scope.cancel()
 
 
