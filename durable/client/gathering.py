@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 
 from mesh.protocol.batch import HEADER_BYTES, PER_MESSAGE_BYTES, batch_pieces
 
-LEAVE_BYTES = 256 * 1024
+YIELD_BYTES = 256 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -42,18 +42,18 @@ class Gathering:
 
     Args:
         batch_bytes: approximate limit of the messages in one batch.
-        turns_bytes: how much more may gather while messages to several queues alternate, so that the
+        alternating_bytes: how much more may gather while messages to several queues alternate, so that the
             batch of each queue grows.
     """
 
-    def __init__(self, batch_bytes: int, turns_bytes: int = 0) -> None:
-        self._batch_bytes, self._turns_bytes = batch_bytes, turns_bytes
+    def __init__(self, batch_bytes: int, alternating_bytes: int = 0) -> None:
+        self._batch_bytes, self._alternating_bytes = batch_bytes, alternating_bytes
         self._groups: deque[Group] = deque()
         self._open: dict[str, Group] = {}
         """Groups that still take messages, by queue."""
         self.last = NOTHING
         """The group that took the last message; it takes the next one if key and properties are equal."""
-        self._leave_from(LEAVE_BYTES)
+        self._set_thresholds(YIELD_BYTES)
         self._other_bytes = 0
         """Size of all groups but the last one."""
         self._ended = self._ended_count = 0
@@ -96,7 +96,7 @@ class Gathering:
                 self._open[key] = group
             else:
                 self._open.clear()
-        self.turn_to(group)
+        self.switch_to(group)
         group.payloads.append(payload)
         group.size_bytes += size
         if headers is not None and group.headers is not None:
@@ -132,10 +132,10 @@ class Gathering:
             group if alike and (group.headers is not None) == with_headers and not full else NOTHING
         )
 
-    def turn(self, exchange: str | None, key: str) -> Group:
+    def switch(self, exchange: str | None, key: str) -> Group:
         """Make the open group of another queue the last one, and return it.
 
-        NOTHING if there is none, or if so much has gathered that some should leave first.
+        NOTHING if there is none, or if so much has gathered that the sender should run first.
         """
         try:
             group = self._open.get(key)
@@ -143,29 +143,29 @@ class Gathering:
             return NOTHING
         if group is None or group.exchange != exchange:
             return NOTHING
-        # This is `turn_to` inlined: with alternating keys every message comes here.
+        # This is `switch_to` inlined: with alternating keys every message comes here.
         self._other_bytes += self.last.size_bytes - group.size_bytes
         self.last = group
-        return group if self._other_bytes < self._turn_bytes else NOTHING
+        return group if self._other_bytes < self._switch_bytes else NOTHING
 
-    def turn_to(self, group: Group) -> None:
+    def switch_to(self, group: Group) -> None:
         """Make `group` the last one."""
         self._other_bytes += self.last.size_bytes - group.size_bytes
         self.last = group
 
-    def due(self, queue: str | None) -> bool:
-        """Return whether some should leave before a message to `queue` is added; None for an exchange."""
-        in_turn = queue is not None and queue != self.last.key
-        return self.size_bytes >= (self._turn_bytes if in_turn else self._leave_bytes)
+    def should_yield(self, queue: str | None) -> bool:
+        """Return whether the caller should let the sender run before it adds a message to `queue`; None for an exchange."""
+        alternating = queue is not None and queue != self.last.key
+        return self.size_bytes >= (self._switch_bytes if alternating else self._yield_bytes)
 
-    def stay(self) -> None:
-        """The caller has let the sender run: let LEAVE_BYTES more gather before it does so again."""
-        self._leave_from(self.size_bytes + LEAVE_BYTES)
+    def postpone_yield(self) -> None:
+        """The caller has let the sender run: let YIELD_BYTES more gather before it does so again."""
+        self._set_thresholds(self.size_bytes + YIELD_BYTES)
 
-    def _leave_from(self, size_bytes: int) -> None:
-        """Set from which total on some should leave before another group is begun; with `turns_bytes`
+    def _set_thresholds(self, size_bytes: int) -> None:
+        """Set from which total on the sender should run before another group is begun; with `alternating_bytes`
         more, before a message to another queue."""
-        self._leave_bytes, self._turn_bytes = size_bytes, size_bytes + self._turns_bytes
+        self._yield_bytes, self._switch_bytes = size_bytes, size_bytes + self._alternating_bytes
 
     def barrier(self) -> int:
         """Return the number of messages, and make sure that later ones are packed behind all of them."""
@@ -178,19 +178,19 @@ class Gathering:
             self._ended -= 1
             self._ended_count -= len(self.last.payloads)
         else:
-            self.turn_to(NOTHING)
+            self.switch_to(NOTHING)
         return count
 
     def close(self) -> None:
         """Let no group take more messages, because nothing will be packed any more."""
         self._open.clear()
-        self.turn_to(NOTHING)
+        self.switch_to(NOTHING)
 
     def pack(
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
     ) -> tuple[bytes, int]:
         """Pack batches for one part, numbered from `sequence` on. Return them and their number of messages."""
-        self._leave_from(LEAVE_BYTES)
+        self._set_thresholds(YIELD_BYTES)
         batches: list[bytes] = []
         """Pieces of all batches, joined once at the end."""
         size = total = 0
@@ -208,7 +208,7 @@ class Gathering:
             total += len(group.payloads)
             self._groups.popleft()
             if group is self.last:
-                self.turn_to(NOTHING)
+                self.switch_to(NOTHING)
             self._other_bytes -= group.size_bytes
             if self._ended:
                 self._ended -= 1

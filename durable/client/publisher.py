@@ -26,7 +26,7 @@ from .sending import HEADERS_BYTES_MAX, Handed, Sender, checked_payloads
 
 BATCH_BYTES = 512 * 1024
 """Limit of a batch's messages: so many bytes share one checksum, one header, and one record in the log."""
-TURNS_BYTES = 2 * 1024 * 1024
+ALTERNATING_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -54,7 +54,9 @@ class Publisher(Sender):
         self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
     ) -> None:
         super().__init__(channel, name, epoch, window_bytes)
-        self._gathering = Gathering(min(BATCH_BYTES, window_bytes), min(TURNS_BYTES, window_bytes))
+        self._gathering = Gathering(
+            min(BATCH_BYTES, window_bytes), min(ALTERNATING_BYTES, window_bytes)
+        )
         self._packed = 0
         """The sequence that the next packed message gets."""
 
@@ -79,7 +81,7 @@ class Publisher(Sender):
         if headers is None and properties is None and type(payload) is bytes:
             group = self._gathering.last
             if group.key != key or group.exchange != exchange:
-                group = self._gathering.turn(exchange, key)
+                group = self._gathering.switch(exchange, key)
             size = group.size_bytes + len(payload) + PER_MESSAGE_BYTES
             if size <= group.limit_bytes:
                 group.payloads.append(payload)
@@ -88,9 +90,9 @@ class Publisher(Sender):
         encoded, packed = self._packed_with(
             checked_payloads((payload,)), exchange, key, headers, properties
         )
-        if self._gathering.due(key if not exchange and properties is None else None):
+        if self._gathering.should_yield(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
-            self._gathering.stay()
+            self._gathering.postpone_yield()
         await self._wait_room(self._channel.timeout_s)
         self._add(exchange, key, payload, encoded, packed, properties)
         self._work.wake()
@@ -109,9 +111,9 @@ class Publisher(Sender):
             properties = together(exchange, mandatory, properties)
         given = self.given(exchange, key, payloads, headers, properties)
         while given.at < len(given.payloads):
-            if self._gathering.due(None):
+            if self._gathering.should_yield(None):
                 await trio.lowlevel.checkpoint()
-                self._gathering.stay()
+                self._gathering.postpone_yield()
             await self._wait_room(self._channel.timeout_s)
             self._add_many(given)
             self._work.wake()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.gathering import LEAVE_BYTES, Gathering, ends_of
+from durable.client.gathering import YIELD_BYTES, Gathering, ends_of
 from durable.protocol.parts import decode_batches
 from mesh.protocol.batch import PER_MESSAGE_BYTES
 
@@ -67,7 +67,7 @@ steps = st.lists(
 def test_only_messages_to_different_queues_pass_one_another(
     taken: list[tuple[str, str, bool]], batch_bytes: int, part_bytes: int
 ) -> None:
-    gathering = Gathering(batch_bytes, turns_bytes=200)
+    gathering = Gathering(batch_bytes, alternating_bytes=200)
     packed: list[tuple[str, str, int]] = []
     given_ones: list[tuple[str, str, int]] = []
 
@@ -112,7 +112,7 @@ def append_to_turn(gathering: Gathering, key: str, payload: bytes) -> bool:
     """As the publisher's hot path does."""
     group = gathering.last
     if group.key != key or group.exchange != "":
-        group = gathering.turn("", key)
+        group = gathering.switch("", key)
     if group.size_bytes + len(payload) + PER_MESSAGE_BYTES > group.limit_bytes:
         return False
     group.payloads.append(payload)
@@ -121,13 +121,17 @@ def append_to_turn(gathering: Gathering, key: str, payload: bytes) -> bool:
 
 
 def test_more_gathers_while_queues_take_turns_than_of_one_key() -> None:
-    gathering = Gathering(batch_bytes=LEAVE_BYTES, turns_bytes=1000)
-    gathering.add("", "a", b"", bytes(LEAVE_BYTES - 8), None, to_queue=True)
-    assert (gathering.due("a"), gathering.due(None), gathering.due("b")) == (True, True, False)
+    gathering = Gathering(batch_bytes=YIELD_BYTES, alternating_bytes=1000)
+    gathering.add("", "a", b"", bytes(YIELD_BYTES - 8), None, to_queue=True)
+    assert (
+        gathering.should_yield("a"),
+        gathering.should_yield(None),
+        gathering.should_yield("b"),
+    ) == (True, True, False)
     gathering.add("", "b", b"", bytes(992), None, to_queue=True)
-    assert (gathering.due("b"), gathering.due("c")) == (True, True)
-    gathering.stay()
-    assert not gathering.due(None)
+    assert (gathering.should_yield("b"), gathering.should_yield("c")) == (True, True)
+    gathering.postpone_yield()
+    assert not gathering.should_yield(None)
 
 
 @given(
