@@ -30,7 +30,7 @@ class Group:
     size_bytes: int = 0
 
 
-NOTHING = Group("", "", b"", -1)
+NO_GROUP = Group("", "", b"", -1)
 """A group that takes no message."""
 
 
@@ -49,14 +49,14 @@ class Gathering:
     def __init__(self, batch_bytes: int, alternating_bytes: int = 0) -> None:
         self._batch_bytes, self._alternating_bytes = batch_bytes, alternating_bytes
         self._groups: deque[Group] = deque()
-        self._open: dict[str, Group] = {}
+        self._open_groups: dict[str, Group] = {}
         """Groups that still take messages, by queue."""
-        self.last = NOTHING
+        self.current = NO_GROUP
         """The group that took the last message; it takes the next one if key and properties are equal."""
         self._set_thresholds(YIELD_BYTES)
         self._other_bytes = 0
-        """Size of all groups but the last one."""
-        self._ended = self._ended_count = 0
+        """Size of all groups but the current one."""
+        self._closed_groups = self._closed_messages = 0
         """How many leading groups are known to take no more messages, and how many messages they hold."""
 
     def __bool__(self) -> bool:
@@ -65,12 +65,14 @@ class Gathering:
     @property
     def count(self) -> int:
         """Number of messages, counted on demand: a counter would cost alternating queues time per message."""
-        newest_first, others = reversed(self._groups), len(self._groups) - self._ended
-        return self._ended_count + sum(len(one.payloads) for one in islice(newest_first, others))
+        newest_first, others = reversed(self._groups), len(self._groups) - self._closed_groups
+        return self._closed_messages + sum(
+            len(one.payloads) for one in islice(newest_first, others)
+        )
 
     @property
     def size_bytes(self) -> int:
-        return self._other_bytes + self.last.size_bytes
+        return self._other_bytes + self.current.size_bytes
 
     def add(
         self,
@@ -85,7 +87,7 @@ class Gathering:
         """Take a message. `to_queue`: it goes directly to the queue named `key`, and nowhere else."""
         size = len(payload) + PER_MESSAGE_BYTES + len(headers or b"")
         group = self._group_for(key, properties, headers is not None, size, to_queue)
-        if group is NOTHING:
+        if group is NO_GROUP:
             group = Group(exchange, key, properties, self._batch_bytes)
             if headers is not None:
                 group.headers = []
@@ -93,9 +95,9 @@ class Gathering:
                 group.limit_bytes = -1  # The publisher's hot path cannot add to this group.
             self._groups.append(group)
             if to_queue:
-                self._open[key] = group
+                self._open_groups[key] = group
             else:
-                self._open.clear()
+                self._open_groups.clear()
         self.switch_to(group)
         group.payloads.append(payload)
         group.size_bytes += size
@@ -107,7 +109,7 @@ class Gathering:
     ) -> int:
         """Take messages after `start`, which was added last and is alike, as far as one batch and
         `room_bytes` allow. Return the index of the first one not taken. `ends`: see `ends_of`."""
-        group, begins = self.last, start + 1
+        group, begins = self.current, start + 1
         # A single message needs nothing of what follows, and somebody may be waiting for its confirm.
         if begins == len(payloads):
             return begins
@@ -122,40 +124,42 @@ class Gathering:
     def _group_for(
         self, key: str, properties: bytes, with_headers: bool, size_bytes: int, to_queue: bool
     ) -> Group:
-        """Return the group that takes a message; NOTHING if a new one is needed, as for a very large message."""
-        group = self.last
+        """Return the group that takes a message; NO_GROUP if a new one is needed, as for a very large message."""
+        group = self.current
         if to_queue and group.key != key:
-            group = self._open.get(key, NOTHING)
+            group = self._open_groups.get(key, NO_GROUP)
         alike = group.key == key and group.properties == properties
         full = group.size_bytes + size_bytes > self._batch_bytes
         return (
-            group if alike and (group.headers is not None) == with_headers and not full else NOTHING
+            group
+            if alike and (group.headers is not None) == with_headers and not full
+            else NO_GROUP
         )
 
     def switch(self, exchange: str | None, key: str) -> Group:
-        """Make the open group of another queue the last one, and return it.
+        """Make the open group of another queue the current one, and return it.
 
-        NOTHING if there is none, or if so much has gathered that the sender should run first.
+        NO_GROUP if there is none, or if so much has gathered that the sender should run first.
         """
         try:
-            group = self._open.get(key)
+            group = self._open_groups.get(key)
         except TypeError:  # An unhashable key, such as a list; the slow path reports it.
-            return NOTHING
+            return NO_GROUP
         if group is None or group.exchange != exchange:
-            return NOTHING
+            return NO_GROUP
         # This is `switch_to` inlined: with alternating keys every message comes here.
-        self._other_bytes += self.last.size_bytes - group.size_bytes
-        self.last = group
-        return group if self._other_bytes < self._switch_bytes else NOTHING
+        self._other_bytes += self.current.size_bytes - group.size_bytes
+        self.current = group
+        return group if self._other_bytes < self._switch_bytes else NO_GROUP
 
     def switch_to(self, group: Group) -> None:
-        """Make `group` the last one."""
-        self._other_bytes += self.last.size_bytes - group.size_bytes
-        self.last = group
+        """Make `group` the current one."""
+        self._other_bytes += self.current.size_bytes - group.size_bytes
+        self.current = group
 
     def should_yield(self, queue: str | None) -> bool:
         """Return whether the caller should let the sender run before it adds a message to `queue`; None for an exchange."""
-        alternating = queue is not None and queue != self.last.key
+        alternating = queue is not None and queue != self.current.key
         return self.size_bytes >= (self._switch_bytes if alternating else self._yield_bytes)
 
     def postpone_yield(self) -> None:
@@ -171,20 +175,22 @@ class Gathering:
         """Return the number of messages, and make sure that later ones are packed behind all of them."""
         if not self._groups:
             return 0
-        count = self._ended_count = self.count
-        self._ended = len(self._groups)
-        self._open.clear()
-        if self._groups[-1] is self.last:  # It stays open: later messages come behind all others.
-            self._ended -= 1
-            self._ended_count -= len(self.last.payloads)
+        count = self._closed_messages = self.count
+        self._closed_groups = len(self._groups)
+        self._open_groups.clear()
+        if (
+            self._groups[-1] is self.current
+        ):  # It stays open: later messages come behind all others.
+            self._closed_groups -= 1
+            self._closed_messages -= len(self.current.payloads)
         else:
-            self.switch_to(NOTHING)
+            self.switch_to(NO_GROUP)
         return count
 
     def close(self) -> None:
         """Let no group take more messages, because nothing will be packed any more."""
-        self._open.clear()
-        self.switch_to(NOTHING)
+        self._open_groups.clear()
+        self.switch_to(NO_GROUP)
 
     def pack(
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
@@ -207,14 +213,14 @@ class Gathering:
             size += batch_bytes
             total += len(group.payloads)
             self._groups.popleft()
-            if group is self.last:
-                self.switch_to(NOTHING)
+            if group is self.current:
+                self.switch_to(NO_GROUP)
             self._other_bytes -= group.size_bytes
-            if self._ended:
-                self._ended -= 1
-                self._ended_count -= len(group.payloads)
-            if self._open.get(group.key) is group:
-                del self._open[group.key]
+            if self._closed_groups:
+                self._closed_groups -= 1
+                self._closed_messages -= len(group.payloads)
+            if self._open_groups.get(group.key) is group:
+                del self._open_groups[group.key]
         return b"".join(batches), total
 
     def _split_first(self, part_bytes_max: int) -> None:
@@ -231,10 +237,10 @@ class Gathering:
             del group.headers[:count]
         del group.payloads[:count]
         group.size_bytes -= size_bytes
-        if group is self.last:
+        if group is self.current:
             self._other_bytes += size_bytes
-        if self._ended:
-            self._ended += 1
+        if self._closed_groups:
+            self._closed_groups += 1
         self._groups.appendleft(front)
 
 

@@ -79,7 +79,7 @@ class Publisher(Sender):
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
         if headers is None and properties is None and type(payload) is bytes:
-            group = self._gathering.last
+            group = self._gathering.current
             if group.key != key or group.exchange != exchange:
                 group = self._gathering.switch(exchange, key)
             size = group.size_bytes + len(payload) + PER_MESSAGE_BYTES

@@ -27,8 +27,8 @@ def test_counts_follow_what_is_added_and_packed() -> None:
     each = 92 + PER_MESSAGE_BYTES
     gathering = gathered("a", "b", "b", "a")
     assert counts(gathering) == (4, 4 * each)
-    gathering.last.payloads.append(b"x" * 92)  # As the publisher's hot path does.
-    gathering.last.size_bytes += each
+    gathering.current.payloads.append(b"x" * 92)  # As the publisher's hot path does.
+    gathering.current.size_bytes += each
     assert counts(gathering) == (5, 5 * each)
     _, packed = gathering.pack(PUBLISHER, 1, 0, 0, part_bytes_max=400)
     assert packed == 1
@@ -110,7 +110,7 @@ def test_only_messages_to_different_queues_pass_one_another(
 
 def append_to_turn(gathering: Gathering, key: str, payload: bytes) -> bool:
     """As the publisher's hot path does."""
-    group = gathering.last
+    group = gathering.current
     if group.key != key or group.exchange != "":
         group = gathering.switch("", key)
     if group.size_bytes + len(payload) + PER_MESSAGE_BYTES > group.limit_bytes:
