@@ -105,18 +105,18 @@ class Gathering:
             group.headers.append(headers)
 
     def extend(
-        self, payloads: Sequence[bytes], start: int, ends: Sequence[int], room_bytes: int
+        self, payloads: Sequence[bytes], start: int, size_sums: Sequence[int], room_bytes: int
     ) -> int:
         """Take messages after `start`, which was added last and is alike, as far as one batch and
-        `room_bytes` allow. Return the index of the first one not taken. `ends`: see `ends_of`."""
+        `room_bytes` allow. Return the index of the first one not taken. `size_sums`: see `cumulative_sizes`."""
         group, begins = self.current, start + 1
         # A single message needs nothing of what follows, and somebody may be waiting for its confirm.
         if begins == len(payloads):
             return begins
         room_bytes = min(room_bytes, self._batch_bytes - group.size_bytes)
-        stop = max(bisect_right(ends, ends[start] + room_bytes, begins), begins)
+        stop = max(bisect_right(size_sums, size_sums[start] + room_bytes, begins), begins)
         group.payloads += payloads[begins:stop]
-        group.size_bytes += ends[stop - 1] - ends[start]
+        group.size_bytes += size_sums[stop - 1] - size_sums[start]
         if group.headers is not None:
             group.headers += group.headers[-1:] * (stop - begins)
         return stop
@@ -244,7 +244,7 @@ class Gathering:
         self._groups.appendleft(front)
 
 
-def ends_of(payloads: Sequence[bytes], headers: bytes | None) -> list[int]:
+def cumulative_sizes(payloads: Sequence[bytes], headers: bytes | None) -> list[int]:
     """Return the cumulative sizes: for each message, the bytes of it and of all before it."""
     around = PER_MESSAGE_BYTES + len(headers or b"")
     return list(accumulate(map(around.__add__, map(len, payloads))))

@@ -46,7 +46,7 @@ class NumberedPublisher(Sender):
         super().__init__(channel, name, epoch, window_bytes)
         self._given: deque[tuple[int, int, bytes]] = deque()
         self._given_bytes = 0
-        self._next = self._taken_end = 0
+        self._given_end = self._taken_end = 0
         """The end of all sequences given, and of those that were taken to be sent."""
         self._known = Known(0, (), 0)
         self._known_as, self._state_changed = b"", Bell()
@@ -126,13 +126,13 @@ class NumberedPublisher(Sender):
         self, first: int, exchange: str, key: str, payloads: Sequence[bytes],
         headers: Sequence[bytes] | None, properties: Properties | None,
     ) -> int:  # fmt: skip
-        if first < self._next:
-            raise ValueError(f"sequence {first} is too small, want {self._next} or more")
+        if first < self._given_end:
+            raise ValueError(f"sequence {first} is too small, want {self._given_end} or more")
         self._check_usable()
         self._raise_refused()
         if properties is not None:
             properties = together(exchange, False, properties)
-        encoded = self._encoded(exchange, key, properties)
+        encoded = self._encode_properties(exchange, key, properties)
         self._check_sizes(payloads, encoded, max(map(len, headers)) if headers else 0)
         end = first + len(payloads)
         sent = 0
@@ -150,7 +150,7 @@ class NumberedPublisher(Sender):
                 self._take(low + at, key, encoded, some[at : at + count],
                            some_headers and some_headers[at : at + count])  # fmt: skip
                 at += count
-        self._next = end
+        self._given_end = end
         return len(payloads) - sent
 
     def _take(

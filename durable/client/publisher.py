@@ -20,7 +20,7 @@ from ..errors import InvalidDefinition
 from ..protocol.calls import greeted
 from ..protocol.properties import Properties, together
 from .channel import Channel
-from .gathering import Gathering, ends_of
+from .gathering import Gathering, cumulative_sizes
 from .outbox import Part
 from .sending import HEADERS_BYTES_MAX, Handed, Sender, checked_payloads
 
@@ -36,11 +36,11 @@ class Given:
     exchange: str
     key: str
     payloads: tuple[bytes, ...]
-    ends: Sequence[int]
-    """See `ends_of`."""
+    size_sums: Sequence[int]
+    """See `cumulative_sizes`."""
     encoded: bytes
-    """The encoded properties; `packed` are the encoded headers."""
-    packed: bytes | None
+    """The encoded properties; `headers` are the encoded headers."""
+    headers: bytes | None
     properties: Properties | None
     at: int = 0
 
@@ -57,7 +57,7 @@ class Publisher(Sender):
         self._gathering = Gathering(
             min(BATCH_BYTES, window_bytes), min(ALTERNATING_BYTES, window_bytes)
         )
-        self._packed = 0
+        self._next_sequence = 0
         """The sequence that the next packed message gets."""
 
     async def send(
@@ -87,7 +87,7 @@ class Publisher(Sender):
                 group.payloads.append(payload)
                 group.size_bytes = size
                 return
-        encoded, packed = self._packed_with(
+        encoded, packed = self._encode_checked(
             checked_payloads((payload,)), exchange, key, headers, properties
         )
         if self._gathering.should_yield(key if not exchange and properties is None else None):
@@ -146,8 +146,10 @@ class Publisher(Sender):
     ) -> Given:  # fmt: skip
         """Prepare what `publish` hands over. Raises what `publish` raises before anything is on its way."""
         each = checked_payloads(payloads)
-        encoded, packed = self._packed_with(each, exchange, key, headers, properties)
-        return Given(exchange, key, each, ends_of(each, packed), encoded, packed, properties)
+        encoded, packed = self._encode_checked(each, exchange, key, headers, properties)
+        return Given(
+            exchange, key, each, cumulative_sizes(each, packed), encoded, packed, properties
+        )
 
     async def hand_over(self, given: Given, handed: Handed, patience_s: float = inf) -> None:
         """As `publish`, without waiting for confirms. If cancelled, `handed` says how many are on their way."""
@@ -171,13 +173,13 @@ class Publisher(Sender):
         """How many messages the broker has confirmed as on disk so far."""
         return max(self._outbox.confirmed - self._outbox.refused, 0)
 
-    def _packed_with(
+    def _encode_checked(
         self, payloads: tuple[bytes, ...], exchange: str, key: str,
         headers: Mapping[str, Any] | None, properties: Properties | None,
     ) -> tuple[bytes, bytes | None]:  # fmt: skip
         """Return the encoded properties and headers of each message. Raises what `send` raises for messages
         that cannot be sent."""
-        encoded = self._encoded(exchange, key, properties)
+        encoded = self._encode_properties(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         self._check_sizes(payloads, encoded, len(packed or b""))
         return encoded, packed
@@ -196,18 +198,18 @@ class Publisher(Sender):
         """Add the next messages: at least one, then as many as one batch takes and the window has room for."""
         payloads, at = given.payloads, given.at
         self._add(
-            given.exchange, given.key, payloads[at], given.encoded, given.packed, given.properties
+            given.exchange, given.key, payloads[at], given.encoded, given.headers, given.properties
         )
-        given.at = self._gathering.extend(payloads, at, given.ends, self._room_bytes())
+        given.at = self._gathering.extend(payloads, at, given.size_sums, self._room_bytes())
 
     def _barrier(self) -> int:
         """Return the sequence that the next message gets, which is behind all messages handed over before."""
-        return self._packed + self._gathering.barrier()
+        return self._next_sequence + self._gathering.barrier()
 
     def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
         """Raises InvalidDefinition if this name and epoch have published before: our first messages would get the
         sequences of those, and be dropped as duplicates."""
-        if not self._packed and greeted(greeting, "next", int):
+        if not self._next_sequence and greeted(greeting, "next", int):
             later = "a later epoch, as messages have already been sent under this one, or None"
             raise InvalidDefinition("publisher", "epoch", self.epoch, later)
 
@@ -219,8 +221,8 @@ class Publisher(Sender):
 
     def _pack(self) -> Part:
         data, count = self._gathering.pack(
-            self.id, self.epoch, self._packed, time.time_ns() // 1000, self._part_bytes_max
+            self.id, self.epoch, self._next_sequence, time.time_ns() // 1000, self._part_bytes_max
         )
-        part = Part(self._packed, self._packed + count, data)
-        self._packed += count
+        part = Part(self._next_sequence, self._next_sequence + count, data)
+        self._next_sequence += count
         return part

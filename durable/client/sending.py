@@ -280,7 +280,7 @@ class Sender(AsyncBlock, ABC):
         if size > limit:
             raise TooLarge("message", size, limit)
 
-    def _encoded(self, exchange: str, key: str, properties: Properties | None) -> bytes:
+    def _encode_properties(self, exchange: str, key: str, properties: Properties | None) -> bytes:
         """Return the encoded properties. Raises InvalidDefinition for what the broker would refuse, or for which
         it would end this publisher."""
         if key != self._checked_key:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.gathering import YIELD_BYTES, Gathering, ends_of
+from durable.client.gathering import YIELD_BYTES, Gathering, cumulative_sizes
 from durable.protocol.parts import decode_batches
 from mesh.protocol.batch import PER_MESSAGE_BYTES
 
@@ -148,12 +148,12 @@ def test_many_at_once_are_as_if_they_came_one_by_one(
     singly, together = Gathering(batch_bytes), Gathering(batch_bytes)
     for payload in payloads:
         singly.add("", "a", b"", payload, headers, to_queue=True)
-    ends, at = ends_of(payloads, headers), 0
+    size_sums, at = cumulative_sizes(payloads, headers), 0
     while at < len(payloads):
         before = together.size_bytes
         together.add("", "a", b"", payloads[at], headers, to_queue=True)
         first_bytes = together.size_bytes - before
-        at = together.extend(payloads, at, ends, room_bytes)
+        at = together.extend(payloads, at, size_sums, room_bytes)
         assert together.size_bytes - before <= first_bytes + room_bytes
     assert counts(together) == counts(singly)
     assert together.pack(PUBLISHER, 1, 0, 0, 1 << 20) == singly.pack(PUBLISHER, 1, 0, 0, 1 << 20)
