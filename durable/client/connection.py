@@ -42,7 +42,7 @@ from ..protocol.listing import put_behind, read_listing
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
-from .numbered import EPOCH, NumberedPublisher
+from .numbered import DEFAULT_EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import PLACES, Records
 from .sending import Handed
@@ -295,7 +295,7 @@ class Connection:
         return Publisher(self._channel, name, epoch, window_bytes)
 
     def numbered_publisher(
-        self, name: str, *, epoch: int = EPOCH, window_bytes: int = WINDOW_BYTES
+        self, name: str, *, epoch: int = DEFAULT_EPOCH, window_bytes: int = WINDOW_BYTES
     ) -> NumberedPublisher:
         """Publish messages that may have to be sent again: `name` and sequences tell which are stored already.
 

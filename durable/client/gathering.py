@@ -158,7 +158,7 @@ class Gathering:
         self.current = group
 
     def should_yield(self, queue: str | None) -> bool:
-        """Return whether the caller should let the sender run before it adds a message to `queue`; None for an exchange."""
+        """Return whether the sender should run before a message to `queue` is added; None for an exchange."""
         alternating = queue is not None and queue != self.current.key
         return self.size_bytes >= (self._switch_bytes if alternating else self._yield_bytes)
 

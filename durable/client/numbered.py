@@ -29,7 +29,7 @@ from .gathering import batch_overhead, fitting
 from .outbox import Part
 from .sending import Sender, checked_payloads
 
-EPOCH = 1
+DEFAULT_EPOCH = 1
 """Default epoch of numbered publishers. A later epoch starts anew: nothing counts as stored."""
 
 
@@ -44,35 +44,35 @@ class NumberedPublisher(Sender):
 
     def __init__(self, channel: Channel, name: str, epoch: int, window_bytes: int) -> None:
         super().__init__(channel, name, epoch, window_bytes)
-        self._given: deque[tuple[int, int, bytes]] = deque()
-        self._given_bytes = 0
+        self._pending: deque[tuple[int, int, bytes]] = deque()
+        self._pending_bytes = 0
         self._given_end = self._taken_end = 0
         """The end of all sequences given, and of those that were taken to be sent."""
-        self._known = Known(0, (), 0)
-        self._known_as, self._state_changed = b"", Bell()
+        self._known = StoredSequences(0, (), 0)
+        self._known_id, self._state_changed = b"", Bell()
         """The id for which `_known` holds; empty until the broker's greeting."""
-        self._turn = trio.Lock()
+        self._send_lock = trio.Lock()
 
     async def __aenter__(self) -> Self:
         """Raises BrokerLost if the broker does not answer in time."""
         await super().__aenter__()
         try:
-            await self._until_known()
+            await self._wait_known()
         except BaseException:  # Otherwise its task reconnects, and fences off its successors.
             self.stop()
             raise
         return self
 
-    async def _until_known(self) -> None:
+    async def _wait_known(self) -> None:
         with self._channel.within(self._channel.timeout_s):
-            while not self._known_as:
+            while not self._known_id:
                 self._check_usable()
                 await self._state_changed.wait()
-        if not self._known_as:
+        if not self._known_id:
             raise BrokerLost(self._channel.cluster, "the broker does not say what it has stored")
 
     @property
-    def known(self) -> Known:
+    def known(self) -> StoredSequences:
         """The sequences that were on the broker's disk when this was opened."""
         return self._known
 
@@ -114,15 +114,15 @@ class NumberedPublisher(Sender):
         if first + len(payloads) > NUMBERS_END:
             raise ValueError(f"sequence {first} is too large, want less than {NUMBERS_END}")
         try:  # Spares a checkpoint if no other task is sending.
-            self._turn.acquire_nowait()
+            self._send_lock.acquire_nowait()
         except trio.WouldBlock:
-            await self._turn.acquire()
+            await self._send_lock.acquire()
         try:
-            return await self._send_in_turn(first, exchange, key, payloads, headers, properties)
+            return await self._send_locked(first, exchange, key, payloads, headers, properties)
         finally:
-            self._turn.release()
+            self._send_lock.release()
 
-    async def _send_in_turn(
+    async def _send_locked(
         self, first: int, exchange: str, key: str, payloads: Sequence[bytes],
         headers: Sequence[bytes] | None, properties: Properties | None,
     ) -> int:  # fmt: skip
@@ -147,13 +147,13 @@ class NumberedPublisher(Sender):
                     await self._wait_room(self._channel.timeout_s)
                 room = self._part_bytes_max - batch_overhead(key, encoded)
                 count, _ = fitting(some, some_headers, room, at)
-                self._take(low + at, key, encoded, some[at : at + count],
+                self._add_batch(low + at, key, encoded, some[at : at + count],
                            some_headers and some_headers[at : at + count])  # fmt: skip
                 at += count
         self._given_end = end
         return len(payloads) - sent
 
-    def _take(
+    def _add_batch(
         self, first: int, key: str, encoded: bytes, payloads: Sequence[bytes],
         headers: Sequence[bytes] | None,
     ) -> None:  # fmt: skip
@@ -164,36 +164,36 @@ class NumberedPublisher(Sender):
         if first > self._taken_end:
             self._outbox.skip(self._taken_end, first)
         self._taken_end = first + len(payloads)
-        self._given.append((first, self._taken_end, b"".join(pieces)))
-        self._given_bytes += size
+        self._pending.append((first, self._taken_end, b"".join(pieces)))
+        self._pending_bytes += size
         self._work.wake()
 
     def _gathered_bytes(self) -> int:
-        return self._given_bytes
+        return self._pending_bytes
 
     def _barrier(self) -> int:
         # Everything taken counts, whatever became of it: no part is kept of what will never be confirmed.
         return self._taken_end
 
     def _pack(self) -> Part:
-        first = self._given[0][0]
+        first = self._pending[0][0]
         batches: list[bytes] = []
         size = end = 0
-        while self._given:
-            _, after, batch = self._given[0]
+        while self._pending:
+            _, after, batch = self._pending[0]
             if batches and size + len(batch) > self._part_bytes_max:
                 break
             batches.append(batch)
             size, end = size + len(batch), after
-            self._given.popleft()
-        self._given_bytes -= size
+            self._pending.popleft()
+        self._pending_bytes -= size
         return Part(first, end, batches[0] if len(batches) == 1 else b"".join(batches))
 
     def _close(self) -> None:
         self._state_changed.wake()
 
     def _is_id_in_use(self) -> bool:
-        return bool(self._given or self._outbox)
+        return bool(self._pending or self._outbox)
 
     def _hello_fields(self) -> dict[str, Any]:
         # `oldest` is 0 although much is confirmed, because another attempt will send the earliest sequences again.
@@ -202,15 +202,15 @@ class NumberedPublisher(Sender):
         return {"oldest": 0, "stops": True}
 
     def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
-        if self._known_as != self.id:
+        if self._known_id != self.id:
             holes = greeted(greeting, "holes", list)
             decided, floor = (greeted(greeting, name, int) for name in ("decided", "floor"))
-            self._known = Known(decided, holes, floor)
-            self._known_as = self.id
+            self._known = StoredSequences(decided, holes, floor)
+            self._known_id = self.id
             self._state_changed.wake()
 
 
-class Known:
+class StoredSequences:
     """Sequences on disk: all before `decided` except the holes. Holes before `floor` are forgotten; a program
     that flushes now and then knows from that what became of those sequences."""
 
@@ -236,9 +236,9 @@ class Known:
                 break
             if high > first:
                 found.append((max(low, first), min(high, end)))
-        fresh = max(first, self._decided)
-        if found and found[-1][1] == fresh:
-            fresh = found.pop()[0]
-        if fresh < end:
-            found.append((fresh, end))
+        tail_start = max(first, self._decided)
+        if found and found[-1][1] == tail_start:
+            tail_start = found.pop()[0]
+        if tail_start < end:
+            found.append((tail_start, end))
         return found

@@ -328,7 +328,7 @@ async def test_a_list_that_is_changed_while_another_task_sends_is_stored_as_it_w
         async with (
             shop.numbered_publisher("rows") as publisher,
             trio.open_nursery() as nursery,
-            publisher._turn,
+            publisher._send_lock,
         ):
             nursery.start_soon(publisher.send, 0, "", "jobs", given)
             await wait_all_tasks_blocked()

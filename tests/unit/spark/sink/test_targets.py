@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[
 import numpy as np
 
 from durable.client.connection import Connection
-from durable.client.numbered import Known
+from durable.client.numbered import StoredSequences
 from durable.errors import BrokerLost, SequenceLost
 from durable.vhost import publishers
 from durable.vhost.publishers import Publisher
@@ -50,7 +50,7 @@ class Table:
     async def numbered_publisher(self, name: str) -> AsyncGenerator[Table]:
         assert name.startswith("again/jobs/")
         one = self.publisher
-        self.known = Known(one.next, one.holes, one.floor)
+        self.known = StoredSequences(one.next, one.holes, one.floor)
         yield self
 
     async def send(
