@@ -44,7 +44,7 @@ from .channel import Channel
 from .deliveries import Deliveries
 from .numbered import DEFAULT_EPOCH, NumberedPublisher
 from .publisher import Publisher
-from .records import PLACES, Records
+from .records import NAMED_STARTS, Records
 from .sending import Handed
 
 WINDOW_BYTES = 8 << 20
@@ -363,7 +363,7 @@ class Connection:
         check_reference("reader", "cursor", cursor)
         if not (
             isinstance(start, datetime)
-            or start in PLACES
+            or start in NAMED_STARTS
             or (type(start) is int and start in range(NUMBERS_END))
         ):
             raise ValueError(

@@ -33,9 +33,9 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
-PLACES = ("first", "last", "next")
+NAMED_STARTS = ("first", "last", "next")
 """Where reading may start, other than at an offset or a time."""
-OUTSIDE = "records used outside of their `async with` block"
+NOT_ENTERED = "records used outside of their `async with` block"
 
 
 class Records(Feed):
@@ -49,13 +49,13 @@ class Records(Feed):
     ) -> None:
         super().__init__(channel)
         self.stream, self._cursor = stream, cursor
-        self._stored: int | None = None
-        """The cursor as it was last given to `store`; `_kept`: as the broker has it on disk."""
-        self._kept: int | None = None
-        self._told: int | None = None
+        self._requested_cursor: int | None = None
+        """The cursor as it was last given to `store`; `_durable_cursor`: as the broker has it on disk."""
+        self._durable_cursor: int | None = None
+        self._sent_cursor: int | None = None
         """The cursor as it was last sent through this connection."""
         self._work = Waker()
-        self._began: int | None = None
+        self._start_offset: int | None = None
         """The offset at which the broker began: `start`, such as `next`, may mean another one when asked again."""
         self._life = b""
         """Identifies the stream: the offsets of a later one of the same name are unrelated."""
@@ -69,10 +69,10 @@ class Records(Feed):
 
     async def _leave(self, error: BaseException | None) -> None:
         if error is None:
-            await self._until_kept()
-        elif self._tunnel is not None and self._stored is not None:
+            await self._wait_cursor_durable()
+        elif self._tunnel is not None and self._requested_cursor is not None:
             with suppress(MeshError, trio.WouldBlock):
-                self._tunnel.send_nowait(encode_number(CURSOR, self._stored))
+                self._tunnel.send_nowait(encode_number(CURSOR, self._requested_cursor))
 
     async def store(self) -> None:
         """Have the broker store under our cursor that everything taken so far has been read.
@@ -82,27 +82,30 @@ class Records(Feed):
         before. A reader that was killed begins at the last cursor that was stored.
         """
         if not self._entered:
-            raise RuntimeError(OUTSIDE)
+            raise RuntimeError(NOT_ENTERED)
         if not self._cursor:
             raise ValueError(f"the reader of {self.stream!r} has no cursor: name one in `read`")
-        self._stored = self.offset
+        self._requested_cursor = self.offset
         self._work.wake()
 
-    async def _tell(self, tunnel: Tunnel) -> None:
+    async def _send_cursors(self, tunnel: Tunnel) -> None:
         """Send the latest cursor to the broker, once for all calls of `store` in one turn."""
-        self._told = self._kept
+        self._sent_cursor = self._durable_cursor
         with suppress(MeshError):  # The next connection sends it again.
             while True:
-                if self._stored is not None and self._told != self._stored:
-                    self._told = self._stored
-                    await tunnel.send(encode_number(CURSOR, self._told))
+                if (
+                    self._requested_cursor is not None
+                    and self._sent_cursor != self._requested_cursor
+                ):
+                    self._sent_cursor = self._requested_cursor
+                    await tunnel.send(encode_number(CURSOR, self._sent_cursor))
                 else:
                     await self._work.wait()
 
-    async def _until_kept(self) -> None:
+    async def _wait_cursor_durable(self) -> None:
         timeout_s = self._channel.timeout_s
         with self._channel.within(timeout_s), self._alone():
-            while self._kept != self._stored:
+            while self._durable_cursor != self._requested_cursor:
                 await self._receive_anew()
                 self._batches.clear()  # The block is being left: nobody takes them any more.
             return
@@ -120,7 +123,7 @@ class Records(Feed):
 
     async def _receive(self) -> None:
         if self._tunnel is None:
-            raise RuntimeError(OUTSIDE)
+            raise RuntimeError(NOT_ENTERED)
         try:
             part = await anext(self._tunnel)
         except StopAsyncIteration:
@@ -130,7 +133,7 @@ class Records(Feed):
                 self._batches.append(DeliveryBatch(one, self, tuple(self._gaps)))
                 self._gaps = []
         elif part[:1] == SETTLED:
-            self._kept = decode_number(part)
+            self._durable_cursor = decode_number(part)
         elif part[:1] == GAP:
             self._gaps.append(decode_gap(part))
         elif part[:1] == ENDED:
@@ -139,7 +142,7 @@ class Records(Feed):
             raise Malformed(f"a part of unknown kind {part[:1]!r}")
 
     async def _open(self) -> None:
-        offset = self._began if self.offset is None else self.offset
+        offset = self._start_offset if self.offset is None else self.offset
         start = self._start
         if offset is not None:
             start = {"start": offset, "again": True, "life": self._life}
@@ -155,11 +158,11 @@ class Records(Feed):
                     **start,
                 )
             )
-            if self._began is None:
+            if self._start_offset is None:
                 self._life = greeted(greeting, "life", bytes)
-                self._began = greeted(greeting, "offset", int)
+                self._start_offset = greeted(greeting, "offset", int)
             self._work = Waker()
-            self._run_until_closed(stack, partial(self._tell, tunnel))
+            self._run_until_closed(stack, partial(self._send_cursors, tunnel))
             self._tunnel, self._stack = tunnel, stack.pop_all()
 
 

@@ -19,7 +19,7 @@ from mesh.times import read_time, write_time
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
-from ..client.records import PLACES, Records
+from ..client.records import NAMED_STARTS, Records
 from .options import add_reaching
 from .printing import add_printing, print_messages
 
@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
 
 
 def _start(text: str) -> str | int | datetime:
-    if text in PLACES:
+    if text in NAMED_STARTS:
         return text
     with suppress(ValueError):
         if not text.isdecimal():

@@ -118,7 +118,7 @@ async def test_what_cannot_be_read_may_have_come_at_any_time(
         hosted.vhost.registry.stream("audit").lane.index.move(1, 10**6)  # Where nothing is.
         async with shop.read("audit", start=last) as records:
             assert payloads(await take(records, 1)) == [b"2"]
-            assert records._began == 1
+            assert records._start_offset == 1
         assert (await shop.statistics())["lost"] == 1
 
 

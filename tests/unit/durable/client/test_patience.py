@@ -259,9 +259,11 @@ async def test_a_cursor_that_is_kept_when_a_late_loop_looks_is_so_in_time(
         records = Records(cast("Channel", Deaf(nursery)), "audit", "first", "billing")
         records._tunnel = cast("Tunnel", tunnel)
         for number in range(LATE):
-            records._stored = number
-            await beside_an_answer(mock_clock, records._until_kept, partial(tunnel.says, number))
-            assert records._kept == number
+            records._requested_cursor = number
+            await beside_an_answer(
+                mock_clock, records._wait_cursor_durable, partial(tunnel.says, number)
+            )
+            assert records._durable_cursor == number
         nursery.cancel_scope.cancel()
 
 
@@ -278,8 +280,10 @@ async def test_who_waits_for_settlements_or_a_cursor_has_time_left_after_its_loo
         nursery.start_soon(session.run)
         session.settle(ACK, 0, 1)
         await answered_after_a_block(mock_clock, deliveries.synced, lambda: tunnel.says(1))
-        records._stored = 1
-        await answered_after_a_block(mock_clock, records._until_kept, lambda: tunnel.says(1))
+        records._requested_cursor = 1
+        await answered_after_a_block(
+            mock_clock, records._wait_cursor_durable, lambda: tunnel.says(1)
+        )
         nursery.cancel_scope.cancel()
 
 
