@@ -156,7 +156,7 @@ class Deliveries(Feed):
         self._lost = 0
         """How many messages' settlements were lost with a connection and not reported yet."""
 
-    async def _leave(self, error: BaseException | None) -> None:
+    async def _drain(self, error: BaseException | None) -> None:
         session, tunnel = self._session, self._tunnel
         living = session is not None and session.open
         try:
@@ -212,7 +212,7 @@ class Deliveries(Feed):
 
     async def _receive_within(self, timeout_s: float) -> bool:
         """Receive one part; return whether one came in time."""
-        with self._alone(), self._channel.within(timeout_s):
+        with self._sole_receiver(), self._channel.within(timeout_s):
             await self._receive()
             return True
         return False
@@ -221,7 +221,7 @@ class Deliveries(Feed):
         self._lost += messages
 
     @property
-    def _stale(self) -> bool:
+    def _is_stale(self) -> bool:
         # With no_ack, messages are settled as they are sent, and do not come again.
         return self._session is not None and not self._session.open and not self._settings["no_ack"]
 

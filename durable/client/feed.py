@@ -66,13 +66,13 @@ class Feed(AsyncBlock, ABC):
     ) -> None:  # fmt: skip
         self._channel.end_if_forked()
         try:
-            await self._leave(error)
+            await self._drain(error)
         finally:
             self._entered = False
             await self._close()
 
     @abstractmethod
-    async def _leave(self, error: BaseException | None) -> None:
+    async def _drain(self, error: BaseException | None) -> None:
         """Tell the broker what remains to be told, and wait for its answer, before the tunnel is closed."""
 
     def __aiter__(self) -> Self:
@@ -80,7 +80,7 @@ class Feed(AsyncBlock, ABC):
 
     async def __anext__(self) -> Delivery:
         while True:
-            if not self._stale:
+            if not self._is_stale:
                 for delivery in self._messages:
                     self._last = delivery
                     return delivery
@@ -95,37 +95,37 @@ class Feed(AsyncBlock, ABC):
             BrokerLost: the connection broke and no other was opened within the timeout. The next call
                 tries again.
         """
-        if not self._stale and (left := next(self._messages, None)) is not None:
+        if not self._is_stale and (left := next(self._messages, None)) is not None:
             self._messages = chain((left,), self._messages)
             raise RuntimeError("messages of the previous batch are left: take them first")
         self._last = batch = await self._next_batch()
         return batch
 
     async def _next_batch(self) -> DeliveryBatch:
-        while self._stale or not self._batches:
-            with self._alone():
-                await self._receive_anew()
+        while self._is_stale or not self._batches:
+            with self._sole_receiver():
+                await self._reopen_and_receive()
         return self._batches.popleft()
 
-    async def _receive_anew(self) -> None:
+    async def _reopen_and_receive(self) -> None:
         """Receive one part, through a new tunnel if there is none. A tunnel that breaks is closed."""
         self._channel.check_thread()
         try:
             if self._tunnel is None and self._entered:
-                await self._open_again()
+                await self._reopen()
             await self._receive()
         except (NodeClosed, DurableError):
             raise
         except MeshError:
             await self._close()
 
-    async def _open_again(self) -> None:
+    async def _reopen(self) -> None:
         """Wait until another task has opened the next tunnel. If this call is cancelled, that task goes on and the
         next call waits for it: a caller that polls with less time than opening takes would otherwise start anew
         each time and never get a tunnel. Raises as `retry_open`."""
         if self._attempt is None:
             attempt = _Attempt()
-            self._channel.run_beside(partial(self._try, attempt))
+            self._channel.run_beside(partial(self._run_attempt, attempt))
             self._attempt = attempt
         attempt = self._attempt
         await attempt.ended.wait()
@@ -134,7 +134,7 @@ class Feed(AsyncBlock, ABC):
         if self._tunnel is None and self._entered:
             raise BrokerLost(self._channel.cluster, "this node has left the mesh")
 
-    async def _try(self, attempt: _Attempt) -> None:
+    async def _run_attempt(self, attempt: _Attempt) -> None:
         try:
             with attempt.scope:
                 await self._channel.retry_open(self._open)
@@ -145,7 +145,7 @@ class Feed(AsyncBlock, ABC):
             attempt.ended.set()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _sole_receiver(self) -> Iterator[None]:
         """Hold while receiving. Raises RuntimeError if another task is: each would miss what the other receives."""
         if self._receiving:
             raise RuntimeError(
@@ -162,7 +162,7 @@ class Feed(AsyncBlock, ABC):
         return Batches(self)
 
     @property
-    def _stale(self) -> bool:
+    def _is_stale(self) -> bool:
         """Whether what was received but not handed out will come again through another connection."""
         return False
 

@@ -67,7 +67,7 @@ class Records(Feed):
             else {"start": start}
         )
 
-    async def _leave(self, error: BaseException | None) -> None:
+    async def _drain(self, error: BaseException | None) -> None:
         if error is None:
             await self._wait_cursor_durable()
         elif self._tunnel is not None and self._requested_cursor is not None:
@@ -104,9 +104,9 @@ class Records(Feed):
 
     async def _wait_cursor_durable(self) -> None:
         timeout_s = self._channel.timeout_s
-        with self._channel.within(timeout_s), self._alone():
+        with self._channel.within(timeout_s), self._sole_receiver():
             while self._durable_cursor != self._requested_cursor:
-                await self._receive_anew()
+                await self._reopen_and_receive()
                 self._batches.clear()  # The block is being left: nobody takes them any more.
             return
         unknown = f"unknown whether cursor {self._cursor!r} is stored"
