@@ -47,19 +47,19 @@ class _Session:
     """The settlements of one tunnel. Those made after its end are not sent.
 
     Args:
-        lost: called with how many messages' settlements may not have reached the broker's disk.
+        on_lost: called with how many messages' settlements may not have reached the broker's disk.
     """
 
-    def __init__(self, tunnel: Tunnel, lost: Callable[[int], None]) -> None:
-        self._tunnel, self._lost = tunnel, lost
+    def __init__(self, tunnel: Tunnel, on_lost: Callable[[int], None]) -> None:
+        self._tunnel, self._on_lost = tunnel, on_lost
         self._gathered: list[Settlement] = []
-        self._packed: list[Settlement] = []
+        self._sending: list[Settlement] = []
         """Settlements in a part that waits for its turn, or for room in the tunnel."""
         self._work = Waker()
         self._hurried = False
-        self._under_way: deque[int] = deque()
+        self._in_flight: deque[int] = deque()
         """For each part that was sent and is not on the broker's disk yet, how many messages it settles."""
-        self._durable = 0
+        self._durable_parts = 0
         """How many parts are on the broker's disk."""
         self._settled_end = 0
         """All tags before this one have been given to `settle`."""
@@ -74,7 +74,7 @@ class _Session:
         if start == self._settled_end:
             self._settled_end = end
         if self._ended:
-            self._lost(end - start)
+            self._on_lost(end - start)
             return
         self.unsettled += end - start
         gathered = self._gathered
@@ -89,11 +89,11 @@ class _Session:
         try:
             while True:
                 if self._gathered:
-                    self._packed = self._gathered[:RANGES_MAX]
+                    self._sending = self._gathered[:RANGES_MAX]
                     del self._gathered[:RANGES_MAX]
-                    self._under_way.append(sum(one.end - one.start for one in self._packed))
-                    await self._tunnel.send(encode_settlements(self._packed))
-                    self._packed = []
+                    self._in_flight.append(sum(one.end - one.start for one in self._sending))
+                    await self._tunnel.send(encode_settlements(self._sending))
+                    self._sending = []
                 elif self._hurried:
                     self._hurried = False
                     await self._tunnel.send(HURRY)
@@ -102,18 +102,18 @@ class _Session:
         except MeshError:
             self.end()
 
-    def leave(self, handed_end: int) -> None:
-        """Requeue all messages before tag `handed_end` that the user received and has not settled. They count as
+    def leave(self, taken_end: int) -> None:
+        """Requeue all messages before tag `taken_end` that the user received and has not settled. They count as
         returned, unlike later ones, which the broker then finds unsettled.
 
         Does not wait, because the caller may be cancelled. If there is no room in the tunnel, none counts.
         """
-        if not self.open:
+        if not self.is_open:
             return
-        gathered = self._packed + self._gathered
+        gathered = self._sending + self._gathered
         self.end()
-        if handed_end:
-            gathered.append(Settlement(REQUEUE, 0, handed_end))
+        if taken_end:
+            gathered.append(Settlement(REQUEUE, 0, taken_end))
         with suppress(MeshError, trio.WouldBlock):
             self._tunnel.send_nowait(LEAVING)
             for at in range(0, len(gathered), RANGES_MAX):
@@ -124,22 +124,22 @@ class _Session:
         self._hurried = True
         self._work.wake()
 
-    def durable(self, parts: int) -> None:
+    def mark_durable(self, parts: int) -> None:
         """Note that the first `parts` of all parts sent are on the broker's disk."""
-        while self._under_way and self._durable < parts:
-            self._durable += 1
-            self.unsettled -= self._under_way.popleft()
+        while self._in_flight and self._durable_parts < parts:
+            self._durable_parts += 1
+            self.unsettled -= self._in_flight.popleft()
 
     def end(self) -> None:
         """End: count as lost whatever is not on the broker's disk by now."""
         lost, self.unsettled, self._ended = self.unsettled, 0, True
         self._gathered.clear()
-        self._under_way.clear()
+        self._in_flight.clear()
         if lost:
-            self._lost(lost)
+            self._on_lost(lost)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether messages that came through this tunnel can still be settled."""
         return not self._ended and not self._tunnel.broken
 
@@ -153,26 +153,26 @@ class Deliveries(Feed):
         super().__init__(channel)
         self.queue, self._settings = queue, settings
         self._session: _Session | None = None
-        self._lost = 0
+        self._lost_settlements = 0
         """How many messages' settlements were lost with a connection and not reported yet."""
 
     async def _drain(self, error: BaseException | None) -> None:
         session, tunnel = self._session, self._tunnel
-        living = session is not None and session.open
+        was_open = session is not None and session.is_open
         try:
             if error is None:
                 await self.synced()
         finally:
-            self._give_back()
-        if error is None and living and tunnel is not None:
-            await self._until_released(tunnel)
+            self._requeue_taken()
+        if error is None and was_open and tunnel is not None:
+            await self._wait_released(tunnel)
 
-    def _give_back(self) -> None:
+    def _requeue_taken(self) -> None:
         if self._session is not None:
             last = None if self._settings["peek"] else self._last
             self._session.leave(last.end_tag if last is not None else 0)
 
-    async def _until_released(self, tunnel: Tunnel) -> None:
+    async def _wait_released(self, tunnel: Tunnel) -> None:
         """Return when the broker has released this consumer: its unsettled messages are ready again."""
         with suppress(MeshError), self._channel.within(self._channel.timeout_s):
             await tunnel.send_eof()
@@ -195,7 +195,7 @@ class Deliveries(Feed):
         session, timeout_s = self._session, self._channel.timeout_s
         if session is not None and session.unsettled:
             session.hurry()
-        while session is not None and session.unsettled and not self._lost:
+        while session is not None and session.unsettled and not self._lost_settlements:
             try:
                 received = await self._receive_within(timeout_s)
             except DurableError:
@@ -206,8 +206,8 @@ class Deliveries(Feed):
             if not received:
                 why = f"{UNKNOWN}, {self._channel.timeout_reason(timeout_s)}"
                 raise BrokerLost(self._channel.cluster, why, session.unsettled)
-        if self._lost:
-            lost, self._lost = self._lost, 0
+        if self._lost_settlements:
+            lost, self._lost_settlements = self._lost_settlements, 0
             raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
 
     async def _receive_within(self, timeout_s: float) -> bool:
@@ -217,13 +217,15 @@ class Deliveries(Feed):
             return True
         return False
 
-    def _lose(self, messages: int) -> None:
-        self._lost += messages
+    def _count_lost(self, messages: int) -> None:
+        self._lost_settlements += messages
 
     @property
     def _is_stale(self) -> bool:
         # With no_ack, messages are settled as they are sent, and do not come again.
-        return self._session is not None and not self._session.open and not self._settings["no_ack"]
+        return (
+            self._session is not None and not self._session.is_open and not self._settings["no_ack"]
+        )
 
     async def _receive(self) -> None:
         tunnel, session = self._tunnel, self._session
@@ -237,7 +239,7 @@ class Deliveries(Feed):
         if kind == DELIVER:
             self._batches += [DeliveryBatch(one, session) for one in decode_slices(part)]
         elif kind == SETTLED:
-            session.durable(decode_number(part))
+            session.mark_durable(decode_number(part))
         elif kind == ENDED:
             session.end()
             raise decode_ended(part)
@@ -251,7 +253,7 @@ class Deliveries(Feed):
                     CONSUME, window_bytes=WINDOW_BYTES, queue=self.queue, **self._settings
                 )
             )
-            session = _Session(tunnel, self._lose)
+            session = _Session(tunnel, self._count_lost)
             self._run_until_closed(stack, session.run)
             stack.callback(session.end)
             self._last = None  # Its tag is of the old tunnel; tags start anew with each.

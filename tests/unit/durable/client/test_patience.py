@@ -240,7 +240,7 @@ async def test_what_is_settled_when_a_late_loop_looks_is_so_in_time(mock_clock: 
     tunnel = Settled()
     async with trio.open_nursery() as nursery:
         deliveries = Deliveries(cast("Channel", Deaf(nursery)), "jobs", {})
-        session = _Session(cast("Tunnel", tunnel), deliveries._lose)
+        session = _Session(cast("Tunnel", tunnel), deliveries._count_lost)
         deliveries._tunnel, deliveries._session = cast("Tunnel", tunnel), session
         nursery.start_soon(session.run)
         for number in range(LATE):
@@ -274,7 +274,7 @@ async def test_who_waits_for_settlements_or_a_cursor_has_time_left_after_its_loo
     async with trio.open_nursery() as nursery:
         deaf = cast("Channel", Deaf(nursery))
         deliveries, records = Deliveries(deaf, "jobs", {}), Records(deaf, "audit", "first", "all")
-        session = _Session(cast("Tunnel", tunnel), deliveries._lose)
+        session = _Session(cast("Tunnel", tunnel), deliveries._count_lost)
         deliveries._tunnel = records._tunnel = cast("Tunnel", tunnel)
         deliveries._session = session
         nursery.start_soon(session.run)
@@ -312,7 +312,7 @@ async def test_who_leaves_hears_that_a_broker_has_let_go_of_it_after_its_loop_wa
         deliveries = Deliveries(cast("Channel", Deaf(nursery)), "jobs", {})
         for during in (*[beside_an_answer] * LATE, answered_after_a_block):
             tunnel = Released()
-            leave = partial(deliveries._until_released, cast("Tunnel", tunnel))
+            leave = partial(deliveries._wait_released, cast("Tunnel", tunnel))
             await during(mock_clock, leave, tunnel.ended.set)
             assert tunnel.heard
         nursery.cancel_scope.cancel()
