@@ -119,7 +119,7 @@ class Connection:
         """Delete an exchange if it exists, and return whether it did. Raises InUse."""
         check_key("exchange", "name", name)
         check_flags("exchange", if_unused=if_unused)
-        return await self._end("delete_exchange", name=name, if_unused=if_unused)
+        return await self._delete("delete_exchange", name=name, if_unused=if_unused)
 
     async def bind(
         self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
@@ -140,7 +140,7 @@ class Connection:
         """Delete a binding if it exists, and return whether it did. Raises ExclusiveQueue."""
         binding = _binding(exchange, destination, key, to_exchange, arguments)
         binding.check()
-        return await self._end("unbind", definition=to_plain(binding))
+        return await self._delete("unbind", definition=to_plain(binding))
 
     async def declare_stream(
         self, name: str, *, patterns: str | Sequence[str] = (), **settings: Any
@@ -152,20 +152,20 @@ class Connection:
         Raises:
             TooManyPatterns: the broker captures as many as it may.
         """
-        given = {"name": name, "patterns": _several(patterns), **settings}
+        given = {"name": name, "patterns": _as_names(patterns), **settings}
         await self._declare("declare_stream", read(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> bool:
         """Delete a stream if it exists, and return whether it did. Raises UnknownStream: it is a queue."""
         check_key("stream", "name", name)
-        return await self._end("delete_stream", name=name)
+        return await self._delete("delete_stream", name=name)
 
     async def delete_cursor(self, stream: str, cursor: str) -> bool:
         """Forget how far a named reader has read, and return whether that was known. A reader that still stores
         this cursor creates it again. Raises UnknownStream."""
         check_key("stream", "name", stream)
         check_name("reader", "cursor", cursor)
-        return await self._end("delete_cursor", stream=stream, cursor=cursor)
+        return await self._delete("delete_cursor", stream=stream, cursor=cursor)
 
     async def set_permission(
         self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
@@ -182,7 +182,7 @@ class Connection:
     async def clear_permission(self, cluster: str) -> bool:
         """Remove a cluster's permission, and return whether it had one."""
         PermissionDefinition(cluster=cluster).check()
-        return await self._end("clear_permission", cluster=cluster)
+        return await self._delete("clear_permission", cluster=cluster)
 
     async def vhosts(self) -> list[str]:
         """Return the names of all vhosts of the broker."""
@@ -206,7 +206,7 @@ class Connection:
             StoreFailed: it is closed, but still on the disk, and will be opened at the broker's next start.
         """
         check_key("vhost", "name", name)
-        return await self._end("delete_vhost", name=name)
+        return await self._delete("delete_vhost", name=name)
 
     async def statistics(self) -> dict[str, Any]:
         """Return the counters of each queue and stream, and of the vhost: plain numbers, with units in their names.
@@ -214,12 +214,12 @@ class Connection:
         They are read some hundreds at a time, not at one moment: a queue that is declared or deleted meanwhile
         may be in it or not.
         """
-        return await self._listed("statistics")
+        return await self._call_listing("statistics")
 
     async def bindings(self) -> list[dict[str, Any]]:
         """Return the fields of BindingDefinition of each binding, all of one moment. Unlike an export, this
         includes bindings to queues in memory."""
-        found: list[dict[str, Any]] = (await self._listed("bindings"))["bindings"]
+        found: list[dict[str, Any]] = (await self._call_listing("bindings"))["bindings"]
         return found
 
     async def export_definitions(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class Connection:
         Raises:
             AccessRefused: this cluster may not configure all of it.
         """
-        return await self._listed("export_definitions")
+        return await self._call_listing("export_definitions")
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> dict[str, int]:
         """Declare all of it or nothing. Return how many of each kind are new.
@@ -371,7 +371,7 @@ class Connection:
             )
         return Records(self._channel, stream, start, cursor)
 
-    async def _listed(self, operation: str) -> dict[str, Any]:
+    async def _call_listing(self, operation: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for some in read_listing(await self._channel.call(operation)):
             put_behind(found, some)
@@ -382,7 +382,7 @@ class Connection:
         definition.check()
         await self._channel.call(operation, definition=to_plain(definition))
 
-    async def _end(self, operation: str, **arguments: Any) -> bool:
+    async def _delete(self, operation: str, **arguments: Any) -> bool:
         """Return whether it existed. A call repeated after a lost connection may find it deleted by the first."""
         return bool(await self._channel.call(operation, **arguments))
 
@@ -425,12 +425,12 @@ def _binding(
     return BindingDefinition(
         exchange=exchange, destination=destination, key=key, to_exchange=to_exchange,
         # Arguments that are not a mapping, or whose names are not text, are reported by `check`.
-        arguments=tuple(sorted(arguments.items(), key=_name_of))
+        arguments=tuple(sorted(arguments.items(), key=_argument_name))
         if isinstance(arguments, Mapping) else () if arguments is None else arguments,
     )  # fmt: skip
 
 
-def _name_of(argument: tuple[Any, Any]) -> str:
+def _argument_name(argument: tuple[Any, Any]) -> str:
     return str(argument[0])
 
 
@@ -444,10 +444,10 @@ def _properties(
             allowed = f"a number of seconds of 0 to {TTL_S_MAX}, or None"
             raise InvalidDefinition("message", "ttl", ttl, allowed)
         ttl_us = int(ttl * 1e6)
-    return Properties(exchange, priority, ttl_us, mandatory, _several(cc), _several(bcc))
+    return Properties(exchange, priority, ttl_us, mandatory, _as_names(cc), _as_names(bcc))
 
 
-def _several(names: Any) -> tuple[str, ...]:
+def _as_names(names: Any) -> tuple[str, ...]:
     """Return the names as a tuple. One text is one name: split into letters it would silently go elsewhere.
 
     A value that is not iterable, or a dict, is left to the check of the field it is for."""

@@ -21,7 +21,7 @@ class Settler(Protocol):
     def settle(self, outcome: int, start: int, end: int) -> None: ...
 
 
-def _negative(requeue: bool) -> int:
+def _nack_outcome(requeue: bool) -> int:
     """Return the outcome of a `nack`. Raises InvalidDefinition if `requeue` is not a bool."""
     check_flags("delivery", requeue=requeue)
     return REQUEUE if requeue else REJECT
@@ -124,7 +124,7 @@ class DeliveryBatch:
 
         Raises InvalidDefinition if `requeue` is not a bool.
         """
-        self._settle(_negative(requeue), start, end)
+        self._settle(_nack_outcome(requeue), start, end)
 
     async def reject(self, start: int = 0, end: int | None = None) -> None:
         """Settle messages as not processable: they are dead-lettered, or dropped."""
@@ -203,7 +203,7 @@ class Delivery:
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
         """Settle the message as not processed: see `DeliveryBatch.nack`, and `ack` for `multiple`."""
-        self._settle(_negative(requeue), multiple)
+        self._settle(_nack_outcome(requeue), multiple)
 
     async def reject(self) -> None:
         """Settle the message as not processable: it is dead-lettered, or dropped."""
