@@ -75,8 +75,8 @@ class Root(NamedTuple):
     """Marks of the segment with `start`, up to that log position, from `Marks.encode`."""
 
 
-def go_on() -> None:
-    """Do nothing: a `between` that never stops its caller."""
+def never_stop() -> None:
+    """Do nothing: a `check` that never stops its caller."""
 
 
 class Checkpoints:
@@ -105,7 +105,7 @@ class Checkpoints:
         """Directories kept because they, or other things in them, are not ours: each is logged once."""
 
     def write_all(
-        self, checkpoints: Iterable[Checkpoint], between: Callable[[], object] = go_on
+        self, checkpoints: Iterable[Checkpoint], check: Callable[[], object] = never_stop
     ) -> None:
         """Write the checkpoints of these queues, each replacing the one before; all are durable on return.
 
@@ -114,7 +114,7 @@ class Checkpoints:
 
         Args:
             checkpoints: taken one by one; their payloads are not kept.
-            between: called between files. What it raises ends this call: some files are new then, some old.
+            check: called between files. What it raises ends this call: some files are new then, some old.
         Raises:
             OSError: the disk is full, or failed. Here, too, some files may be new.
         """
@@ -127,29 +127,29 @@ class Checkpoints:
             if digest not in names:
                 self._folder.make_directory(digest)
                 names.add(digest)
-            self._write_new(digest, one, between)
+            self._write_new(digest, one, check)
             digests.append(digest)
         folders = [self._folder.directory(digest) for digest in digests]
         for folder in folders:
             for name in KINDS:
-                between()
+                check()
                 _sync(folder, name + NEW)
         for folder in folders:
-            between()
+            check()
             for name in KINDS:
                 _replace(folder, name)
         for folder in folders:
-            between()
+            check()
             folder.sync_directory()
         self._folder.sync_directory()
         self._disk.sync_directory()
 
-    def _write_new(self, digest: str, one: Checkpoint, between: Callable[[], object]) -> None:
+    def _write_new(self, digest: str, one: Checkpoint, check: Callable[[], object]) -> None:
         assert one.position <= self._end(), "of what is durable"
         folder, pair = self._folder.directory(digest), 0
         enq = joined(one.enq, one.ack) if one.twice else one.enq
         for (name, kind), payload in zip(KINDS.items(), (enq, one.ack), strict=True):
-            between()
+            check()
             file = self._encrypted(CheckpointFile(
                 kind, self._store_id, bytes.fromhex(digest), 0, one.position, one.lane, payload,
                 with_ack=one.twice and kind is FileKind.ENQ,
@@ -249,13 +249,13 @@ class Checkpoints:
                         folder.unlink(name)
                 folder.sync_directory()
 
-    def remove_others(self, names: Iterable[str], between: Callable[[], object] = go_on) -> int:
-        """Remove the files of all other queues, durable on return; return how many queues that were. `between` is
+    def remove_others(self, names: Iterable[str], check: Callable[[], object] = never_stop) -> int:
+        """Remove the files of all other queues, durable on return; return how many queues that were. `check` is
         called as by `write_all`."""
         kept = {directory_name(name) for name in names}
         others = [digest for digest in self.digests() if digest not in kept]
         for digest in others:
-            between()
+            check()
             self._remove(digest)
         return len(others)
 
@@ -303,13 +303,13 @@ class Checkpoints:
         """Write such a root without making it valid: so on a full disk `write_root` has room for it."""
         self._write_new_root(Root(0, 0, extra, marks))
 
-    def write_root(self, root: Root, between: Callable[[], object] = go_on) -> None:
-        """Write the root; durable on return. The snapshot that it names must be durable before. If `between` raises,
+    def write_root(self, root: Root, check: Callable[[], object] = never_stop) -> None:
+        """Write the root; durable on return. The snapshot that it names must be durable before. If `check` raises,
         the old root stays."""
         assert root.snapshot < self._end(), "a snapshot that is durable"
         self._write_new_root(root)
         _sync(self._disk, ROOT_NAME + NEW)
-        between()
+        check()
         _replace(self._disk, ROOT_NAME)
         self._disk.sync_directory()
 

@@ -370,14 +370,14 @@ class Store:
         return self._config.full(needed_bytes, self._disk.free_bytes())
 
 
-def nobody_leaves() -> None:
+def never_stop() -> None:
     """A Check that never raises."""
 
 
 def open_store(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
     start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
-    check: Check = nobody_leaves,
+    check: Check = never_stop,
 ) -> Store:  # fmt: skip
     """Lock the directory, recover what is in it, and prepare it for writing.
 
