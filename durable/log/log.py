@@ -87,7 +87,7 @@ async def open_log(
             make_ahead, store, log._call, log._wanted, space=log._wait_for_space, tell=log._tell,
             fail=log._fail,
         )  # fmt: skip
-        async with running(log._begin, log._begin_alone, log._finish, ahead, watch):
+        async with running(log._begin, log._begin_unhurried, log._finish, ahead, watch):
             try:
                 await log._ready()
                 yield log
@@ -105,8 +105,8 @@ class Log:
         self._store, self._config = store, config
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
-        self._work, self._wanted, self._begun, self._lonely = Waker(), Waker(), Waker(), Waker()
-        """`_lonely` is woken when records have gathered that nobody waits for, and no commit is under way."""
+        self._work, self._wanted, self._begun, self._unhurried = Waker(), Waker(), Waker(), Waker()
+        """`_unhurried` is woken when records have gathered that nobody waits for, and no commit is under way."""
         self._hurried = False
         """Whether somebody waits for a record that has gathered."""
         self._changed = Bell()
@@ -193,7 +193,7 @@ class Log:
             if hurry:
                 self.hurry()
             elif self._committer.commit is None:
-                self._lonely.wake()
+                self._unhurried.wake()
             if self._committer.segment_pending:
                 self._wanted.wake()
 
@@ -402,10 +402,10 @@ class Log:
             await self._work.wait()
             self.commit_nowait()
 
-    async def _begin_alone(self) -> None:
+    async def _begin_unhurried(self) -> None:
         """Commit records that nobody waits for, when no other commit has taken them along for a while."""
         while not self._committer.stopped:
-            await self._lonely.wait()
+            await self._unhurried.wait()
             await trio.sleep(self._config.company_s)
             self.commit_nowait()
 
@@ -417,16 +417,16 @@ class Log:
             try:
                 await self._commits.finish()
             except Exception as error:
-                await self._not_done(error)
+                await self._commit_failed(error)
             else:
                 committer.done()
                 self._tell()
             if self._hurried:
                 self.commit_nowait()
             elif committer.gathered:
-                self._lonely.wake()
+                self._unhurried.wake()
 
-    async def _not_done(self, error: Exception) -> None:
+    async def _commit_failed(self, error: Exception) -> None:
         """Return when the commit under way has been begun again, or the store has stopped."""
         if isinstance(error, StoreFull):
             self._committer.refused(error.free_bytes)
