@@ -123,7 +123,7 @@ class Log:
         self.backlog = store.committer.placer.backlog  # To be set by the user of the log.
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
-        self._snapshot = 0
+        self._snapshot_end = 0
         """The last snapshot has the effects of all records before this; no segment that ends behind it is freed."""
         self._freeing = trio.Lock()
         """Held by `free`: checkpoints and compaction both call it, and one would drop what the other left unremoved."""
@@ -309,12 +309,12 @@ class Log:
         """Note that a durable snapshot has the effects of all records before this log position. Before that nothing is
         freed, because acks and definitions are needed although nothing refers to them."""
         assert position < self.durable_end, "of what a snapshot knows that is durable itself"
-        self._snapshot = max(self._snapshot, position)
+        self._snapshot_end = max(self._snapshot_end, position)
 
     def to_compact(self, releases: Tally | None = None) -> Chosen | None:
         """Return the segment to compact next, if any: see compaction.py. `releases`: what will be cut out on the way."""
         full, carried_bytes_max = self.full, self._committer.placer.carried_bytes_max
-        known_end = self.durable_end if full else self._snapshot  # A snapshot will have it.
+        known_end = self.durable_end if full else self._snapshot_end  # A snapshot will have it.
         return choose(
             self._store.segments.candidates(known_end, trio.current_time(), releases),
             self._config.compaction_share_max, carried_bytes_max, full=full,
@@ -358,7 +358,7 @@ class Log:
         """
         async with self._freeing:
             store, spares = self._store, self._committer.placer.spares
-            gone = store.segments.unused(self._snapshot)
+            gone = store.segments.unused(self._snapshot_end)
             store.segments.remove(gone)
             store.unremoved += [one.number for one in gone]
             numbers = list(store.unremoved)
