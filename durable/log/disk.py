@@ -128,7 +128,7 @@ class Syncer(Protocol):
     """Syncs the files of one disk, one at a time, without a thread that waits."""
 
     @property
-    def told(self) -> int:
+    def eventfd(self) -> int:
         """An eventfd, which is readable when the current sync has ended."""
 
     def begin(self, file: File) -> bool:

@@ -53,17 +53,17 @@ class KernelSync(Syncer):
         self._call = call
         self._context, self._event = c_ulong(), _Event()
         self._under_way = False
-        self._told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         failed = -call(SETUP, c_long(1), ctypes.byref(self._context))
         if failed:
-            os.close(self._told)
+            os.close(self._eventfd)
             raise OSError(failed, os.strerror(failed))
-        self._iocb = _Iocb(opcode=FDSYNC, flags=RESFD, resfd=self._told)
+        self._iocb = _Iocb(opcode=FDSYNC, flags=RESFD, resfd=self._eventfd)
         self._iocbs = ctypes.pointer(self._iocb)
 
     @property
-    def told(self) -> int:
-        return self._told
+    def eventfd(self) -> int:
+        return self._eventfd
 
     def begin(self, file: File) -> bool:
         self._iocb.descriptor = file.fileno()
@@ -91,7 +91,7 @@ class KernelSync(Syncer):
 
     def close(self) -> None:
         self._call(DESTROY, self._context)
-        os.close(self._told)
+        os.close(self._eventfd)
 
 
 def _caller(machine: str) -> Call | None:

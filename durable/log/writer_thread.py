@@ -79,7 +79,7 @@ class WriterThread:
             self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._release: Callable[[], object] = partial(os.close, self._done)
         else:
-            self._done, self._release = syncer.told, syncer.close
+            self._done, self._release = syncer.eventfd, syncer.close
         self._error: BaseException | None = None
         self._busy = False
         self._yielder, self._spinner = yielder, spinner

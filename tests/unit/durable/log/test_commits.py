@@ -40,7 +40,7 @@ class KernelOfTests(Syncer):
         self.closed_by: int | None = None
 
     @property
-    def told(self) -> int:
+    def eventfd(self) -> int:
         return self._told
 
     def begin(self, file: File) -> bool:

@@ -47,8 +47,8 @@ def file(tmp_path: Path) -> File:
 
 
 def wait(kernel: KernelSync) -> None:
-    assert select.select([kernel.told], [], [], 20)[0]
-    assert os.eventfd_read(kernel.told) == 1
+    assert select.select([kernel.eventfd], [], [], 20)[0]
+    assert os.eventfd_read(kernel.eventfd) == 1
 
 
 def test_one_after_the_other(kernel: KernelSync, file: File) -> None:
@@ -72,7 +72,7 @@ def test_what_cannot_be_synced_so_is_not_begun(kernel: KernelSync, file: File) -
     pipe.close()
     assert not kernel.begin(pipe), "closed"
     os.close(writing)
-    assert not select.select([kernel.told], [], [], 0)[0]
+    assert not select.select([kernel.eventfd], [], [], 0)[0]
     assert kernel.begin(file), "it goes on"
     kernel.outlast()
 
