@@ -106,7 +106,7 @@ class Commits:
         """Close; returns at once. To be called once, when no task awaits `finish` any more."""
         if self._syncing is not None:
             self._looking.close()
-            self._writer.start(partial(self._calls.write, self._syncing.outlast))
+            self._writer.start(partial(self._calls.write, self._syncing.wait))
         self._writer.close()
 
 

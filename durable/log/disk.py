@@ -137,7 +137,7 @@ class Syncer(Protocol):
     def end(self) -> None:
         """Finish a sync that has ended; to be called once for each. Raises OSError, as `fdatasync` does."""
 
-    def outlast(self) -> None:
+    def wait(self) -> None:
         """Block until the current sync has ended, whether or not it failed. From any thread. Raises OSError if its end
         cannot be found out."""
 

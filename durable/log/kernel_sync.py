@@ -72,12 +72,12 @@ class KernelSync(Syncer):
         return self._under_way
 
     def end(self) -> None:
-        self.outlast()
+        self.wait()
         failed = -self._event.result
         if failed:
             raise OSError(failed, os.strerror(failed))
 
-    def outlast(self) -> None:
+    def wait(self) -> None:
         one = c_long(1)
         while self._under_way:
             got = self._call(

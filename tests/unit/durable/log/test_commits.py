@@ -71,7 +71,7 @@ class KernelOfTests(Syncer):
         if self._error is not None:
             raise self._error
 
-    def outlast(self) -> None:
+    def wait(self) -> None:
         self.outlasted += 1
         assert self._ended.wait(PATIENCE_S)
 

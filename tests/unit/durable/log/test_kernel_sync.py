@@ -61,7 +61,7 @@ def test_one_after_the_other(kernel: KernelSync, file: File) -> None:
 
 def test_who_is_in_no_hurry_outlasts_it(kernel: KernelSync, file: File) -> None:
     assert kernel.begin(file)
-    kernel.outlast()
+    kernel.wait()
     kernel.end()
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_synced_so_is_not_begun(kernel: KernelSync, file: File) -
     os.close(writing)
     assert not select.select([kernel.eventfd], [], [], 0)[0]
     assert kernel.begin(file), "it goes on"
-    kernel.outlast()
+    kernel.wait()
 
 
 def test_a_file_in_memory_has_nothing_for_the_kernel(kernel: KernelSync) -> None:
@@ -122,7 +122,7 @@ def test_who_outlasts_it_goes_on_when_the_process_was_stopped_meanwhile(file: Fi
     kernel = KernelSync(aio)
     assert kernel.begin(file)
     aio.interrupted = True
-    kernel.outlast()
+    kernel.wait()
     assert aio.called[-2:] == [GETEVENTS, GETEVENTS]
     kernel.close()
 
