@@ -338,7 +338,7 @@ class Hosting:
         """Call in a thread; the directory stays locked until the call returns. One call at a time, even after
         one was abandoned. A call that finds no file descriptors is repeated: a deletion that gives up
         would leave the name file, and with it the vhost."""
-        return await self._scarcity.outlast(
+        return await self._scarcity.retry(
             partial(self._default_log.in_thread, call, *arguments, kind="vhosts")
         )
 

@@ -273,7 +273,7 @@ class Log:
         some = self._store.reader.some
         call = partial(self.calls.call, "reading", some, position, self.durable_end, limit_bytes)
         try:
-            records: list[Record] = await self._scarcity.outlast(call)
+            records: list[Record] = await self._scarcity.retry(call)
         # Records that cannot be read now, or not without their key, are not damaged: damage would be settled and freed.
         except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
@@ -442,7 +442,7 @@ class Log:
         self._begun.wake()
 
     async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await self._scarcity.outlast(partial(self.calls.call, "making", call, *arguments))
+        return await self._scarcity.retry(partial(self.calls.call, "making", call, *arguments))
 
     async def _wait_for_space(self) -> None:
         with trio.move_on_after(self._config.retry_s):

@@ -30,7 +30,7 @@ class Scarcity:
         self._what, self._retry_s = what, retry_s
         self._waiting = 0
 
-    async def outlast(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return what `call` returns; while it finds too little it is called again, for up to SCARCE_S_MAX.
 
         Raises:

@@ -27,21 +27,21 @@ from tests.waiting import PATIENCE_S, until
 
 
 class KernelOfTests(Syncer):
-    """Syncs at once, or when it is let go; `begun` and `outlasted` count, `taking` is whether it does it at all."""
+    """Syncs at once, or when it is let go; `begun` and `waited` count, `taking` is whether it does it at all."""
 
     def __init__(self) -> None:
-        self._told = os.eventfd(0, os.EFD_NONBLOCK)
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK)
         self._file: File | None = None
         self._error: OSError | None = None
         self._ended = threading.Event()
-        self.begun = self.outlasted = 0
+        self.begun = self.waited = 0
         self.taking, self.holding = True, False
         self.fails = False
         self.closed_by: int | None = None
 
     @property
     def eventfd(self) -> int:
-        return self._told
+        return self._eventfd
 
     def begin(self, file: File) -> bool:
         assert self._file is None, "one at a time"
@@ -62,7 +62,7 @@ class KernelOfTests(Syncer):
             self._file.fdatasync()
         except OSError as error:
             self._error = error
-        os.eventfd_write(self._told, 1)  # First: who outlasts it may close that at once.
+        os.eventfd_write(self._eventfd, 1)  # First: who waits for it may close that at once.
         self._ended.set()
 
     def end(self) -> None:
@@ -72,12 +72,12 @@ class KernelOfTests(Syncer):
             raise self._error
 
     def wait(self) -> None:
-        self.outlasted += 1
+        self.waited += 1
         assert self._ended.wait(PATIENCE_S)
 
     def close(self) -> None:
         self.closed_by = threading.get_ident()
-        os.close(self._told)
+        os.close(self._eventfd)
 
 
 class SyncingDisk(FaultyDisk):
@@ -287,7 +287,7 @@ async def test_a_sync_that_hangs_is_told_and_the_log_can_be_left(
         kernel.holding = True
         await begin(log, 1)
         await until(lambda: "the disk hangs" in caplog.text)
-    await until(lambda: kernel.outlasted)
+    await until(lambda: kernel.waited)
     assert "stays open" in caplog.text
     assert (looking(), disk._below.volume.locked) == (0, True)
     kernel.let_go()
