@@ -84,7 +84,7 @@ async def open_log(
     try:
         watch = partial(report_hanging, log._committer, log._begun, log._changed)
         ahead = partial(
-            make_ahead, store, log._call, log._wanted, space=log._wait_for_space, tell=log._tell,
+            make_ahead, store, log._call, log._wanted, space=log._wait_for_space, notify=log._wake_waiting,
             fail=log._fail,
         )  # fmt: skip
         async with running(log._begin, log._begin_unhurried, log._finish, ahead, watch):
@@ -420,7 +420,7 @@ class Log:
                 await self._commit_failed(error)
             else:
                 committer.done()
-                self._tell()
+                self._wake_waiting()
             if self._hurried:
                 self.commit_nowait()
             elif committer.gathered:
@@ -430,7 +430,7 @@ class Log:
         """Return when the commit under way has been begun again, or the store has stopped."""
         if isinstance(error, StoreFull):
             self._committer.refused(error.free_bytes)
-            self._tell()
+            self._wake_waiting()
             await self._wait_for_space()
             if not self._committer.stopped:
                 self._start(self._committer.again(trio.current_time()))
@@ -452,9 +452,9 @@ class Log:
         """Stop the store: take nothing any more, and wake all waiting tasks."""
         self._committer.failed(f"{what}: {error}")
         logger.error("the store in %s has stopped: %s: %s", self._store.path, what, error)
-        self._tell()
+        self._wake_waiting()
 
-    def _tell(self) -> None:
+    def _wake_waiting(self) -> None:
         """Wake the tasks that wait for what has just happened."""
         waiters, committer = self._waiters, self._committer
         while waiters and (committer.stopped or waiters[0][0] < committer.durable_end):
@@ -476,7 +476,7 @@ class Log:
 
         await run_within(self._config.commit_s_max, be_done)
         committer.close()
-        self._tell()
+        self._wake_waiting()
 
     def _close(self) -> None:
         self._commits.close()

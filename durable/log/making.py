@@ -20,7 +20,7 @@ Call = Callable[..., Awaitable[Any]]
 
 async def make_ahead(
     store: Store, call: Call, wanted: Waker, *, space: Callable[[], Awaitable[object]],
-    tell: Callable[[], object], fail: Callable[[str, Exception], object],
+    notify: Callable[[], object], fail: Callable[[str, Exception], object],
 ) -> None:  # fmt: skip
     """Keep spares and one segment ahead, until the log has stopped. Spares come first: once there is a segment,
     publishes use up the space that is left.
@@ -28,13 +28,13 @@ async def make_ahead(
     Args:
         wanted: woken when there may be something to make.
         space: returns when there may be space again.
-        tell: called after each attempt.
+        notify: called after each attempt.
         fail: called instead if the disk has failed.
     """
     committer, placer = store.committer, store.committer.placer
     while not committer.stopped:
         try:
-            await _make_spares(store, call, tell)
+            await _make_spares(store, call, notify)
             number = None if committer.stopped else placer.wanted_segment()
             made = number is not None and await _make_segment(store, call, number)
         except Exception as error:
@@ -43,7 +43,7 @@ async def make_ahead(
         if number is None:
             await wanted.wait()
         else:
-            tell()
+            notify()
             if not made:
                 await space()
 
@@ -68,14 +68,14 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
     return True
 
 
-async def _make_spares(store: Store, call: Call, tell: Callable[[], object]) -> None:
+async def _make_spares(store: Store, call: Call, notify: Callable[[], object]) -> None:
     """Make those spares for which there is space."""
     committer = store.committer
     for spare in committer.placer.wanted_spares():
         if committer.stopped:
             break
         await _make_spare(store, call, spare)
-        tell()
+        notify()
 
 
 async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:

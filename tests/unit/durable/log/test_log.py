@@ -233,7 +233,7 @@ async def test_what_waits_for_room_does_not_try_while_there_is_none() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(log.with_room, attempt)
             await wait_all_tasks_blocked()
-            log._tell()  # Something has happened, but no commit.
+            log._wake_waiting()  # Something has happened, but no commit.
             await wait_all_tasks_blocked()
             assert tries == 1
             gate.open.set()
