@@ -312,7 +312,7 @@ class Hosting:
         """Remove the files of a vhost when no call of its log is under way; until then its name stays taken.
         A call that hangs could otherwise make or remove files of a new vhost of that name when it returns."""
         with running.removal_scope, suppress(StoreClosed):
-            await log.calls.back()
+            await log.calls.wait_idle()
             running.removal_failure = await self._remove(name)
             return
         logger.error(

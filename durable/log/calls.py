@@ -25,11 +25,11 @@ InThread = Callable[..., Awaitable[Any]]
 class _Call:
     """One call. Its task and its thread both write to it: whichever comes second sees what the other one has set."""
 
-    __slots__ = ("back", "begun", "kind", "left")
+    __slots__ = ("abandoned", "begun", "kind", "returned")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.begun = self.back = self.left = False
+        self.begun = self.returned = self.abandoned = False
         """Its thread has begun it; has ended it; no task waits for it any more."""
 
 
@@ -48,7 +48,7 @@ class Calls:
         self.writing = False
         """Whether a commit is under way, in a thread of its own or in the kernel."""
         self._closed = False
-        self._then: Callable[[], object] | None = None
+        self._on_idle: Callable[[], object] | None = None
 
     def __len__(self) -> int:
         """The number of calls that have not returned."""
@@ -60,12 +60,12 @@ class Calls:
         If this is cancelled, the call goes on if it has begun.
 
         Args:
-            kind: before a call begins, calls of the same kind that were left have to return. So what relies on being
+            kind: before a call begins, calls of the same kind that were abandoned have to return. So what relies on being
                 alone stays alone, and a disk that hangs does not use up all threads.
         Raises:
             StoreClosed: the store is closed, and the directory may belong to another process by now.
         """
-        while any(one.left and one.kind == kind for one in self._under_way):
+        while any(one.abandoned and one.kind == kind for one in self._under_way):
             await self._changed.wait()
         if self._closed:
             raise StoreClosed("the store has been closed")
@@ -75,20 +75,20 @@ class Calls:
         try:
             return await self.in_thread(run, abandon_on_cancel=True)
         finally:
-            one.left = True
-            if one.back or not one.begun:
+            one.abandoned = True
+            if one.returned or not one.begun:
                 self._under_way.discard(one)
-                self._look()
+                self._check_idle()
 
     def _run(self, one: _Call, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Run a call, in its thread."""
         one.begun = True
         try:
-            return None if one.left else call(*arguments)
+            return None if one.abandoned else call(*arguments)
         finally:
-            one.back = True
-            if one.left:
-                self._tell(one)
+            one.returned = True
+            if one.abandoned:
+                self._report_return(one)
 
     def write(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run a commit in the thread of commits; `writing` must be set already."""
@@ -100,36 +100,38 @@ class Calls:
     def written(self) -> None:
         """Note that a commit has returned. From any thread."""
         self.writing = False
-        if self._then is not None:  # No task waits for it any more.
-            self._tell(None)
+        if self._on_idle is not None:  # No task waits for it any more.
+            self._report_return(None)
 
-    def _tell(self, one: _Call | None) -> None:
+    def _report_return(self, one: _Call | None) -> None:
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._come_back, one)
+            self._token.run_sync_soon(self._on_return, one)
 
-    def _come_back(self, one: _Call | None) -> None:
+    def _on_return(self, one: _Call | None) -> None:
         if one is not None:
             self._under_way.discard(one)
-        self._look()
+        self._check_idle()
         self._changed.wake()
 
-    def _look(self) -> None:
-        if self._then is not None and not self:
-            then, self._then = self._then, None
-            then()
+    def _check_idle(self) -> None:
+        if self._on_idle is not None and not self:
+            on_idle, self._on_idle = self._on_idle, None
+            on_idle()
 
-    def close(self, then: Callable[[], object]) -> bool:
-        """Refuse further calls. `then` is called when all have returned: now, or later, if trio still runs then.
+    def close(self, on_idle: Callable[[], object]) -> bool:
+        """Refuse further calls. `on_idle` is called when all have returned: now, or later, if trio still runs then.
 
         Returns:
             Whether it was called already.
         """
         self._closed = True
-        self._then = then  # Set before looking: a commit that returns just now either sees it, or is seen here.
-        self._look()
-        return self._then is None
+        self._on_idle = (
+            on_idle  # Set first: a commit that returns just now sees it, or is seen here.
+        )
+        self._check_idle()
+        return self._on_idle is None
 
-    async def back(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when no call is under way."""
         while self:
             await self._changed.wait()
@@ -142,4 +144,4 @@ class Calls:
         try:
             yield
         finally:
-            self._come_back(one)
+            self._on_return(one)

@@ -153,7 +153,7 @@ async def test_a_log_that_was_left_open_lets_others_in_when_its_call_is_back(
         await log.in_thread(list)
     hanging.let_go.set()
     with trio.fail_after(PATIENCE_S):
-        await log.calls.back()
+        await log.calls.wait_idle()
     assert not volume.locked
     async with open_log(MemoryDisk(volume), SMALL):
         pass
