@@ -28,7 +28,7 @@ from .disk import Syncer
 from .store import Store
 from .writer_thread import writer_of
 
-HERE_BYTES_MAX = 64 * 1024
+IN_LOOP_BYTES_MAX = 64 * 1024
 """Most that is written in the loop's turn: to copy it takes 10 us."""
 QUICK_S = SPIN_S_MAX
 """A commit that takes longer is not quick: it is not worth spinning for its end."""
@@ -47,7 +47,7 @@ class Commits:
         self._store, self._calls = store, calls
         self._syncer = store.syncer() if in_thread is None else None
         self._writer = writer_of(in_thread, self._syncer)
-        self._spinner, self._looking = spinner_of_this_run(), ExitStack()
+        self._spinner, self._spinning = spinner_of_this_run(), ExitStack()
         if self._syncer is not None:
             self._spinner.attach()
         self._begun_s, self._quick_until_s = 0.0, -inf
@@ -59,18 +59,18 @@ class Commits:
         self._begun_s = commit.begun_s
         syncer = self._syncer if self._is_quick(commit) else None
         self._calls.writing = True
-        if syncer is None or not self._start_here(commit, syncer):
+        if syncer is None or not self._start_in_loop(commit, syncer):
             self._writer.start(partial(self._calls.write, self._store.carry_out, commit))
 
     def _is_quick(self, commit: Commit) -> bool:
         """Return whether the commit is small, the disk was quick a moment ago, and no other call is under way."""
         return (
             commit.begun_s < self._quick_until_s
-            and commit.size_bytes <= HERE_BYTES_MAX
+            and commit.size_bytes <= IN_LOOP_BYTES_MAX
             and not self._calls
         )
 
-    def _start_here(self, commit: Commit, syncer: Syncer) -> bool:
+    def _start_in_loop(self, commit: Commit, syncer: Syncer) -> bool:
         """Write the commit here and begin its sync. Return False if the thread has to carry it out, from the beginning:
         writing the same bytes twice does no harm."""
         try:
@@ -84,7 +84,7 @@ class Commits:
             self._syncer = None  # Most likely this file system cannot do it, so do not ask again.
             return False
         self._syncing = syncer
-        self._looking.enter_context(self._spinner)
+        self._spinning.enter_context(self._spinner)
         return True
 
     async def finish(self) -> None:
@@ -95,7 +95,7 @@ class Commits:
         await self._writer.finish()
         if self._syncing is not None:
             syncer, self._syncing = self._syncing, None
-            self._looking.close()
+            self._spinning.close()
             self._calls.written()
             syncer.end()
         now_s = trio.current_time()
@@ -105,7 +105,7 @@ class Commits:
     def close(self) -> None:
         """Close; returns at once. To be called once, when no task awaits `finish` any more."""
         if self._syncing is not None:
-            self._looking.close()
+            self._spinning.close()
             self._writer.start(partial(self._calls.write, self._syncing.wait))
         self._writer.close()
 

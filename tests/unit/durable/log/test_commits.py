@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import StoreFailed
-from durable.log.commits import HERE_BYTES_MAX, QUICK_S, RECENT_S
+from durable.log.commits import IN_LOOP_BYTES_MAX, QUICK_S, RECENT_S
 from durable.log.disk import File, Syncer
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import Log, open_log
@@ -186,7 +186,7 @@ async def test_a_slow_one_and_a_large_one_are_for_the_thread(
 ) -> None:
     async with open_log(disk, replace(LARGE, segment_bytes=1 << 20)) as log:
         await commit(log, 1)
-        await commit(log, 2, HERE_BYTES_MAX)
+        await commit(log, 2, IN_LOOP_BYTES_MAX)
         assert kernel.begun == 0
         kernel.holding = True
         position = await begin(log, 3)
