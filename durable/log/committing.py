@@ -85,7 +85,7 @@ class Committer:
         self._store_id, self._seed = store_id, store_seed(store_id)
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
-        self._begun: dict[int, Segment] = {}
+        self._new_segments: dict[int, Segment] = {}
         """Segments of which nothing is durable yet, by number."""
         self._gathered: deque[Place] = deque()
         self.pending_bytes = 0
@@ -123,7 +123,7 @@ class Committer:
         size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(essential, drafts)):
             raise afresh(self._refused)
-        if self._too_much(size):
+        if self._exceeds_limit(size):
             raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
         if self._encrypt is not None:  # Before they get places, because it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
@@ -146,7 +146,7 @@ class Committer:
             and not last.references
         )
 
-    def _too_much(self, size_bytes: int) -> bool:
+    def _exceeds_limit(self, size_bytes: int) -> bool:
         """Return whether `size_bytes` more would exceed the memory for waiting records. An append larger than a commit
         needs only the room of a commit: otherwise it would never be taken while small appends keep coming."""
         waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
@@ -155,7 +155,7 @@ class Committer:
 
     def is_busy(self, size_bytes: int) -> bool:
         """Return whether an append of `size_bytes` would be refused with StoreBusy because of what waits already."""
-        return not self.stopped and self._refused is None and self._too_much(size_bytes)
+        return not self.stopped and self._refused is None and self._exceeds_limit(size_bytes)
 
     def begin(self, now_s: float) -> Commit | None:
         """Return what to write now; None if a commit is under way, or nothing has gathered."""
@@ -199,7 +199,7 @@ class Committer:
         if last is not None and last.number == place.number:  # Found with a header and no record.
             size_bytes = last.capacity_bytes
         else:
-            self._begun[place.number] = Segment(place.number, place.position, size_bytes)
+            self._new_segments[place.number] = Segment(place.number, place.position, size_bytes)
         header = SegmentHeader(
             self._store_id,
             place.number,
@@ -227,7 +227,7 @@ class Committer:
         if segment is None or segment.number != place.number:
             if segment is not None:
                 segment.sealed = True
-            segment = self._begun.pop(place.number)
+            segment = self._new_segments.pop(place.number)
             self.segments.add(segment)
         end_at = place.at + place.size_bytes
         if place.draft.kind == SEAL_KIND:
@@ -241,7 +241,7 @@ class Committer:
         self.commit.begun_s = inf
         self._refused = self.config.full(self.commit.size_bytes, free_bytes)
 
-    def again(self, now_s: float) -> Commit:
+    def begin_again(self, now_s: float) -> Commit:
         """Return the commit that waited for space, to be carried out again."""
         assert self.commit is not None, "a commit is under way"
         self.commit.begun_s, self.commit.hangs = now_s, False
@@ -269,14 +269,14 @@ class Committer:
             )
 
     @property
-    def refusing(self) -> bool:
+    def waits_for_space(self) -> bool:
         """Whether the commit under way waits for space."""
         return self._refused is not None
 
     @property
     def full(self) -> bool:
         """Whether publishes are being refused for lack of space, or soon will be."""
-        return self.refusing or self.placer.ahead is AheadState.REFUSED
+        return self.waits_for_space or self.placer.ahead is AheadState.REFUSED
 
     @property
     def segment_pending(self) -> bool:

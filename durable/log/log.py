@@ -433,7 +433,7 @@ class Log:
             self._wake_waiting()
             await self._wait_for_space()
             if not self._committer.stopped:
-                self._start(self._committer.again(trio.current_time()))
+                self._start(self._committer.begin_again(trio.current_time()))
         else:
             self._fail("a commit failed", error)
 
@@ -470,7 +470,9 @@ class Log:
 
         async def be_done() -> None:
             while self.calls or not (
-                committer.stopped or committer.refusing or committer.durable_end == committer.end
+                committer.stopped
+                or committer.waits_for_space
+                or committer.durable_end == committer.end
             ):
                 await self._changed.wait()
 

@@ -270,7 +270,7 @@ async def test_a_write_that_fails_here_is_told_as_from_the_thread(
             with pytest.raises(StoreFailed, match="write failed"):
                 await log.durable(position)
         else:
-            await when(log, lambda: log._committer.refusing)
+            await when(log, lambda: log._committer.waits_for_space)
             disk.faults.write_error = None
             mock_clock.jump(SMALL.retry_s)
             await log.durable(position)
@@ -312,7 +312,7 @@ async def test_what_waits_for_space_is_not_begun_again_when_the_store_has_stoppe
         await commit(log, 1)
         disk.faults.write_error = errno.ENOSPC
         await begin(log, 2)
-        await when(log, lambda: log._committer.refusing)
+        await when(log, lambda: log._committer.waits_for_space)
         disk.faults.write_error = None
         log._fail("reading failed", OSError(errno.EIO, "Input/output error"))
         log._space.wake()
