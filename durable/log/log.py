@@ -82,9 +82,9 @@ async def open_log(
         store.close()
         raise StoreFailed(f"{store.path} cannot be opened: {error}") from error
     try:
-        watch = partial(report_hanging, log._committer, log._begun, log._changed)
+        watch = partial(report_hanging, log._committer, log._commit_begun, log._changed)
         ahead = partial(
-            make_ahead, store, log._call, log._wanted, space=log._wait_for_space, notify=log._wake_waiting,
+            make_ahead, store, log._call, log._files_wanted, space=log._wait_for_space, notify=log._wake_waiting,
             fail=log._fail,
         )  # fmt: skip
         async with running(log._begin, log._begin_unhurried, log._finish, ahead, watch):
@@ -105,7 +105,12 @@ class Log:
         self._store, self._config = store, config
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
-        self._work, self._wanted, self._begun, self._unhurried = Waker(), Waker(), Waker(), Waker()
+        self._commit_wanted, self._files_wanted, self._commit_begun, self._unhurried = (
+            Waker(),
+            Waker(),
+            Waker(),
+            Waker(),
+        )
         """`_unhurried` is woken when records have gathered that nobody waits for, and no commit is under way."""
         self._hurried = False
         """Whether somebody waits for a record that has gathered."""
@@ -171,7 +176,7 @@ class Log:
         """See Placer. To be called once: from then on appended snapshots and definitions tell the size."""
         self._committer.placer.keep_for_snapshot(size_bytes)
         self._store.place_vacant = self._committer.placer.snapshot_spent
-        self._wanted.wake()
+        self._files_wanted.wake()
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Take records to be written and return their log positions; all are taken or none.
@@ -195,13 +200,13 @@ class Log:
             elif self._committer.commit is None:
                 self._unhurried.wake()
             if self._committer.segment_pending:
-                self._wanted.wake()
+                self._files_wanted.wake()
 
     def hurry(self) -> None:
         """Commit what has been appended as soon as the disk is free, because somebody waits for it."""
         self._hurried = True
         if not self._held and self._committer.commit is None:
-            self._work.wake()
+            self._commit_wanted.wake()
 
     def hold(self) -> None:
         """Do not wake the task that begins commits: the caller will call `commit_nowait` before its turn is over."""
@@ -399,7 +404,7 @@ class Log:
     async def _begin(self) -> None:
         """Begin commits in the turn after an append, unless its caller has begun the commit in its own turn."""
         while not self._committer.stopped:
-            await self._work.wait()
+            await self._commit_wanted.wait()
             self.commit_nowait()
 
     async def _begin_unhurried(self) -> None:
@@ -439,7 +444,7 @@ class Log:
 
     def _start(self, commit: Commit) -> None:
         self._commits.start(commit)
-        self._begun.wake()
+        self._commit_begun.wake()
 
     async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await self._scarcity.retry(partial(self.calls.call, "making", call, *arguments))
