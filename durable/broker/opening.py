@@ -88,7 +88,7 @@ async def _recovered(
         ) as log:
             missing = replay.missing(log.report)
             lost += missing
-            log.lost(lost)
+            log.add_lost(lost)
             if replay.is_consistent(log.report, missing):
                 yield log, disk, replay
                 return

@@ -138,7 +138,7 @@ class Log:
         """How the store was found when it was opened."""
         return self._store.report
 
-    def lost(self, gaps: Iterable[LogGap]) -> None:
+    def add_lost(self, gaps: Iterable[LogGap]) -> None:
         """Add gaps to the report: records that the visitor of all others needs, and that recovery has not found."""
         self._store.report = self.report.with_lost(gaps)
 
