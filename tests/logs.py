@@ -15,7 +15,7 @@ from durable.log.config import LogConfig
 from durable.log.disk import Disk
 from durable.log.encryption import Encryption
 from durable.log.record import Draft, Kind, Record, Target
-from durable.log.recovery import Begin
+from durable.log.recovery import FindStart
 from durable.log.series import one_by_one
 from durable.log.store import Store, open_store
 from mesh.protocol.batch import Batch, batch_pieces
@@ -75,7 +75,7 @@ class PlainLog:
     """A store driven step by step: does without trio what the trio shell does."""
 
     def __init__(
-        self, disk: Disk, config: LogConfig = SMALL, *, start: int | Begin = 0,
+        self, disk: Disk, config: LogConfig = SMALL, *, start: int | FindStart = 0,
         visit: Callable[[Record], object] | None = None, store_id: bytes = STORE_ID,
         encryption: Encryption | None = None,
     ) -> None:  # fmt: skip

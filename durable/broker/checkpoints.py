@@ -29,7 +29,7 @@ from ..errors import StoreError, StoreFull
 from ..log.checkpoints import NOWHERE, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import NO_SPACE, Disk
-from ..log.recovery import Beginning
+from ..log.recovery import StartPoint
 from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
@@ -44,7 +44,7 @@ encodes everything there is, and nothing can be declared meanwhile."""
 
 def begin_at(
     disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, end: int | None
-) -> Beginning:
+) -> StartPoint:
     """Load the checkpoints. Return the log position from which the rest has to be read, and which records
     have to be there.
 
@@ -65,7 +65,7 @@ def begin_at(
             pass
         files.remove_unfinished()  # Unfinished files may be ahead, too.
         _recall(Checkpoints(disk, store_id, lambda: end, cipher), replay)
-        return Beginning(0, files.kept(root))
+        return StartPoint(0, files.kept(root))
     if root is not None:
         try:
             named = decode_extra(root.extra)
@@ -82,9 +82,9 @@ def begin_at(
             for _ in files.acks(besides=[one.name for one in named]):
                 pass  # They are not loaded, but must not be ahead of the log either.
             replay.resume_from(root.start, root.snapshot, returns, files.reach)
-            return Beginning(root.start, files.kept(root), root.marks)
+            return StartPoint(root.start, files.kept(root), root.marks)
     _recall(files, replay)
-    return Beginning(0, files.kept(root))
+    return StartPoint(0, files.kept(root))
 
 
 def _recall(files: Checkpoints, replay: Replay) -> None:

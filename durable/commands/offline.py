@@ -30,7 +30,7 @@ from ..log.disk import Disk
 from ..log.encryption import Encryption, is_encrypted
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
-from ..log.recovery import Beginning
+from ..log.recovery import StartPoint
 from ..log.report import RecoveryReport
 from ..log.segments import Tally
 from ..log.series import one_by_one
@@ -134,12 +134,12 @@ class Offline:
         )  # fmt: skip
         self.store.report = self.report.with_lost(self._loaded.missing(self.report))
 
-    def _begin(self, disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> Beginning:
+    def _begin(self, disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> StartPoint:
         """Begin at the front of the log. What a broker would load from checkpoints is loaded beside it, into `_loaded`,
         to find out whether anything that they need is missing."""
         begin = begin_at(disk, store_id, cipher, self._loaded, end=None)
         self._start = begin.start
-        return Beginning(0, begin.kept)
+        return StartPoint(0, begin.kept)
 
     def _visit(self, record: Record) -> None:
         header = record.header

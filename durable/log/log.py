@@ -38,7 +38,7 @@ from .hanging import report_hanging
 from .making import make_ahead
 from .opening import Opening
 from .record import Draft, Record
-from .recovery import Begin, Visit
+from .recovery import FindStart, Visit
 from .report import LogGap, RecoveryReport
 from .scarcity import Scarcity
 from .segments import Tally
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_log(
-    disk: Disk, config: LogConfig | None = None, *, start: int | Begin = 0, visit: Visit | None = None,
+    disk: Disk, config: LogConfig | None = None, *, start: int | FindStart = 0, visit: Visit | None = None,
     in_thread: InThread | None = None, encryption: Encryption | None = None,
 ) -> AsyncGenerator[Log]:  # fmt: skip
     """Open a log for as long as the block lasts; at its end, what was appended is still committed.

@@ -51,7 +51,7 @@ Check = Callable[[], object]
 """Called during an opening; what it raises ends the opening, before anything has been changed."""
 
 
-class Beginning(NamedTuple):
+class StartPoint(NamedTuple):
     """What is known before anything is read."""
 
     start: int
@@ -62,7 +62,7 @@ class Beginning(NamedTuple):
     """Marks of the segment with `start`, from `Marks.encode`. Without them that segment is read from its front."""
 
 
-Begin = Callable[[bytes, Cipher | None], Beginning]
+FindStart = Callable[[bytes, Cipher | None], StartPoint]
 """Called with the store id and the cipher for checkpoints."""
 
 
@@ -117,7 +117,7 @@ class _Scanned:
 
 def recover(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int | Begin, visit: Visit | None, encryption: Encryption | None, check: Check,
+    start: int | FindStart, visit: Visit | None, encryption: Encryption | None, check: Check,
 ) -> Recovered:  # fmt: skip
     """Read everything from log position `start` on, verify it, and prepare the end for writing.
 
@@ -135,14 +135,14 @@ def recover(
     del freed
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
     cipher = read_cipher(disk, identity.store_id, encryption)
-    begin = Beginning(start) if isinstance(start, int) else start(identity.store_id, cipher)
+    begin = StartPoint(start) if isinstance(start, int) else start(identity.store_id, cipher)
     recovery = _Recovery(disk, config, identity, begin, visit, cipher, encryption, check)
     return recovery.run(lambda: clock() - begun_s)
 
 
 class _Recovery:
     def __init__(
-        self, disk: Disk, config: LogConfig, identity: Identity, begin: Beginning, visit: Visit | None,
+        self, disk: Disk, config: LogConfig, identity: Identity, begin: StartPoint, visit: Visit | None,
         cipher: Cipher | None, encryption: Encryption | None, check: Check,
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity

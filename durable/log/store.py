@@ -17,7 +17,7 @@ from .identity import set_aside
 from .placing import AheadState
 from .reader import Reader
 from .record import store_seed
-from .recovery import Begin, Check, Recovered, Visit, recover
+from .recovery import Check, FindStart, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small_spare
 
 FILES_MAX = 64
@@ -376,7 +376,7 @@ def never_stop() -> None:
 
 def open_store(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
+    start: int | FindStart = 0, visit: Visit | None = None, encryption: Encryption | None = None,
     check: Check = never_stop,
 ) -> Store:  # fmt: skip
     """Lock the directory, recover what is in it, and prepare it for writing.

@@ -15,7 +15,7 @@ from durable.log.encryption import Encryption
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.marks import STRIDE_BYTES, Marks, decode_marks
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
-from durable.log.recovery import Beginning
+from durable.log.recovery import StartPoint
 from tests.logs import PlainLog, encryption, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)
@@ -97,7 +97,7 @@ class Log:
         visited: list[int] = []
         log = PlainLog(
             MemoryDisk(self.volume.copy()), CONFIG,
-            start=lambda _id, _cipher: Beginning(start, range(start, start + 1), marks),
+            start=lambda _id, _cipher: StartPoint(start, range(start, start + 1), marks),
             visit=lambda record: visited.append(record.position), encryption=self.use,
         )  # fmt: skip
         return log, visited
@@ -248,7 +248,7 @@ def test_no_key_is_made_where_one_was_lost_whatever_a_start_need_not_read(plain:
     with pytest.raises(StoreKeyMissing, match="log position 1 is encrypted"):
         PlainLog(
             MemoryDisk(volume), CONFIG, encryption=encryption(),
-            start=lambda _id, _cipher: Beginning(start, range(start, start + 1), marks),
+            start=lambda _id, _cipher: StartPoint(start, range(start, start + 1), marks),
         )  # fmt: skip
     assert "keys" not in MemoryDisk(volume).names()
 

@@ -14,7 +14,7 @@ from durable.log.encryption import Encryption, read_cipher
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft, Kind, Target
-from durable.log.recovery import Begin, Beginning
+from durable.log.recovery import FindStart, StartPoint
 from tests.logs import SMALL, STORE_ID, PlainLog, acks, encryption, inline, publish
 
 KEYS = encryption(encrypt=False)
@@ -59,7 +59,7 @@ def without_keys(volume: Volume) -> Volume:
     return gone
 
 
-def refused(match: str, volume: Volume, use: Encryption | None, *, start: int | Begin) -> None:
+def refused(match: str, volume: Volume, use: Encryption | None, *, start: int | FindStart) -> None:
     """It is not opened, and not touched."""
     before = {name: bytes(file.seen) for name, file in volume.seen.items()}
     with pytest.raises(StoreKeyMissing, match=match):
@@ -77,9 +77,9 @@ def test_they_are_missed_though_there_is_a_checkpoint_from_behind(before: list[D
     )
     gone = without_keys(volume)
 
-    def begin(store_id: bytes, cipher: Cipher | None) -> Beginning:
+    def begin(store_id: bytes, cipher: Cipher | None) -> StartPoint:
         root = Checkpoints(MemoryDisk(gone), store_id, lambda: NOWHERE, cipher).read_root()
-        return Beginning(0 if root is None else root.start)
+        return StartPoint(0 if root is None else root.start)
 
     for use in (None, KEYS, encryption()):
         refused("keys in .* is gone, .* is encrypted", gone, use, start=begin)
@@ -101,7 +101,7 @@ def test_so_is_that_of_a_segment_that_is_read_in_part() -> None:
     write(volume, *ENCRYPTED, use=encryption(), config=WIDE)
     drafts = [publish(number, 1500) for number in range(100)]
     log = write(volume, *drafts, use=KEYS, config=WIDE)
-    begin = Beginning(100, range(0), log.store.segments.encoded_marks(100))
+    begin = StartPoint(100, range(0), log.store.segments.encoded_marks(100))
     gone = without_keys(volume)
     refused("keys in .* is gone, .* position 1 is encrypted", gone, None, start=lambda *_: begin)
     log = PlainLog(MemoryDisk(volume), WIDE, encryption=KEYS, start=lambda *_: begin)
