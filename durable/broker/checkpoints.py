@@ -65,7 +65,7 @@ def begin_at(
             pass
         files.remove_unfinished()  # Unfinished files may be ahead, too.
         _recall(Checkpoints(disk, store_id, lambda: end, cipher), replay)
-        return StartPoint(0, files.kept(root))
+        return StartPoint(0, files.known_durable(root))
     if root is not None:
         try:
             named = decode_extra(root.extra)
@@ -82,9 +82,9 @@ def begin_at(
             for _ in files.acks(besides=[one.name for one in named]):
                 pass  # They are not loaded, but must not be ahead of the log either.
             replay.resume_from(root.start, root.snapshot, returns, files.reach)
-            return StartPoint(root.start, files.kept(root), root.marks)
+            return StartPoint(root.start, files.known_durable(root), root.marks)
     _recall(files, replay)
-    return StartPoint(0, files.kept(root))
+    return StartPoint(0, files.known_durable(root))
 
 
 def _recall(files: Checkpoints, replay: Replay) -> None:

@@ -139,7 +139,7 @@ class Offline:
         to find out whether anything that they need is missing."""
         begin = begin_at(disk, store_id, cipher, self._loaded, end=None)
         self._start = begin.start
-        return StartPoint(0, begin.kept)
+        return StartPoint(0, begin.known_durable)
 
     def _visit(self, record: Record) -> None:
         header = record.header

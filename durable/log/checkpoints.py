@@ -339,7 +339,7 @@ class Checkpoints:
         payload, marks_bytes = file.payload, file.pair  # See checkpoint.py.
         return Root(file.position, file.lane, payload[marks_bytes:], payload[:marks_bytes])
 
-    def kept(self, root: Root | None) -> range:
+    def known_durable(self, root: Root | None) -> range:
         """Return log positions that were durable when the files read so far were written. From the root's start on
         nothing has been freed since, because that takes a later root. Without a root only the end is known, so the
         range is empty: if nothing else is left, everything before counts as lost."""

@@ -56,7 +56,7 @@ class StartPoint(NamedTuple):
 
     start: int
     """The log position from which recovery has to read."""
-    kept: range = range(0)
+    known_durable: range = range(0)
     """Log positions that were durable; from the first of them on nothing has been freed."""
     marks: Buffer = b""
     """Marks of the segment with `start`, from `Marks.encode`. Without them that segment is read from its front."""
@@ -147,7 +147,7 @@ class _Recovery:
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
         self._check = check
-        self._start, self._kept, marks = begin
+        self._start, self._known_durable, marks = begin
         self._visit = visit or (lambda _: None)
         self._cipher, self._encryption = cipher, encryption
         self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
@@ -185,7 +185,7 @@ class _Recovery:
             )
         course = self._course
         found_end = course.expected or FIRST_POSITION
-        course.end(self._kept, self._segments.start or None)
+        course.end(self._known_durable, self._segments.start or None)
         cursor, torn = self._end(scanned)
         for one in scanned[:-2]:
             self._keep_damage(one)

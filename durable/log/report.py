@@ -181,28 +181,30 @@ class Course:
             self.expected, self.chain = position, None
         self._hole = False
 
-    def end(self, kept: range, first: int | None) -> None:
-        """End: everything was fed, and the gaps are complete. Missing log positions of `kept` are lost. They are not
+    def end(self, known_durable: range, first: int | None) -> None:
+        """End: everything was fed, and the gaps are complete. Missing log positions of `known_durable` are lost. They are not
         given out again, so that later readers of the log find the gap.
 
         Args:
-            kept: log positions that were durable; from the first of them on nothing has been freed.
+            known_durable: log positions that were durable; from the first of them on nothing has been freed.
             first: where the log begins, if there is anything.
         """
         missing, self.absent = self.absent, []
-        if kept and first is not None and first > kept.start:
-            missing = [LogGap(kept.start, first), *missing]
+        if known_durable and first is not None and first > known_durable.start:
+            missing = [LogGap(known_durable.start, first), *missing]
         for one in missing:
-            freed_end = min(max(one.start, kept.start), one.end) if kept else one.end
+            freed_end = (
+                min(max(one.start, known_durable.start), one.end) if known_durable else one.end
+            )
             if one.start < freed_end:
                 self.absent.append(LogGap(one.start, freed_end))
             if freed_end < one.end:
                 self.gaps.append(LogGap(freed_end, one.end))
         found_end = self.expected or FIRST_POSITION
-        if found_end < kept.stop:
-            self.gaps.append(LogGap(found_end, kept.stop))
-            self.expected = kept.stop
-        synced_end = max(self.synced_end, kept.stop)
+        if found_end < known_durable.stop:
+            self.gaps.append(LogGap(found_end, known_durable.stop))
+            self.expected = known_durable.stop
+        synced_end = max(self.synced_end, known_durable.stop)
         self._say_synced(range(self._earlier, len(self.gaps)), synced_end)
         self.gaps.sort(key=lambda gap: gap.start)
 
