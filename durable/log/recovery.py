@@ -38,7 +38,7 @@ from .identity import Identity, identify
 from .marks import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
 from .placing import Cursor
 from .record import FIRST_POSITION, HEADER_BYTES, SEAL_KIND, Buffer, Record, read_header, store_seed
-from .report import Course, Damage, RecoveryReport, TornTail
+from .report import Continuity, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan_together
 from .segments import Segment, Segments
 from .series import Series
@@ -159,7 +159,7 @@ class _Recovery:
         with suppress(ValueError):
             self._marks = decode_marks(b"" if self._whole else marks)
         self._seed = store_seed(identity.store_id)
-        self._course = Course()
+        self._continuity = Continuity()
         self._segments = Segments()
         self._damage: list[Damage] = []
         self._bytes_read = 0
@@ -183,9 +183,9 @@ class _Recovery:
             one.segment.sealed = (
                 True  # Also without a seal, which may be damaged: nothing more is written to it.
             )
-        course = self._course
-        found_end = course.expected or FIRST_POSITION
-        course.end(self._known_durable, self._segments.start or None)
+        continuity = self._continuity
+        found_end = continuity.expected or FIRST_POSITION
+        continuity.finish(self._known_durable, self._segments.start or None)
         cursor, torn = self._end(scanned)
         for one in scanned[:-2]:
             self._keep_damage(one)
@@ -199,14 +199,14 @@ class _Recovery:
         report = RecoveryReport(
             store_id=self._identity.store_id, formatted=self._identity.formatted,
             start=self._segments.start or cursor.position, end=cursor.position, found_end=found_end,
-            epoch=course.epoch + 1, segments=len(self._segments), records=course.records,
-            bytes_read=self._bytes_read, seconds=elapsed_s(), gaps=tuple(course.gaps),
-            absent=tuple(course.absent), damage=tuple(self._damage), torn=torn,
+            epoch=continuity.epoch + 1, segments=len(self._segments), records=continuity.records,
+            bytes_read=self._bytes_read, seconds=elapsed_s(), gaps=tuple(continuity.gaps),
+            absent=tuple(continuity.absent), damage=tuple(self._damage), torn=torn,
             encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip
         decrypt = self._decrypt or (key_gone if cipher is None else cipher.decrypt)
         return Recovered(
-            self._segments, cursor, course.chain or 0, bool(ready), report, cipher, decrypt
+            self._segments, cursor, continuity.chain or 0, bool(ready), report, cipher, decrypt
         )
 
     def _to_scan(self) -> list[int]:
@@ -236,16 +236,16 @@ class _Recovery:
             raise OSError(error.errno, error.strerror, segment_name(number)) from error
 
     def _scan_file(self, number: int, header: SegmentHeader | None, file: File) -> _Scanned:
-        course = self._course
+        continuity = self._continuity
         data_end = file.data_end()  # Before anything is read: read-ahead turns holes into data.
-        course.segment(number, header)
-        segment = Segment(number, course.expected or FIRST_POSITION, file.size_bytes)
+        continuity.begin_segment(number, header)
+        segment = Segment(number, continuity.expected or FIRST_POSITION, file.size_bytes)
         one = _Scanned(segment, self._disk, header, [])
         if header is None and any(file.pread(SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
         findings = partial(
             scan_together, file.pread, end=file.size_bytes, seed=self._seed, data_end=data_end,
-            floor=course.expected or 0, ceiling=self._ceiling(number), decrypt=self._decrypt,
+            floor=continuity.expected or 0, ceiling=self._ceiling(number), decrypt=self._decrypt,
         )  # fmt: skip
         begin = self._begin_in(segment, findings)
         if begin > SEGMENT_HEADER_BYTES:
@@ -284,11 +284,11 @@ class _Recovery:
         if there is None or isinstance(there, Damaged) or (there.position, there.at) != mark:
             return SEGMENT_HEADER_BYTES
         segment.take_marks(marks)
-        self._course.skip_to(mark.position)
+        self._continuity.skip_to(mark.position)
         return mark.at
 
     def _take(self, one: _Scanned, findings: Iterator[Found | Damaged | Series]) -> None:
-        course, segment, start, visit = self._course, one.segment, self._start, self._visit
+        continuity, segment, start, visit = self._continuity, one.segment, self._start, self._visit
         for found in findings:
             if isinstance(found, Damaged):
                 one.damaged.append(found)
@@ -299,9 +299,9 @@ class _Recovery:
             at, record = found
             header = record[0]
             position = header.position
-            if course.expected is None:
+            if continuity.expected is None:
                 segment.first = position
-            course.record(header)
+            continuity.record(header)
             one.records += 1
             if header.kind == SEAL_KIND:
                 segment.seal(found.end)
@@ -311,10 +311,10 @@ class _Recovery:
                 visit(record)
 
     def _take_series(self, one: _Scanned, series: Series) -> None:
-        course, segment = self._course, one.segment
-        if course.expected is None:
+        continuity, segment = self._continuity, one.segment
+        if continuity.expected is None:
             segment.first = series.position
-        course.series(series)
+        continuity.series(series)
         one.records += series.count
         segment.note_series(series)
         skipped = max(0, self._start - series.position)
@@ -327,7 +327,7 @@ class _Recovery:
 
     def _end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
         """Return where writing goes on, and what had to be cut for that."""
-        position = self._course.expected or FIRST_POSITION
+        position = self._continuity.expected or FIRST_POSITION
         if not scanned:
             last = self._segments.last
             return Cursor(last.number if last else 0, position, 0, 0, position, sealed=True), None
@@ -458,7 +458,7 @@ class _Recovery:
         """Write again what no record proves to be synced: at most a commit, and only in the last segment, because the
         one before was synced first. After a failed sync the kernel takes such pages for clean, so no sync would write
         them. On a copy-on-write file system this may take space, and must fail if there is none."""
-        segment, synced_end = one.segment, self._course.synced_end
+        segment, synced_end = one.segment, self._continuity.synced_end
         begin = 0 if synced_end <= segment.first else segment.lookup(synced_end)
         for at in range(begin, segment.end_at, WINDOW_BYTES):
             data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)

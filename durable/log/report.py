@@ -106,7 +106,7 @@ class RecoveryReport:
 
 
 @dataclass(slots=True)
-class Course:
+class Continuity:
     """Compares the records found with how a log must go on, and collects the gaps. Must be fed in order."""
 
     expected: int | None = None
@@ -117,21 +117,23 @@ class Course:
     records: int = 0
     gaps: list[LogGap] = field(default_factory=list)
     absent: list[LogGap] = field(default_factory=list)
-    _earlier: int = 0
+    _gaps_before_epoch: int = 0
     """Number of gaps before the records of the current epoch."""
-    _followed: int = 0
+    _gaps_followed: int = 0
     """Number of gaps that have a record behind them."""
-    _number: int | None = None
-    _hole: bool = False
+    _segment_number: int | None = None
+    _segment_missing: bool = False
 
-    def segment(self, number: int, header: SegmentHeader | None) -> None:
+    def begin_segment(self, number: int, header: SegmentHeader | None) -> None:
         """Begin a segment file; `header` is None if it is damaged."""
-        self._hole |= self._number is not None and number > self._number + 1
-        self._number = number
+        self._segment_missing |= (
+            self._segment_number is not None and number > self._segment_number + 1
+        )
+        self._segment_number = number
         if number == FIRST_NUMBER and self.expected is None:
             self.expected = FIRST_POSITION
         if header is not None:
-            self._reach(header.first)
+            self._advance_to(header.first)
             if self.chain is None:
                 self.chain = header.chain
 
@@ -142,13 +144,13 @@ class Course:
     def record(self, header: Header) -> None:
         _, _, kind, _, _, _, _, _, chain, unsynced, epoch, position, _, _, checksum = header
         if epoch > self.epoch:
-            self._begin(epoch)
-        if position != self.expected or self._hole:
-            self._reach(position)
-            self._followed = len(self.gaps)
+            self._begin_epoch(epoch)
+        if position != self.expected or self._segment_missing:
+            self._advance_to(position)
+            self._gaps_followed = len(self.gaps)
         if chain != self.chain and self.chain is not None:
             self.gaps.append(LogGap(position, position))
-            self._followed = len(self.gaps)
+            self._gaps_followed = len(self.gaps)
         follows = kind != SEAL_KIND
         self.expected, self.chain = position + follows, checksum
         self.records += follows
@@ -165,25 +167,25 @@ class Course:
         # Within one epoch the synced end never falls.
         self.synced_end = max(self.synced_end, last.synced_end)
 
-    def _begin(self, epoch: int) -> None:
+    def _begin_epoch(self, epoch: int) -> None:
         """Begin a later epoch. Which of the gaps before it had been confirmed, only earlier records tell: the later
         start found those gaps, and took everything that it found for durable."""
         self.epoch = epoch
-        self._say_synced(range(self._earlier, self._followed), self.synced_end)
-        self._earlier = self._followed
+        self._set_synced(range(self._gaps_before_epoch, self._gaps_followed), self.synced_end)
+        self._gaps_before_epoch = self._gaps_followed
 
-    def _reach(self, position: int) -> None:
+    def _advance_to(self, position: int) -> None:
         if self.expected is None:
             self.expected = position
         elif position > self.expected:
-            found = self.absent if self._hole else self.gaps
+            found = self.absent if self._segment_missing else self.gaps
             found.append(LogGap(self.expected, position))
             self.expected, self.chain = position, None
-        self._hole = False
+        self._segment_missing = False
 
-    def end(self, known_durable: range, first: int | None) -> None:
-        """End: everything was fed, and the gaps are complete. Missing log positions of `known_durable` are lost. They are not
-        given out again, so that later readers of the log find the gap.
+    def finish(self, known_durable: range, first: int | None) -> None:
+        """Finish: everything was fed, and the gaps are complete. Missing log positions of `known_durable` are lost. They
+        are not given out again, so that later readers of the log find the gap.
 
         Args:
             known_durable: log positions that were durable; from the first of them on nothing has been freed.
@@ -205,10 +207,10 @@ class Course:
             self.gaps.append(LogGap(found_end, known_durable.stop))
             self.expected = known_durable.stop
         synced_end = max(self.synced_end, known_durable.stop)
-        self._say_synced(range(self._earlier, len(self.gaps)), synced_end)
+        self._set_synced(range(self._gaps_before_epoch, len(self.gaps)), synced_end)
         self.gaps.sort(key=lambda gap: gap.start)
 
-    def _say_synced(self, which: range, synced_end: int) -> None:
+    def _set_synced(self, which: range, synced_end: int) -> None:
         """Set for these gaps whether they were confirmed: all up to `synced_end` were."""
         for index in which:
             gap = self.gaps[index]
