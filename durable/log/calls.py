@@ -60,7 +60,7 @@ class Calls:
         If this is cancelled, the call goes on if it has begun.
 
         Args:
-            kind: before a call begins, calls of the same kind that were abandoned have to return. So what relies on being
+            kind: before a call begins, abandoned calls of the same kind have to return. So what relies on being
                 alone stays alone, and a disk that hangs does not use up all threads.
         Raises:
             StoreClosed: the store is closed, and the directory may belong to another process by now.

@@ -317,7 +317,8 @@ class Log:
         self._snapshot_end = max(self._snapshot_end, position)
 
     def to_compact(self, releases: Tally | None = None) -> Chosen | None:
-        """Return the segment to compact next, if any: see compaction.py. `releases`: what will be cut out on the way."""
+        """Return the segment to compact next, if any: see compaction.py. `releases`: what will be cut out on the
+        way."""
         full, carried_bytes_max = self.full, self._committer.placer.carried_bytes_max
         known_end = self.durable_end if full else self._snapshot_end  # A snapshot will have it.
         return choose(

@@ -184,8 +184,8 @@ class Continuity:
         self._segment_missing = False
 
     def finish(self, known_durable: range, first: int | None) -> None:
-        """Finish: everything was fed, and the gaps are complete. Missing log positions of `known_durable` are lost. They
-        are not given out again, so that later readers of the log find the gap.
+        """Finish: everything was fed, and the gaps are complete. Missing log positions of `known_durable` are lost.
+        They are not given out again, so that later readers of the log find the gap.
 
         Args:
             known_durable: log positions that were durable; from the first of them on nothing has been freed.
