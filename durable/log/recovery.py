@@ -154,10 +154,10 @@ class _Recovery:
         if encryption is not None and encryption.as_written:
             self._decrypt = as_written
         # A data key is to be made. If the store had one and lost the file, reading everything finds what is encrypted.
-        self._whole = cipher is None and encryption is not None and encryption.wants_key
+        self._reads_all = cipher is None and encryption is not None and encryption.wants_key
         self._marks = Marks()
         with suppress(ValueError):
-            self._marks = decode_marks(b"" if self._whole else marks)
+            self._marks = decode_marks(b"" if self._reads_all else marks)
         self._seed = store_seed(identity.store_id)
         self._continuity = Continuity()
         self._segments = Segments()
@@ -186,12 +186,12 @@ class _Recovery:
         continuity = self._continuity
         found_end = continuity.expected or FIRST_POSITION
         continuity.finish(self._known_durable, self._segments.start or None)
-        cursor, torn = self._end(scanned)
+        cursor, torn = self._prepare_end(scanned)
         for one in scanned[:-2]:
-            self._keep_damage(one)
+            self._save_damage(one)
             one.close()
         for one in scanned[-2:]:  # These stay open until they are stable.
-            self._keep_damage(one)
+            self._save_damage(one)
         ready = [one for one in ahead if self._make_ready(one, cursor.number + 1)]
         self._make_stable(scanned[-2:])
         for one in (*scanned, *ahead):
@@ -212,7 +212,7 @@ class _Recovery:
     def _to_scan(self) -> list[int]:
         """Return the numbers of the segments to read; those that end before `start` are added without reading."""
         headers = list(self._identity.headers.items())
-        if self._whole:
+        if self._reads_all:
             return [number for number, _ in headers]
         skipped = 0
         for (number, header), (_, after) in pairwise(headers):
@@ -247,7 +247,7 @@ class _Recovery:
             scan_together, file.pread, end=file.size_bytes, seed=self._seed, data_end=data_end,
             floor=continuity.expected or 0, ceiling=self._ceiling(number), decrypt=self._decrypt,
         )  # fmt: skip
-        begin = self._begin_in(segment, findings)
+        begin = self._start_byte(segment, findings)
         if begin > SEGMENT_HEADER_BYTES:
             self._check_first(file)
         self._take(one, findings(begin))
@@ -270,7 +270,7 @@ class _Recovery:
             if header is not None and header.encrypted:
                 raise StoreKeyMissing(f"the record at log position {header.position} is encrypted")
 
-    def _begin_in(
+    def _start_byte(
         self, segment: Segment, findings: Callable[..., Iterator[Found | Damaged | Series]]
     ) -> int:
         """Return the byte to read from: the last mark before `start`, if the mark's record is there."""
@@ -325,7 +325,7 @@ class _Recovery:
         later = [h.first for n, h in self._identity.headers.items() if n > number and h is not None]
         return min(later, default=POSITION_MAX)
 
-    def _end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
+    def _prepare_end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
         """Return where writing goes on, and what had to be cut for that."""
         position = self._continuity.expected or FIRST_POSITION
         if not scanned:
@@ -350,7 +350,7 @@ class _Recovery:
         missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
         dirty = tail.end - tail.at
         if dirty or missing:
-            kept_as = self._keep(segment.number, file, tail.at, tail.end)
+            kept_as = self._save_copy(segment.number, file, tail.at, tail.end)
             torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
         if not self._clear(file, tail):
             file.truncate(tail.at)
@@ -377,12 +377,12 @@ class _Recovery:
             if error.errno not in NO_SPACE:
                 raise
 
-    def _keep_damage(self, one: _Scanned) -> None:
+    def _save_damage(self, one: _Scanned) -> None:
         for part in one.damaged:
-            kept_as = self._keep(one.segment.number, one.file, part.at, part.end)
+            kept_as = self._save_copy(one.segment.number, one.file, part.at, part.end)
             self._damage.append(Damage(one.segment.number, part.at, part.end, kept_as))
 
-    def _keep(self, number: int, file: File, at: int, end: int) -> str | None:
+    def _save_copy(self, number: int, file: File, at: int, end: int) -> str | None:
         """Return the name of a file with a copy of bytes [at, end), made unless there is one; None if they are zeros,
         or there is no room. Copies of what was cut there earlier, and of attempts that crashed, stay as they are."""
         names, copy = self._disk.names(), None
@@ -424,9 +424,9 @@ class _Recovery:
         or made while there was still space.
         """
         size, name = one.file.size_bytes, segment_name(one.segment.number)
-        self._keep_damage(one)
+        self._save_damage(one)
         fits = one.segment.number == number and size == self._config.segment_bytes
-        if fits and self._zeros_again(one):
+        if fits and self._refill_zeros(one):
             return True
         names = self._disk.names()
         if size >= self._config.segment_bytes or len(small_spares(names)) >= SPARES:
@@ -435,7 +435,7 @@ class _Recovery:
             self._disk.rename(name, spare_name(next_spare(names)))
         return False
 
-    def _zeros_again(self, one: _Scanned) -> bool:
+    def _refill_zeros(self, one: _Scanned) -> bool:
         """Fill it with zeros again, on stable storage; return whether that worked. Torn bytes must not reappear behind
         records that are written later."""
         if not all(self._clear(one.file, part) for part in one.damaged):
