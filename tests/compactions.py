@@ -58,7 +58,7 @@ class Client:
         await hosted.log.with_room(
             lambda: hosted.vhost.intake.publish(publisher, batches, anybody, hosted.clock.now_us())
         )
-        await hosted.log.durable(hosted.log.end - 1)
+        await hosted.log.wait_durable(hosted.log.end - 1)
 
     async def settle_all(self, name: str, most: int = 0, but: int = 0) -> None:
         """Settle all ready messages, or of the first `most` all but the first `but`; on disk on return."""

@@ -33,7 +33,7 @@ async def main(directory: str, seed: int) -> None:
         if random.random() < 0.2:
             drafts.append(acks(7, number, number + 1))
         positions = await log.append(drafts)
-        await log.durable(positions[-1])
+        await log.wait_durable(positions[-1])
         os.write(1, f"{positions[0]} {number}\n".encode())
         limit.release()
 

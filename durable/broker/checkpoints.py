@@ -299,7 +299,7 @@ class Checkpointer:
             await trio.lowlevel.checkpoint()
             await log.with_room(self._flush)
         # Whatever is settled in a file has to be settled in the log.
-        await log.durable(log.end - 1)
+        await log.wait_durable(log.end - 1)
         return taking
 
     async def _append_snapshot(self, start: int, *, alone: bool) -> int | None:
@@ -329,7 +329,7 @@ class Checkpointer:
             positions = await log.with_room(append)
         if not positions:
             return None
-        await log.durable(positions[-1])
+        await log.wait_durable(positions[-1])
         return positions[0]
 
     def _flush(self) -> None:

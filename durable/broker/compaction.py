@@ -162,14 +162,14 @@ async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
     if any(one.cut is not None for one in some):
         # A cut record says by itself that the messages cut out are settled. So what settled them has to be
         # durable before: it may be a dead letter, which a power cut could keep from the disk.
-        await hosted.log.durable(hosted.log.end - 1)
+        await hosted.log.wait_durable(hosted.log.end - 1)
     size_bytes = sum(draft.size_bytes for draft in drafts)
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
     positions = await hosted.log.append(drafts)
     # Until lanes point to the copies, checkpoints are as of before them.
     hosted.carried_from = positions[0]
-    await hosted.log.durable(positions[-1])
+    await hosted.log.wait_durable(positions[-1])
     # Otherwise a checkpoint could free their segments before lanes refer to the copies.
     hosted.log.refer_each(positions, 0)
     for number, (needed, moved) in enumerate(zip(some, positions, strict=True), 1):

@@ -144,7 +144,7 @@ async def take_in(
             position = await hosted.extend(addition, partial(check_patterns, new.streams))
         else:  # What exists already may not be on disk yet.
             position = hosted.log.end - 1
-    await hosted.log.durable(position)
+    await hosted.log.wait_durable(position)
     return {kind: count for kind, count in counts.items() if count}
 
 

@@ -212,7 +212,7 @@ class Hosted:
         """
         async with self.gate.shared():
             position = await self._with_room(partial(self._apply_changes, make_changes))
-        await self.log.durable(position)
+        await self.log.wait_durable(position)
 
     def cursor_updates(self, stream: Stream, cursor: str) -> CursorUpdates:
         """Return the same object for all sessions that a cursor has at one time."""
@@ -233,7 +233,7 @@ class Hosted:
 
         position = await self._with_room(partial(self._apply_changes, unless_stale))
         updates.written = max(updates.written, number)  # Only after there was room for it.
-        await self.log.durable(position)
+        await self.log.wait_durable(position)
 
     def _apply_changes(self, make_changes: MakeChanges) -> int:
         changes = make_changes()
@@ -347,7 +347,7 @@ class Hosted:
             settle = partial(self.vhost.purge, lane, end, self.clock.now_us())
             while count := await self.log.with_room(settle):
                 purged += count
-        await self.log.durable(self.log.end - 1)
+        await self.log.wait_durable(self.log.end - 1)
         return purged
 
     # Sessions

@@ -47,7 +47,7 @@ async def run_auto_deletions(hosted: Hosted, idle_s: float) -> None:
             await hosted.auto_deletions.due.wait()
             # Dead letters have left the queue when their copies are durable.
             with suppress(StoreError):
-                await hosted.log.durable(hosted.log.end - 1)
+                await hosted.log.wait_durable(hosted.log.end - 1)
         await hosted.auto_deletions.delete_all()
 
 

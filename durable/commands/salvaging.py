@@ -162,7 +162,7 @@ async def _append(log: Log, drafts: list[Draft]) -> None:
         await _append(log, drafts[:half])
         await _append(log, drafts[half:])
     else:
-        await log.durable(last)
+        await log.wait_durable(last)
 
 
 def _declared(adopted: Iterable[Queue]) -> Iterator[Draft]:

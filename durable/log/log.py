@@ -2,7 +2,7 @@
 
     async with open_log(RealDisk("/var/lib/mesh")) as log:
         (position,) = log.append_nowait([Draft(Kind.PUBLISH, batch, targets, now_us)])
-        await log.durable(position)            # now it may be confirmed
+        await log.wait_durable(position)       # now it may be confirmed
 
 A commit waits for the disk in a thread or in the kernel, while the next one gathers. So records never wait for a
 batch to fill, and still share a commit when there are several. After a disk failure every waiter gets StoreFailed.
@@ -181,7 +181,7 @@ class Log:
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Take records to be written and return their log positions; all are taken or none.
 
-        Bodies are not copied, and must not change any more. This alone promises nothing: see `durable`.
+        Bodies are not copied, and must not change any more. This alone promises nothing: see `wait_durable`.
 
         Args:
             hurry: False: nobody waits for these records. The next commit takes them along; without one they are
@@ -250,7 +250,7 @@ class Log:
             while self._committer.is_busy(needed_bytes):
                 await self._changed.wait()
 
-    async def durable(self, position: int) -> None:
+    async def wait_durable(self, position: int) -> None:
         """Return when the record at this log position is on stable storage.
 
         Raises:

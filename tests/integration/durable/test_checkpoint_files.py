@@ -69,7 +69,7 @@ class Client:
         await hosted.log.with_room(
             lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, 0)
         )
-        await hosted.log.durable(hosted.log.end - 1)
+        await hosted.log.wait_durable(hosted.log.end - 1)
 
     async def roll(self, hosted: Hosted, done: Callable[[], bool]) -> None:
         """Fill segments with what nobody needs, until it is."""

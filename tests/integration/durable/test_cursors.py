@@ -242,7 +242,7 @@ async def test_a_cursor_is_kept_when_its_reader_fails_right_afterwards(tmp_path:
         await until(lambda: cursors == {"billing": 4})
 
 
-@pytest.mark.parametrize("held", ["durable", "with_room"])
+@pytest.mark.parametrize("held", ["wait_durable", "with_room"])
 async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reader_fails(
     held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

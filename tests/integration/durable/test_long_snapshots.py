@@ -84,7 +84,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
             nursery.start_soon(declaring, hosted)
             nursery.start_soon(others, hosted)
         hosted.turn()
-        await hosted.log.durable(hosted.log.end - 1)
+        await hosted.log.wait_durable(hosted.log.end - 1)
         left.append(volume.copy())
 
     async def look(hosted: Hosted) -> None:

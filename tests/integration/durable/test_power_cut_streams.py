@@ -146,7 +146,7 @@ class Client:
         else:  # Not while a snapshot is made.
             async with hosted.gate.shared():
                 position = await hosted.log.with_room(change)
-        await hosted.log.durable(position)
+        await hosted.log.wait_durable(position)
         del ledger.declared[:-1]
 
     async def capture(self, topic: str, lost: int) -> None:
@@ -181,11 +181,11 @@ class Client:
             lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, hosted.clock.now_us())
         )
         hosted.wake()
-        await hosted.log.durable(hosted.log.end - 1)
+        await hosted.log.wait_durable(hosted.log.end - 1)
         await virtual_sleep(0)
 
     async def stored(self) -> None:
-        await self._hosted.log.durable(self._hosted.log.end - 1)
+        await self._hosted.log.wait_durable(self._hosted.log.end - 1)
         for name, sent in self.ledger.sent.items():
             self.ledger.certain[name] = set(sent)
 

@@ -253,7 +253,7 @@ async def captured(hosted: Hosted, *deliveries: Delivery) -> list[tuple[int, int
         nursery.start_soon(Capture(hosted, Publisher(*deliveries), 1).run)  # type: ignore[arg-type]
         await virtual_sleep(CONFIG.idle_s)
         nursery.cancel_scope.cancel()
-    await hosted.log.durable(hosted.log.end - 1)
+    await hosted.log.wait_durable(hosted.log.end - 1)
     return gaps_of(hosted)
 
 

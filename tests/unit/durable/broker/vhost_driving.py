@@ -82,7 +82,7 @@ class PlainLog(PlainStore):
     async def with_room(self, attempt: Callable[[], T]) -> T:
         return attempt()
 
-    async def durable(self, position: int) -> None:
+    async def wait_durable(self, position: int) -> None:
         if position >= self.durable_end:
             self.commit()
 

@@ -107,7 +107,7 @@ async def test_what_was_left_before_it_began_is_not_done() -> None:
 
 async def left(log: Log, one: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that leaves while the disk hangs."""
-    await log.durable(*log.append_nowait([publish(1)]))
+    await log.wait_durable(*log.append_nowait([publish(1)]))
     with monkeypatch.context() as patch:
         patch.setattr(log._store.reader, "some", one)
         async with trio.open_nursery() as nursery:

@@ -121,7 +121,7 @@ async def begin(log: Log, number: int, size_bytes: int = 40) -> int:
 
 
 async def commit(log: Log, number: int, size_bytes: int = 40) -> None:
-    await log.durable(await begin(log, number, size_bytes))
+    await log.wait_durable(await begin(log, number, size_bytes))
 
 
 def looking() -> int:
@@ -175,7 +175,7 @@ async def test_it_is_durable_when_the_kernel_says_so_and_not_before(
         (later,) = log.append_nowait([publish(3)])
         kernel.holding = False
         kernel.let_go()
-        await log.durable(later)
+        await log.wait_durable(later)
         assert (kernel.begun, looking()) == (2, 0)
         assert file.stable == file.seen
         trio.lowlevel.remove_instrument(spinner_of_this_run())  # KeyError: the loop never asked.
@@ -193,7 +193,7 @@ async def test_a_slow_one_and_a_large_one_are_for_the_thread(
         mock_clock.jump(1.01 * QUICK_S)
         kernel.holding = False
         kernel.let_go()
-        await log.durable(position)
+        await log.wait_durable(position)
         assert kernel.begun == 1
         await commit(log, 4)
         assert kernel.begun == 1, "the one before took long"
@@ -211,7 +211,7 @@ async def test_while_anything_else_of_the_store_is_in_the_kernel_it_is_for_the_t
             nursery.start_soon(log.in_thread, let_go.wait)
             await wait_all_tasks_blocked()
             (position,) = log.append_nowait([publish(2)])
-            await log.durable(position)
+            await log.wait_durable(position)
             assert kernel.begun == 0
             let_go.set()
         await commit(log, 3)
@@ -253,7 +253,7 @@ async def test_a_sync_that_fails_stops_the_store(
         kernel.fails = True
         position = await begin(log, 2)
         with pytest.raises(StoreFailed, match="sync failed"):
-            await log.durable(position)
+            await log.wait_durable(position)
         assert (kernel.begun, looking(), log.durable_end) == (1, 0, position)
         assert not log.calls, "nothing of it is under way"
 
@@ -268,12 +268,12 @@ async def test_a_write_that_fails_here_is_told_as_from_the_thread(
         position = await begin(log, 2)
         if stops:
             with pytest.raises(StoreFailed, match="write failed"):
-                await log.durable(position)
+                await log.wait_durable(position)
         else:
             await when(log, lambda: log._committer.waits_for_space)
             disk.faults.write_error = None
             mock_clock.jump(SMALL.retry_s)
-            await log.durable(position)
+            await log.wait_durable(position)
         assert kernel.begun == 0
 
 

@@ -53,7 +53,7 @@ async def test_what_was_more_than_expected_is_counted_again_when_a_twentieth_les
     config = replace(SMALL, compaction_share_max=0.25)
     async with open_log(MemoryDisk(), config, in_thread=inline) as log:
         for number in range(60):
-            await log.durable(*await log.append([publish(number, 300)]))
+            await log.wait_durable(*await log.append([publish(number, 300)]))
         log.snapshot_at(log.durable_end - 1)
         log.refer(1, 1, 100)
         chosen = log.to_compact()
@@ -74,7 +74,7 @@ async def test_a_segment_that_cannot_be_deleted_goes_later(monkeypatch: pytest.M
     disk = MemoryDisk(volume)
     async with open_log(disk, SMALL, in_thread=inline) as log:
         for number in range(30):
-            await log.durable(*await log.append([publish(number, 300)]))
+            await log.wait_durable(*await log.append([publish(number, 300)]))
         log.snapshot_at(30)
 
         def refuse(name: str) -> None:
@@ -103,7 +103,7 @@ async def test_who_frees_while_somebody_does_loses_nothing(monkeypatch: pytest.M
 
     async with open_log(disk, SMALL, in_thread=gate) as log:
         for number in range(30):
-            await log.durable(*await log.append([publish(number, 300)]))
+            await log.wait_durable(*await log.append([publish(number, 300)]))
         monkeypatch.setattr(disk, "unlink", refuse)
         segments = list(log._store.segments)
 
@@ -173,7 +173,7 @@ async def test_what_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
     async with open_log(disk, SMALL, in_thread=inline) as log:
         with pytest.raises(StoreFull):
             while True:
-                await log.durable(*await log.append([publish(1, 300)]))
+                await log.wait_durable(*await log.append([publish(1, 300)]))
         log.snapshot_at(log.durable_end - 1)
         unlink = disk.unlink
 
@@ -212,7 +212,7 @@ async def test_segments_go_when_nothing_refers_to_them() -> None:
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
         for number in range(30):
             (position,) = await log.append([publish(number, 300)])
-            await log.durable(position)
+            await log.wait_durable(position)
             log.refer(position)
         assert await log.free() == []
         for position in range(1, 31):
@@ -247,7 +247,7 @@ async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
         for number in range(40):
             draft = publish(number, 300)
             (position,) = await log.append([draft])
-            await log.durable(position)
+            await log.wait_durable(position)
             log.refer(position, 2, 2 * draft.size_bytes)
             live[position] = number
         log.snapshot_at(40)
@@ -263,7 +263,7 @@ async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
                 if position in live:
                     (record,) = await log.read(position, 1)
                     (new,) = await log.append([move(record, record.targets)])
-                    await log.durable(new)
+                    await log.wait_durable(new)
                     log.refer(new, 1, record.header.total_bytes)
                     log.release(position, 1, record.header.total_bytes)
                     live[new] = live.pop(position)
@@ -295,7 +295,7 @@ async def test_what_stays_on_the_disk_is_said_once_with_the_first_reason(
 
     async with open_log(disk, SMALL, in_thread=inline) as log:
         for number in range(60):
-            await log.durable(*await log.append([publish(number, 300)]))
+            await log.wait_durable(*await log.append([publish(number, 300)]))
         segments = list(log._store.segments)
         log.snapshot_at(segments[2].end)
         with monkeypatch.context() as patch:
@@ -377,7 +377,7 @@ async def test_of_spares_that_are_freed_as_many_are_kept_as_are_missing(
         log.keep_for_snapshot(SNAPSHOT_BYTES)
         await fill_up(log)
         while spares.small:
-            await log.durable(*await log.append([acks(7, 0, 1)]))
+            await log.wait_durable(*await log.append([acks(7, 0, 1)]))
         first = min(
             one.number for one in log._store.segments if one.capacity_bytes < SMALL.segment_bytes
         )
@@ -409,7 +409,7 @@ async def test_one_removes_at_a_time(
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
         monkeypatch.setattr(log.calls, "call", call)
         for number in range(30):
-            await log.durable(*await log.append([publish(number, 300)]))
+            await log.wait_durable(*await log.append([publish(number, 300)]))
         first, second, *_ = log._store.segments
         async with trio.open_nursery() as nursery:
             log.snapshot_at(first.end)
@@ -439,7 +439,7 @@ async def test_where_nothing_is_free_the_disk_is_left_alone(
 ) -> None:
     """It is asked again and again while a disk is full."""
     async with open_log(MemoryDisk(Volume()), SMALL, in_thread=inline) as log:
-        await log.durable(*await log.append([publish(1)]))
+        await log.wait_durable(*await log.append([publish(1)]))
         with monkeypatch.context() as patch:
             patch.setattr(log._store, "remove", None)
             assert await log.free() == []

@@ -27,7 +27,7 @@ async def test_a_sync_that_hangs_is_reported_and_others_go_on(
     async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
         await wait_all_tasks_blocked()
         (position,) = log.append_nowait([publish(1)])
-        await log.durable(position)
+        await log.wait_durable(position)
         gate.open = trio.Event()
         (hanging,) = log.append_nowait([publish(2)])
         await wait_all_tasks_blocked()
@@ -40,7 +40,7 @@ async def test_a_sync_that_hangs_is_reported_and_others_go_on(
         assert log.durable_end == hanging
         log.append_nowait([publish(3)])
         gate.open.set()
-        await log.durable(hanging + 1)
+        await log.wait_durable(hanging + 1)
         assert log.statistics().overdue_s == 0
         assert caplog.text.count("under way") == 1
 
@@ -60,7 +60,7 @@ async def test_a_commit_that_ends_while_the_loop_is_late_is_no_disk_that_hangs(
             mock_clock.jump(SMALL.commit_s_max + 1)
             gate.open.set()
             assert not log.statistics().overdue_s, "whoever asks in this turn is told nothing else"
-            await log.durable(position)
+            await log.wait_durable(position)
             await wait_all_tasks_blocked()
     assert not caplog.text
 
@@ -76,7 +76,7 @@ async def a_commit_under_way() -> AsyncGenerator[None]:
         await wait_all_tasks_blocked()
         yield
         gate.open.set()
-        await log.durable(position)
+        await log.wait_durable(position)
 
 
 async def test_a_process_that_was_stopped_for_longer_than_a_commit_may_take_is_no_disk_that_hangs(
@@ -157,5 +157,5 @@ async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
         assert 0 < log.statistics().overdue_s <= 1 + SMALL.retry_s, "counted from the last attempt"
         assert caplog.text.count("the disk hangs") == 1
         gate.open.set()
-        await log.durable(position)
+        await log.wait_durable(position)
         assert log.statistics().overdue_s == 0

@@ -25,7 +25,7 @@ TWO = 2 * WAITING_BYTES + 400
 
 
 async def committed(log: Log, position: int) -> None:
-    """Wait for that as the broker does: `Log.durable` would hurry it."""
+    """Wait for that as the broker does: `Log.wait_durable` would hurry it."""
     woken = Waker()
     log.on_commit = woken.wake
     while log.durable_end <= position:
@@ -37,18 +37,18 @@ async def test_durable_returns_when_it_is_on_the_platter() -> None:
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
         (position,) = log.append_nowait([publish(1)])
         assert log.durable_end == position
-        await log.durable(position)
+        await log.wait_durable(position)
         assert log.durable_end == log.end == position + 1
         file = volume.seen["msgs.0000000001"]
         assert file.stable == file.seen
-        await log.durable(position)
+        await log.wait_durable(position)
 
 
 async def test_what_comes_while_a_commit_is_under_way_is_committed_together() -> None:
     gate = Gate()
     disk = FaultyDisk(Volume())
     async with open_log(disk, replace(SMALL, commit_bytes_max=1 << 20), in_thread=gate) as log:
-        await log.durable(log.append_nowait([publish(9)])[0])
+        await log.wait_durable(log.append_nowait([publish(9)])[0])
         await wait_all_tasks_blocked()
         gate.open = trio.Event()
         syncs, done = disk.faults.syncs, []
@@ -56,7 +56,7 @@ async def test_what_comes_while_a_commit_is_under_way_is_committed_together() ->
         await wait_all_tasks_blocked()
 
         async def wait_for(position: int) -> None:
-            await log.durable(position)
+            await log.wait_durable(position)
             done.append(position)
 
         async with trio.open_nursery() as nursery:
@@ -78,14 +78,14 @@ async def test_a_commit_takes_so_many_records_however_small() -> None:
         positions = log.append_nowait([publish(at) for at in range(2 * COMMIT_RECORDS_MAX + 1)])
         commits = log.statistics().commits
         log.commit_nowait()
-        await log.durable(positions[-1])
+        await log.wait_durable(positions[-1])
         assert log.statistics().commits == commits + 3
 
 
 async def test_who_holds_begins_the_commit_of_all_that_was_appended_in_the_turn() -> None:
     disk = FaultyDisk(Volume())
     async with open_log(disk, replace(SMALL, commit_bytes_max=1 << 20), in_thread=inline) as log:
-        await log.durable(log.append_nowait([publish(9)])[0])
+        await log.wait_durable(log.append_nowait([publish(9)])[0])
         await wait_all_tasks_blocked()
         syncs = disk.faults.syncs
         log.hold()
@@ -96,9 +96,9 @@ async def test_who_holds_begins_the_commit_of_all_that_was_appended_in_the_turn(
         log.commit_nowait()
         (third,) = log.append_nowait([publish(2)])
         log.commit_nowait()
-        await log.durable(third)
+        await log.wait_durable(third)
         assert disk.faults.syncs == syncs + 2, "one for the first two, one for what came after"
-        await log.durable(log.append_nowait([publish(3)])[0])
+        await log.wait_durable(log.append_nowait([publish(3)])[0])
         assert disk.faults.syncs == syncs + 3, "held for one turn only"
         log.hold()
         (last,) = log.append_nowait([publish(4)])
@@ -108,7 +108,7 @@ async def test_who_holds_begins_the_commit_of_all_that_was_appended_in_the_turn(
 async def test_what_nobody_waits_for_goes_with_the_next_commit() -> None:
     disk = FaultyDisk(Volume())
     async with open_log(disk, replace(SMALL, commit_bytes_max=1 << 20), in_thread=inline) as log:
-        await log.durable(log.append_nowait([publish(9)])[0])
+        await log.wait_durable(log.append_nowait([publish(9)])[0])
         await wait_all_tasks_blocked()
         syncs = disk.faults.syncs
         for number in range(3):
@@ -137,7 +137,7 @@ async def test_what_nobody_waited_for_is_committed_when_somebody_does(
 ) -> None:
     async with open_log(MemoryDisk(), replace(SMALL, company_s=5.0), in_thread=inline) as log:
         (first,) = log.append_nowait([acks(7, 0, 1)], hurry=False)
-        await log.durable(first)
+        await log.wait_durable(first)
         (second,) = log.append_nowait([acks(7, 1, 2)], hurry=False)
         log.hurry()
         await committed(log, second)
@@ -158,7 +158,7 @@ async def test_what_nobody_waits_for_does_not_follow_a_commit_at_once() -> None:
     gate = Gate()
     disk = FaultyDisk(Volume())
     async with open_log(disk, SMALL, in_thread=gate) as log:
-        await log.durable(log.append_nowait([publish(9)])[0])
+        await log.wait_durable(log.append_nowait([publish(9)])[0])
         await wait_all_tasks_blocked()
         gate.open = trio.Event()
         syncs = disk.faults.syncs
@@ -166,7 +166,7 @@ async def test_what_nobody_waits_for_does_not_follow_a_commit_at_once() -> None:
         await wait_all_tasks_blocked()
         log.append_nowait([acks(7, 0, 1)], hurry=False)
         gate.open.set()
-        await log.durable(position)
+        await log.wait_durable(position)
         await wait_all_tasks_blocked()
         assert (log.durable_end, disk.faults.syncs) == (position + 1, syncs + 1)
     assert (log.durable_end, disk.faults.syncs) == (position + 2, syncs + 2), "when it closes"
@@ -212,7 +212,7 @@ async def test_what_waits_for_room_decides_anew_what_it_appends() -> None:
             wanted.append(acks(7, 0, 1))
             assert got == []
             gate.open.set()
-        await log.durable(3)
+        await log.wait_durable(3)
         assert got == [range(3, 4)]
         assert [(one.position, one.kind) for one in await log.read(3, 1)] == [(3, Kind.ACKS)]
 
@@ -244,7 +244,7 @@ async def test_many_segments_and_reading_across_them() -> None:
     async with open_log(MemoryDisk(), SMALL, in_thread=inline) as log:
         for number in range(50):
             positions = await log.append([publish(number, 300)])
-            await log.durable(positions[-1])
+            await log.wait_durable(positions[-1])
         assert log.statistics().segments > 3
         assert [one.position for one in await log.read(1, 1 << 20)] == list(range(1, 51))
         assert len(await log.read(10, 1000)) == 2, "about so many bytes"
@@ -252,7 +252,7 @@ async def test_many_segments_and_reading_across_them() -> None:
         assert [one.targets[0].first for one in await log.read(33, 1)] == [32]
         assert await log.read(51, 1) == []
         with pytest.raises(NotInLog, match=r"\[1, 51\)"):
-            await log.durable(51)
+            await log.wait_durable(51)
 
 
 async def test_what_becomes_durable_can_be_read_while_more_is_written() -> None:
@@ -303,13 +303,13 @@ async def test_every_waiter_hears_of_a_failed_sync(caplog: pytest.LogCaptureFixt
     disk = FaultyDisk(Volume())
     async with open_log(disk, SMALL, in_thread=inline) as log:
         (first,) = log.append_nowait([publish(0)])
-        await log.durable(first)
+        await log.wait_durable(first)
         disk.faults.sync_error_at = disk.faults.syncs + 1
         heard: list[str] = []
 
         async def wait_for(position: int) -> None:
             with pytest.raises(StoreFailed) as caught:
-                await log.durable(position)
+                await log.wait_durable(position)
             heard.append(caught.value.reason)
 
         async with trio.open_nursery() as nursery:
@@ -322,8 +322,8 @@ async def test_every_waiter_hears_of_a_failed_sync(caplog: pytest.LogCaptureFixt
         with pytest.raises(StoreFailed, match="restart the broker"):
             await log.append([acks(7, 0, 1)])
         with pytest.raises(StoreFailed):
-            await log.durable(first + 1)
-        await log.durable(first)
+            await log.wait_durable(first + 1)
+        await log.wait_durable(first)
         assert [one.position for one in await log.read(first, 1)] == [first], "reading goes on"
         assert log.statistics().failure == heard[0]
         assert log.durable_end == first + 1
@@ -340,11 +340,11 @@ async def test_a_full_disk_and_space_that_comes_back(autojump_clock: MockClock) 
         assert caught.value.free_bytes < SMALL.segment_bytes
         assert log.statistics().full
         (position,) = await log.append([acks(7, 0, number)])
-        await log.durable(position)
+        await log.wait_durable(position)
         volume.capacity_bytes += SMALL.segment_bytes
         await virtual_sleep(SMALL.retry_s * 1.5)
         (position,) = await log.append([publish(number, 300)])
-        await log.durable(position)
+        await log.wait_durable(position)
         assert not log.statistics().failure
 
 
@@ -388,13 +388,13 @@ async def test_an_fdatasync_that_hangs_in_a_real_thread() -> None:
     disk = FaultyDisk(Volume())
     async with open_log(disk, replace(SMALL, commit_s_max=0.01)) as log:
         (first,) = log.append_nowait([publish(1)])
-        await log.durable(first)
+        await log.wait_durable(first)
         disk.faults.before_sync = released.wait
         (position,) = log.append_nowait([publish(2)])
         await until(lambda: log.statistics().overdue_s)
         assert [one.position for one in await log.read(1, 1000)] == [first], "reading goes on"
         released.set()
-        await log.durable(position)
+        await log.wait_durable(position)
 
 
 async def test_a_log_whose_real_thread_hangs_can_be_left(caplog: pytest.LogCaptureFixture) -> None:
@@ -412,13 +412,13 @@ async def test_a_failure_in_the_real_thread_is_heard() -> None:
     disk = FaultyDisk(Volume())
     async with open_log(disk, SMALL) as log:
         (first,) = log.append_nowait([publish(1)])
-        await log.durable(first)
+        await log.wait_durable(first)
         # Making it syncs, too, in another thread.
         await until(lambda: not log._committer.segment_pending)
         disk.faults.sync_error_at = disk.faults.syncs + 1
         (position,) = log.append_nowait([publish(2)])
         with pytest.raises(StoreFailed, match="fdatasync failed"):
-            await log.durable(position)
+            await log.wait_durable(position)
 
 
 async def test_cancelled_while_waiting_nothing_is_taken() -> None:
@@ -431,6 +431,6 @@ async def test_cancelled_while_waiting_nothing_is_taken() -> None:
             await log.append([publish(1)])
         assert log.end == 2
         with trio.move_on_after(0):
-            await log.durable(1)
+            await log.wait_durable(1)
         gate.open.set()
-        await log.durable(1)
+        await log.wait_durable(1)

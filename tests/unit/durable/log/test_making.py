@@ -34,7 +34,7 @@ async def fill_up(log: Log) -> int:
     """Publish until there is no room; how many went in."""
     with pytest.raises(StoreFull):
         for number in range(1000):
-            await log.durable(*await log.append([publish(number, 200)]))
+            await log.wait_durable(*await log.append([publish(number, 200)]))
     return number
 
 
@@ -42,7 +42,7 @@ async def snapshot(log: Log) -> None:
     """One that knows all there is, and frees what nothing needs."""
     end = log.end
     draft = definitions("x" * 200)._replace(snapshot=True)
-    await log.durable(*await log.append([draft]))
+    await log.wait_durable(*await log.append([draft]))
     log.snapshot_at(end - 1)
     await log.free()
 
@@ -88,7 +88,7 @@ async def test_publishes_wait_for_a_carrier_that_is_missing(autojump_clock: Mock
         log.keep_for_snapshot(SNAPSHOT_BYTES)
         await fill_up(log)
         while spare_name(CARRIER) in volume.seen:
-            await log.durable(*await log.append([carried(1)]))
+            await log.wait_durable(*await log.append([carried(1)]))
         volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes
         await until(lambda: spare_name(CARRIER) in volume.seen, PATIENCE_S)
         await virtual_sleep(10 * SMALL.retry_s)
@@ -111,7 +111,7 @@ async def test_publishes_wait_for_a_carrier_that_is_not_made_yet(
         await fill_up(log)
         monkeypatch.setattr(Store, "make_spare", refuse)
         while spare_name(CARRIER) in volume.seen:
-            await log.durable(*await log.append([carried(1)]))
+            await log.wait_durable(*await log.append([carried(1)]))
         volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes
         await virtual_sleep(10 * SMALL.retry_s)
         assert log.statistics().full

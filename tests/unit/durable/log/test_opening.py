@@ -28,7 +28,7 @@ async def written() -> Volume:
     volume = Volume()
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
         for number in range(RECORDS):
-            await log.durable(*await log.append([publish(number, 200)]))
+            await log.wait_durable(*await log.append([publish(number, 200)]))
     return volume
 
 

@@ -63,7 +63,7 @@ async def test_readers_wait_and_one_says_so(
             assert not read
             disk.error = None
         assert sorted(read) == [1, 20, 30]
-        await log.durable(*await log.append([publish(50, 300)]))
+        await log.wait_durable(*await log.append([publish(50, 300)]))
     said = [one.message for one in caplog.records]
     assert [one.split(": ")[0] for one in said] == [
         "the store in memory waits for up to 60 s",
@@ -98,7 +98,7 @@ async def test_a_segment_is_made_when_it_can_be(autojump_clock: MockClock) -> No
         assert 20 > number > 5, "what the segments take that are there"
         assert log.failure is None
         disk.error = None
-        await log.durable(*await log.append([publish(number, 300)]))
+        await log.wait_durable(*await log.append([publish(number, 300)]))
 
 
 async def test_commits_open_nothing_after_the_start(
@@ -109,4 +109,4 @@ async def test_commits_open_nothing_after_the_start(
         monkeypatch.setattr(MemoryDisk, "open", None)
         segments = log.statistics().segments
         while log.statistics().segments < segments + 3:
-            await log.durable(*await log.append([publish(1, 300)]))
+            await log.wait_durable(*await log.append([publish(1, 300)]))

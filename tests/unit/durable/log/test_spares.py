@@ -311,6 +311,6 @@ async def test_a_log_goes_on_without_spares_where_no_descriptor_is_left_for_them
             await until(lambda: refused, 1.0)
             await virtual_sleep(3 * SCARCE_S_MAX)
         for number in range(60):
-            await log.durable(*await log.append([publish(number, 300)]))
+            await log.wait_durable(*await log.append([publish(number, 300)]))
         assert log.failure is None
         await until(lambda: len(log._committer.placer.spares.small) == SPARES, 10.0)
