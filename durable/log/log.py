@@ -89,7 +89,7 @@ async def open_log(
         )  # fmt: skip
         async with running(log._begin, log._begin_unhurried, log._finish, ahead, watch):
             try:
-                await log._ready()
+                await log._wait_ready()
                 yield log
             finally:
                 with trio.CancelScope(shield=True):
@@ -397,7 +397,7 @@ class Log:
 
     # Background
 
-    async def _ready(self) -> None:
+    async def _wait_ready(self) -> None:
         """Return when there is a segment ahead, or it is known why not: so no first append gets StoreBusy for that."""
         while self._committer.segment_pending:
             await self._changed.wait()

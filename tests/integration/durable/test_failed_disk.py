@@ -131,7 +131,7 @@ def test_what_comes_again_after_a_failure_is_answered_although_nothing_of_it_is_
     async def life(hosted: Hosted) -> None:
         await declare(hosted, "jobs")
         await declare(hosted, "held", durability="memory")
-        await hosted.log._ready()
+        await hosted.log._wait_ready()
         batch, lost = (make_batch(first, [b"a", b"b"], key="jobs") for first in (0, 2))
         await publish(hosted, batch)
         faults.sync_error_at = faults.syncs + 1

@@ -42,7 +42,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 async def _settled(broker: Broker) -> None:
     """The next sync is that of what is published next, not that of the segment ahead."""
-    await broker.hosted("/").log._ready()
+    await broker.hosted("/").log._wait_ready()
 
 
 async def test_after_a_failed_sync_nothing_is_confirmed_and_everybody_is_told(
