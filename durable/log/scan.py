@@ -33,9 +33,9 @@ WINDOW_BYTES = 1 << 20
 """Bytes read at a time: enough to make the cost of calls negligible, and few enough for the processor's cache."""
 POSITION_MAX = 2**64 - 1
 ZEROS = bytes(WINDOW_BYTES)
-AHEAD_MIN, AHEAD_GROWS = 64, 4
-"""Records tried together: at least AHEAD_MIN, and AHEAD_GROWS times as many as could be read together last time."""
-ALONE = 8
+TOGETHER_MIN, TOGETHER_GROWTH = 64, 4
+"""Records tried together: at least TOGETHER_MIN, and TOGETHER_GROWTH times as many as could be the last time."""
+SINGLES = 8
 """Number of records to read one by one after some could not be read together."""
 SHARE_MAX = 8
 """If SERIES_MIN records take at most this part of a window, and its end cuts them off, they are read again with what
@@ -173,7 +173,7 @@ class _Window:
         self.end = end
         self.dirty_end = 0
         """The byte behind the last nonzero byte that was searched and belongs to no record."""
-        self._ahead, self._alone = AHEAD_MIN, 0
+        self._together, self._singles_left = TOGETHER_MIN, 0
 
     def _load(self, at: int, size_bytes: int) -> int | None:
         """Load `size_bytes` from byte `at` on; return their index in `data`, or None if they reach past the end."""
@@ -232,8 +232,8 @@ class _Window:
 
     def series(self, at: int, header: Header, ceiling: int) -> Series | None:
         """Return the valid record at byte `at` with those behind it that can be read together with it, or None."""
-        if self._alone:
-            self._alone -= 1
+        if self._singles_left:
+            self._singles_left -= 1
             return None
         some_bytes = SERIES_MIN * header.total_bytes
         if some_bytes > self._window_bytes:
@@ -243,10 +243,10 @@ class _Window:
             self._read_from(at, self._window_bytes)
         if self.words.data is not self.data:
             self.words = Words(self.data)
-        wanted = min(self._ahead, ceiling - header.position)
+        wanted = min(self._together, ceiling - header.position)
         series = find_series(self.words, (at - self.base) // WORD_BYTES, self.base, wanted)
         if series is None:
-            self._alone, self._ahead = ALONE, AHEAD_MIN
+            self._singles_left, self._together = SINGLES, TOGETHER_MIN
         else:
-            self._ahead = max(AHEAD_MIN, AHEAD_GROWS * series.count)
+            self._together = max(TOGETHER_MIN, TOGETHER_GROWTH * series.count)
         return series

@@ -41,7 +41,7 @@ def few_at_once() -> Iterator[None]:
         patch.setattr("durable.log.series.SERIES_MIN", 4)
         patch.setattr("durable.log.scan.SERIES_MIN", 4)
         patch.setattr("durable.log.series.LIKE_MIN", 10)
-        patch.setattr("durable.log.scan.ALONE", 1)
+        patch.setattr("durable.log.scan.SINGLES", 1)
         yield
 
 
