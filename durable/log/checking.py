@@ -35,7 +35,7 @@ Part = tuple[int, int, Buffer]
 """(start, end, expected): bytes [start, end) of the records, and the second row for them."""
 
 
-def all_whole(data: memoryview, ends: range | Sequence[int], checksums: array[int]) -> bool:
+def all_intact(data: memoryview, ends: range | Sequence[int], checksums: array[int]) -> bool:
     """Return whether these records are intact.
 
     Args:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import chain
 from operator import eq
 
-from .checking import all_whole
+from .checking import all_intact
 from .checksum import crc32
 from .column import leading_constant, leading_equal, leading_rising
 from .record import HEADER_BYTES, MAGIC, TARGET_BYTES, VERSION, WHOLE_HEADER, Header, Kind, Record
@@ -216,16 +216,16 @@ class Series:
             header = Header._make(WHOLE_HEADER.unpack_from(data, at))
             yield Record(header, data[at + HEADER_BYTES : at + header.total_bytes])
 
-    def valid(self) -> int:
+    def valid_count(self) -> int:
         """Return how many records at the front are valid and can be read together, if the first one is valid."""
         chains, checksums = self.lows(CHAIN), self.highs(CHECKSUM)
         count = min(
-            self._of_our_kinds(), leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
-            1 + leading_equal(chains[1:], checksums[:-1]), self._complete(),
+            self._same_kind_count(), leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
+            1 + leading_equal(chains[1:], checksums[:-1]), self._complete_count(),
         )  # fmt: skip
-        return self.before(count)._whole()
+        return self.before(count)._intact_count()
 
-    def _of_our_kinds(self) -> int:
+    def _same_kind_count(self) -> int:
         """Return how many records at the front are messages of one kind, or acks. The first one always is."""
         if self.one_size:
             return self.count
@@ -236,7 +236,7 @@ class Series:
             return self.count
         return next(which for which, front in enumerate(fronts) if front not in ours)
 
-    def _complete(self) -> int:
+    def _complete_count(self) -> int:
         """Return how many records at the front are as long as their targets and their body need."""
         targets = self.lows(TARGETS)
         if self.one_size:
@@ -248,12 +248,12 @@ class Series:
         totals = self.lows(LENGTHS).tolist()
         return self.count if totals == expected else [*map(eq, totals, expected)].index(False)
 
-    def _whole(self) -> int:
+    def _intact_count(self) -> int:
         """Return how many records at the front have right checksums. All must be complete."""
         ends, of_rests = self._ends(), self.highs(TARGETS)
         begin = self.at - self._base
         data = memoryview(self._words.data)[begin : begin + ends[-1]]
-        if all_whole(data, ends, of_rests):
+        if all_intact(data, ends, of_rests):
             return self.count
         starts = (0, *ends[:-1])
         heads = array("I", [crc32(data[at : at + HEADER_BYTES]) for at in starts])
@@ -300,7 +300,7 @@ def find_series(words: Words, at: int, base: int, count_max: int) -> Series | No
     if len(offsets) < SERIES_MIN:
         return None
     series = Series(words, offsets, base)
-    count = series.valid()
+    count = series.valid_count()
     return None if count < SERIES_MIN else series.before(count)
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from durable.log.checking import all_whole
+from durable.log.checking import all_intact
 from durable.log.record import HEADER_BYTES, Draft, Kind, Target, encode_record, store_seed
 from tests.logs import STORE_ID
 
@@ -34,7 +34,7 @@ def are_whole(records: list[bytes]) -> bool:
     if len({*map(len, records)}) == 1:
         ends = range(ends[0], ends[-1] + 1, ends[0])
     of_rests = [int.from_bytes(one[RESTS_AT : RESTS_AT + 4], "little") for one in records]
-    return all_whole(memoryview(b"".join(records)), ends, array("I", of_rests))
+    return all_intact(memoryview(b"".join(records)), ends, array("I", of_rests))
 
 
 SIZES = {
