@@ -319,7 +319,7 @@ class _Recovery:
         segment.note_series(series)
         skipped = max(0, self._start - series.position)
         if skipped < series.count:
-            self._visit(series.behind(skipped))
+            self._visit(series.skip(skipped))
 
     def _ceiling(self, number: int) -> int:
         later = [h.first for n, h in self._identity.headers.items() if n > number and h is not None]

@@ -163,7 +163,7 @@ class Series:
         fronts[-3:] = [front.ljust(HEAD_BYTES, b"\0") for front in fronts[-3:]]
         return fronts
 
-    def cut(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+    def slices(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Return from each record `lengths` bytes, from byte `starts` on."""
         data, offsets = self._words.data, self._offsets
         if (
@@ -178,13 +178,13 @@ class Series:
         ats = [WORD_BYTES * offset + start for offset, start in zip(offsets, starts, strict=True)]
         return [data[at : at + length] for at, length in zip(ats, lengths, strict=True)]
 
-    def before(self, count: int) -> Series:
+    def head(self, count: int) -> Series:
         """Return the first `count` records."""
         return (
             self if count == self.count else Series(self._words, self._offsets[:count], self._base)
         )
 
-    def behind(self, skipped: int) -> Series:
+    def skip(self, skipped: int) -> Series:
         """Return all but the first `skipped` records."""
         return Series(self._words, self._offsets[skipped:], self._base) if skipped else self
 
@@ -223,7 +223,7 @@ class Series:
             self._same_kind_count(), leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
             1 + leading_equal(chains[1:], checksums[:-1]), self._complete_count(),
         )  # fmt: skip
-        return self.before(count)._intact_count()
+        return self.head(count)._intact_count()
 
     def _same_kind_count(self) -> int:
         """Return how many records at the front are messages of one kind, or acks. The first one always is."""
@@ -301,7 +301,7 @@ def find_series(words: Words, at: int, base: int, count_max: int) -> Series | No
         return None
     series = Series(words, offsets, base)
     count = series.valid_count()
-    return None if count < SERIES_MIN else series.before(count)
+    return None if count < SERIES_MIN else series.head(count)
 
 
 def _of_one_size(words: Words, at: int, front: int, count_max: int) -> range | None:

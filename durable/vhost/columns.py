@@ -84,7 +84,7 @@ class Messages:
         fronts = self._word(_FRONT)
         some = fronts[:1] if _is_constant(fronts) else fronts
         starts = [begin + (front >> _TOPIC_BITS) for front in some] * (len(fronts) // len(some))
-        headers = self._series.cut(starts, lengths)
+        headers = self._series.slices(starts, lengths)
         ttls_us = {one: decode_properties(one).ttl_us if one else None for one in set(headers)}
         if all(ttl_us is None for ttl_us in ttls_us.values()):
             return None
