@@ -127,24 +127,24 @@ class Series:
         """Return the u64 at byte 8 * `index` of each record; all records must be that long."""
         column = self._columns.get(index)
         if column is None:
-            column = self._columns[index] = self._taken(index)
+            column = self._columns[index] = self._extract_column(index)
         return column
 
     def lows(self, index: int) -> array[int]:
         """Return the u32 in the low half of that u64."""
-        return self._of_halves(index)[::2]
+        return self._half_column(index)[::2]
 
     def highs(self, index: int) -> array[int]:
         """Return the u32 in its high half."""
-        return self._of_halves(index)[1::2]
+        return self._half_column(index)[1::2]
 
-    def _of_halves(self, index: int) -> array[int]:
+    def _half_column(self, index: int) -> array[int]:
         halves = self._halves.get(index)
         if halves is None:
             halves = self._halves[index] = array("I", self.column(index).tobytes())
         return halves
 
-    def _taken(self, index: int) -> array[int]:
+    def _extract_column(self, index: int) -> array[int]:
         offsets, numbers = self._offsets, self._words.array
         if isinstance(offsets, range):
             return numbers[offsets.start + index : offsets.stop : offsets.step]
@@ -296,7 +296,9 @@ def find_series(words: Words, at: int, base: int, count_max: int) -> Series | No
     front = words.view[at]
     if front not in MESSAGES and front != ACKS:
         return None
-    offsets = _of_one_size(words, at, front, count_max) or _of_any_size(words, at, count_max)
+    offsets = _same_size_offsets(words, at, front, count_max) or _any_size_offsets(
+        words, at, count_max
+    )
     if len(offsets) < SERIES_MIN:
         return None
     series = Series(words, offsets, base)
@@ -304,7 +306,7 @@ def find_series(words: Words, at: int, base: int, count_max: int) -> Series | No
     return None if count < SERIES_MIN else series.head(count)
 
 
-def _of_one_size(words: Words, at: int, front: int, count_max: int) -> range | None:
+def _same_size_offsets(words: Words, at: int, front: int, count_max: int) -> range | None:
     whole = words.view
     lengths = whole[at + LENGTHS]
     step = (lengths & _LOW) // WORD_BYTES
@@ -317,7 +319,7 @@ def _of_one_size(words: Words, at: int, front: int, count_max: int) -> range | N
     return None if alike < min(count, LIKE_MIN) else offsets[:alike]
 
 
-def _of_any_size(words: Words, at: int, count_max: int) -> list[int]:
+def _any_size_offsets(words: Words, at: int, count_max: int) -> list[int]:
     """Return where records of any size and kind begin, following the lengths in their headers."""
     offsets: list[int] = []
     numbers, append = words.array, offsets.append
