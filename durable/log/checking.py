@@ -25,11 +25,11 @@ from .record import HEADER_BYTES, Buffer
 PART_BYTES = 8192
 """CRC-32 finds any three changed bits in up to 11 KiB."""
 NUMBER_BYTES = 4
-_BEHIND_HEADER = HEADER_BYTES // NUMBER_BYTES - 1
+_HEADER_LAST = HEADER_BYTES // NUMBER_BYTES - 1
 _ZEROS = bytes(NUMBER_BYTES)
 """Put in front of the second row. CRC-32 combines a number with its state at the number's first byte. With the row
 shifted by these bytes, the number in the last place of a header or record acts exactly where that ends."""
-_BEHIND_ZEROS = crc32(_ZEROS)
+_ZEROS_CHECKSUM = crc32(_ZEROS)
 _ALL = (1 << 8 * NUMBER_BYTES) - 1
 Part = tuple[int, int, Buffer]
 """(start, end, expected): bytes [start, end) of the records, and the second row for them."""
@@ -44,40 +44,44 @@ def all_intact(data: memoryview, ends: range | Sequence[int], checksums: array[i
         checksums: for each record the checksum of all behind its header, as the header has it.
     """
     header = data[:HEADER_BYTES]
-    of_header = crc32(header) ^ crc32(bytes(HEADER_BYTES)) ^ _ALL
+    header_checksum = crc32(header) ^ crc32(bytes(HEADER_BYTES)) ^ _ALL
     if isinstance(ends, range) and ends.step > HEADER_BYTES:
-        parts = _parts_of_one_size(ends.step, of_header, _inverted(checksums))
+        parts = _parts_of_one_size(ends.step, header_checksum, _inverted(checksums))
     else:
-        parts = _parts(ends, of_header, _inverted(checksums))
+        parts = _parts(ends, header_checksum, _inverted(checksums))
     return all(
-        crc32(_ZEROS, crc32(data[start:end])) == crc32(expected, _BEHIND_ZEROS)
+        crc32(_ZEROS, crc32(data[start:end])) == crc32(expected, _ZEROS_CHECKSUM)
         for start, end, expected in parts
     )
 
 
-def _parts_of_one_size(size_bytes: int, of_header: int, of_rests: array[int]) -> Iterator[Part]:
+def _parts_of_one_size(
+    size_bytes: int, header_checksum: int, rest_checksums: array[int]
+) -> Iterator[Part]:
     step, together = size_bytes // NUMBER_BYTES, max(1, PART_BYTES // size_bytes)
     expected = memoryview(bytearray(size_bytes * together))
     numbers = expected.cast("I")
-    numbers[_BEHIND_HEADER::step] = array("I", [of_header]) * together
-    for first in range(0, len(of_rests), together):
-        some = of_rests[first : first + together]
+    numbers[_HEADER_LAST::step] = array("I", [header_checksum]) * together
+    for first in range(0, len(rest_checksums), together):
+        some = rest_checksums[first : first + together]
         numbers[step - 1 : step * len(some) : step] = some
         start, length = size_bytes * first, size_bytes * len(some)
         yield start, start + length, expected[:length]
 
 
-def _parts(ends: Sequence[int], of_header: int, of_rests: array[int]) -> Iterator[Part]:
+def _parts(ends: Sequence[int], header_checksum: int, rest_checksums: array[int]) -> Iterator[Part]:
     begin = which = 0
     while which < len(ends):
         behind = max(which + 1, bisect_right(ends, begin + PART_BYTES, which))
         expected = memoryview(bytearray(ends[behind - 1] - begin))
         numbers, at = expected.cast("I"), 0
-        for end, of_rest in zip(ends[which:behind], of_rests[which:behind], strict=True):
-            numbers[at + _BEHIND_HEADER] = of_header
+        for end, rest_checksum in zip(
+            ends[which:behind], rest_checksums[which:behind], strict=True
+        ):
+            numbers[at + _HEADER_LAST] = header_checksum
             at = (end - begin) // NUMBER_BYTES
             # XOR: if a record is nothing but a header, both numbers are in the same place.
-            numbers[at - 1] ^= of_rest
+            numbers[at - 1] ^= rest_checksum
         yield begin, ends[behind - 1], expected
         begin, which = ends[behind - 1], behind
 

@@ -250,10 +250,10 @@ class Series:
 
     def _intact_count(self) -> int:
         """Return how many records at the front have right checksums. All must be complete."""
-        ends, of_rests = self._ends(), self.highs(TARGETS)
+        ends, rest_checksums = self._ends(), self.highs(TARGETS)
         begin = self.at - self._base
         data = memoryview(self._words.data)[begin : begin + ends[-1]]
-        if all_intact(data, ends, of_rests):
+        if all_intact(data, ends, rest_checksums):
             return self.count
         starts = (0, *ends[:-1])
         heads = array("I", [crc32(data[at : at + HEADER_BYTES]) for at in starts])
@@ -261,7 +261,7 @@ class Series:
             "I",
             [crc32(data[at + HEADER_BYTES : end]) for at, end in zip(starts, ends, strict=True)],
         )
-        return min(leading_constant(heads), leading_equal(rests, of_rests))
+        return min(leading_constant(heads), leading_equal(rests, rest_checksums))
 
     def _ends(self) -> range | list[int]:
         """Return the end of each record, in bytes from the start of the first one."""

@@ -33,8 +33,8 @@ def are_whole(records: list[bytes]) -> bool:
     ends: range | list[int] = [*accumulate(map(len, records))]
     if len({*map(len, records)}) == 1:
         ends = range(ends[0], ends[-1] + 1, ends[0])
-    of_rests = [int.from_bytes(one[RESTS_AT : RESTS_AT + 4], "little") for one in records]
-    return all_intact(memoryview(b"".join(records)), ends, array("I", of_rests))
+    rest_checksums = [int.from_bytes(one[RESTS_AT : RESTS_AT + 4], "little") for one in records]
+    return all_intact(memoryview(b"".join(records)), ends, array("I", rest_checksums))
 
 
 SIZES = {
