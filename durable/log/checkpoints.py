@@ -59,7 +59,7 @@ class Checkpoint(NamedTuple):
     position: int
     enq: Buffer
     ack: Buffer
-    twice: bool = False
+    ack_copied: bool = False
     """Whether `ack` is to be in both files, because no snapshot has all that it says."""
 
 
@@ -147,12 +147,12 @@ class Checkpoints:
     def _write_new(self, digest: str, one: Checkpoint, check: Callable[[], object]) -> None:
         assert one.position <= self._end(), "of what is durable"
         folder, pair = self._folder.directory(digest), 0
-        enq = joined(one.enq, one.ack) if one.twice else one.enq
+        enq = joined(one.enq, one.ack) if one.ack_copied else one.enq
         for (name, kind), payload in zip(KINDS.items(), (enq, one.ack), strict=True):
             check()
             file = self._encrypted(CheckpointFile(
                 kind, self._store_id, bytes.fromhex(digest), 0, one.position, one.lane, payload,
-                with_ack=one.twice and kind is FileKind.ENQ,
+                with_ack=one.ack_copied and kind is FileKind.ENQ,
             ))  # fmt: skip
             if kind is FileKind.ENQ:
                 pair = crc32(file.payload)
@@ -176,7 +176,7 @@ class Checkpoints:
         if isinstance(file, Unusable) or file.lane != lane or not file.with_ack:
             return None
         self._tell(folder, why)
-        return Checkpoint(name, lane, file.position, *parted(file.payload), twice=True)
+        return Checkpoint(name, lane, file.position, *parted(file.payload), ack_copied=True)
 
     def _tell(self, folder: Directory, why: Unusable) -> None:
         logger.warning("%s/ack: %s; reading its copy in enq instead", folder.path, why.value)
@@ -197,7 +197,7 @@ class Checkpoints:
             return ack, Unusable.MIXED
         enqueued = parted(first.payload)[0] if first.with_ack else first.payload
         return Checkpoint(
-            name, lane, first.position, enqueued, second.payload, twice=first.with_ack
+            name, lane, first.position, enqueued, second.payload, ack_copied=first.with_ack
         )
 
     def acks(self, besides: Iterable[str] | None = None) -> Iterator[Buffer]:

@@ -26,7 +26,7 @@ NAMES = ("jobs", "mail")
 
 
 def checkpoint(name: str, position: int, text: str = "") -> Checkpoint:
-    return test_checkpoints.checkpoint(name, position, text)._replace(twice=True)
+    return test_checkpoints.checkpoint(name, position, text)._replace(ack_copied=True)
 
 
 def flip_a_bit(files: dict[str, Inode], name: str) -> None:
@@ -127,7 +127,7 @@ def test_an_ack_that_cannot_be_read_now_is_not_replaced(gone: bool) -> None:
 
 
 def test_no_bit_of_either_file_can_change() -> None:
-    volume, whole = Volume(), Checkpoint("jobs", 7, 9, b"enq", b"ack", twice=True)
+    volume, whole = Volume(), Checkpoint("jobs", 7, 9, b"enq", b"ack", ack_copied=True)
     open_in(MemoryDisk(volume)).write_all([whole])
     for name, left in (("enq", None), ("ack", whole)):
         data = folder_of(volume, "jobs").seen[name].seen

@@ -236,7 +236,7 @@ def test_an_encrypted_checkpoint_file() -> None:
 @pytest.mark.parametrize("cipher", [None, CIPHER])
 def test_an_enq_with_a_copy_of_its_ack(cipher: Cipher | None) -> None:
     files = Checkpoints(disk := MemoryDisk(), STORE_ID, lambda: 2**33, cipher)
-    written = Checkpoint("jobs", 7, 2**33, b"abc", b"settled", twice=True)
+    written = Checkpoint("jobs", 7, 2**33, b"abc", b"settled", ack_copied=True)
     files.write_all([written])
     data = bytes(
         disk.directory("queues").directory(directory_name("jobs")).open("enq").pread(1000, 0)
