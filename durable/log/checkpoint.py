@@ -77,7 +77,7 @@ class CheckpointFile(NamedTuple):
     payload: Buffer
     encrypted: bool = False
     with_ack: bool = False
-    """For `enq`: the payload was made by `joined`."""
+    """For `enq`: the payload was made by `join_ack`."""
 
     @property
     def version(self) -> int:
@@ -92,13 +92,13 @@ class CheckpointFile(NamedTuple):
         )  # fmt: skip
 
 
-def joined(enq: Buffer, ack: Buffer) -> bytes:
+def join_ack(enq: Buffer, ack: Buffer) -> bytes:
     """Return the payload of an `enq` that has a copy of `ack`."""
     return b"".join((enq, ack, COPY_LENGTH.pack(len(ack))))
 
 
-def parted(payload: Buffer) -> tuple[Buffer, Buffer]:
-    """Return the two arguments of `joined`. For other bytes the result is meaningless, but nothing is raised."""
+def split_ack(payload: Buffer) -> tuple[Buffer, Buffer]:
+    """Return the two arguments of `join_ack`. For other bytes the result is meaningless, but nothing is raised."""
     view = memoryview(payload)
     end = len(view) - COPY_LENGTH.size
     copy_at = max(0, end - int.from_bytes(view[max(0, end) :], "little"))

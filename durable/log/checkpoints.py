@@ -28,8 +28,8 @@ from .checkpoint import (
     decode_checkpoint,
     directory_name,
     encode_checkpoint,
-    joined,
-    parted,
+    join_ack,
+    split_ack,
 )
 from .checksum import crc32
 from .cipher import Cipher
@@ -147,7 +147,7 @@ class Checkpoints:
     def _write_new(self, digest: str, one: Checkpoint, check: Callable[[], object]) -> None:
         assert one.position <= self._end(), "of what is durable"
         folder, pair = self._folder.directory(digest), 0
-        enq = joined(one.enq, one.ack) if one.ack_copied else one.enq
+        enq = join_ack(one.enq, one.ack) if one.ack_copied else one.enq
         for (name, kind), payload in zip(KINDS.items(), (enq, one.ack), strict=True):
             check()
             file = self._encrypted(CheckpointFile(
@@ -176,7 +176,7 @@ class Checkpoints:
         if isinstance(file, Unusable) or file.lane != lane or not file.with_ack:
             return None
         self._tell(folder, why)
-        return Checkpoint(name, lane, file.position, *parted(file.payload), ack_copied=True)
+        return Checkpoint(name, lane, file.position, *split_ack(file.payload), ack_copied=True)
 
     def _tell(self, folder: Directory, why: Unusable) -> None:
         logger.warning("%s/ack: %s; reading its copy in enq instead", folder.path, why.value)
@@ -195,7 +195,7 @@ class Checkpoints:
         first, second = files
         if (first.position, first.pair) != (second.position, second.pair):
             return ack, Unusable.MIXED
-        enqueued = parted(first.payload)[0] if first.with_ack else first.payload
+        enqueued = split_ack(first.payload)[0] if first.with_ack else first.payload
         return Checkpoint(
             name, lane, first.position, enqueued, second.payload, ack_copied=first.with_ack
         )
@@ -236,7 +236,7 @@ class Checkpoints:
             self._count(folder, "ack", ack)
             if isinstance(enq, CheckpointFile) and enq.with_ack:
                 self._tell(folder, ack)
-                yield parted(enq.payload)[1]
+                yield split_ack(enq.payload)[1]
 
     def remove_unfinished(self) -> None:
         """Remove files that were not renamed, so that no file is ever paired with one of another time. Durable on

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from durable.log.checkpoint import FileKind, Unusable, decode_checkpoint, joined, parted
+from durable.log.checkpoint import FileKind, Unusable, decode_checkpoint, join_ack, split_ack
 from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.cipher import Cipher
 from durable.log.disk import Directory
@@ -140,9 +140,9 @@ def test_no_bit_of_either_file_can_change() -> None:
 
 def test_what_was_joined_is_parted_and_nothing_else_is_an_error() -> None:
     for enq, ack in ((b"", b""), (b"enq", b""), (b"", b"ack"), (b"enq", b"ack")):
-        assert parted(joined(enq, ack)) == (enq, ack)
+        assert split_ack(join_ack(enq, ack)) == (enq, ack)
     for payload in (b"", b"x", b"\xff" * 3, b"\xff" * 4, b"\xff" * 9):
-        enq, ack = map(bytes, parted(payload))
+        enq, ack = map(bytes, split_ack(payload))
         assert payload.startswith(enq + ack)
 
 
