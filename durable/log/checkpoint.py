@@ -84,7 +84,7 @@ class CheckpointFile(NamedTuple):
         return (ENCRYPTED_VERSION if self.encrypted else VERSION) + WITH_ACK * self.with_ack
 
     @property
-    def made_for(self) -> bytes:
+    def associated_data(self) -> bytes:
         """The associated data of the payload when it is encrypted."""
         return HEADER.pack(
             MAGIC, self._replace(encrypted=True).version, self.kind, 0, 0, 0, self.store_id,

@@ -383,7 +383,7 @@ class Checkpoints:
         it then counts as missing, so all of the log is read, and what is encrypted in it is found."""
         if self._cipher is None or not (self._cipher.encrypting or file.kind is FileKind.ROOT):
             return file
-        payload = self._cipher.encrypt_bytes(bytes(file.payload), file.made_for)
+        payload = self._cipher.encrypt_bytes(bytes(file.payload), file.associated_data)
         return file._replace(payload=payload, encrypted=True)
 
     def _decrypted(self, file: CheckpointFile) -> CheckpointFile | Unusable:
@@ -391,7 +391,7 @@ class Checkpoints:
             return file
         plain = None
         if self._cipher is not None:
-            plain = self._cipher.decrypt_bytes(bytes(file.payload), file.made_for)
+            plain = self._cipher.decrypt_bytes(bytes(file.payload), file.associated_data)
         return Unusable.ENCRYPTED if plain is None else file._replace(payload=plain)
 
     def _count(self, folder: Directory, name: str, why: Unusable) -> None:

@@ -20,7 +20,7 @@ from security.at_rest import NONCE_BYTES, decrypt, encrypt
 
 from .record import ENCRYPTED, MAGIC, TARGET, TARGET_BYTES, Draft, Record
 
-MADE_FOR = struct.Struct("<BQ")
+ASSOCIATED = struct.Struct("<BQ")
 
 RandomBytes = Callable[[int], bytes]
 
@@ -46,8 +46,10 @@ class Cipher:
     def encrypt(self, draft: Draft) -> Draft:
         """Return the draft with an encrypted body. The body is copied."""
         packed = b"".join([TARGET.pack(*target) for target in draft.targets])
-        made_for = self._made_for(draft.kind, draft.time_us, packed)
-        return draft._replace(body=self.encrypt_bytes(bytes(draft.body), made_for), encrypted=True)
+        associated = self._associated_data(draft.kind, draft.time_us, packed)
+        return draft._replace(
+            body=self.encrypt_bytes(bytes(draft.body), associated), encrypted=True
+        )
 
     def decrypt(self, record: Record) -> Record | None:
         """Return the record with its body as appended; None if key, body or targets are not those of its encryption."""
@@ -57,15 +59,17 @@ class Cipher:
         start = TARGET_BYTES * header.target_count
         packed = bytes(contents[:start])
         body = contents[start : start + header.body_bytes]
-        plain = self.decrypt_bytes(bytes(body), self._made_for(header.kind, header.time_us, packed))
+        plain = self.decrypt_bytes(
+            bytes(body), self._associated_data(header.kind, header.time_us, packed)
+        )
         if plain is None:
             return None
         return Record(
             header._replace(flags=header.flags & ~ENCRYPTED, body_bytes=len(plain)), packed + plain
         )
 
-    def _made_for(self, kind: int, time_us: int, packed_targets: bytes) -> bytes:
-        return self._prefix + MADE_FOR.pack(kind, time_us) + packed_targets
+    def _associated_data(self, kind: int, time_us: int, packed_targets: bytes) -> bytes:
+        return self._prefix + ASSOCIATED.pack(kind, time_us) + packed_targets
 
     def encrypt_bytes(self, plain: bytes, associated: bytes) -> bytes:
         """Return nonce, ciphertext and tag."""
