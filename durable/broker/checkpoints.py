@@ -26,7 +26,7 @@ from mesh.errors import TooLarge
 
 from ..config import BrokerConfig
 from ..errors import StoreError, StoreFull
-from ..log.checkpoints import NOWHERE, Checkpoints, Root
+from ..log.checkpoints import END_UNKNOWN, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import NO_SPACE, Disk
 from ..log.recovery import StartPoint
@@ -56,7 +56,7 @@ def begin_at(
             hold. Files of queues that are ahead of this end are removed; the root stays until the next
             one, for what it says has to be there. None: the end is not known yet.
     """
-    files, registry = Checkpoints(disk, store_id, lambda: NOWHERE, cipher), replay.registry
+    files, registry = Checkpoints(disk, store_id, lambda: END_UNKNOWN, cipher), replay.registry
     returns: dict[int, int] = {}
     root = files.read_root()
     if end is not None:

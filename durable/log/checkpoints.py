@@ -38,7 +38,7 @@ from .record import Buffer
 
 logger = logging.getLogger("durable.log")
 FOLDER_NAME, ROOT_NAME = "queues", "checkpoint"
-NOWHERE = 1 << 64
+END_UNKNOWN = 1 << 64
 """End of a log that has not been read yet: no checkpoint counts as ahead of it."""
 DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}

@@ -23,7 +23,7 @@ import numpy as np
 
 from durable.errors import RecordDamaged
 from durable.log.bodies import SEAL_BYTES, decode_definitions
-from durable.log.checkpoints import NOWHERE, Checkpoints
+from durable.log.checkpoints import END_UNKNOWN, Checkpoints
 from durable.log.header import FIRST_NUMBER, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from durable.log.identity import Identity, identify
 from durable.log.read_only_disk import ReadOnlyDisk
@@ -264,7 +264,7 @@ class StoredLog:
         if self._lanes is None:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             cipher = self._decryption.cipher()
-            root = Checkpoints(disk, self._store_id, lambda: NOWHERE, cipher).read_root()
+            root = Checkpoints(disk, self._store_id, lambda: END_UNKNOWN, cipher).read_root()
             # The snapshot repeats everything that was declared before it.
             lanes, lossy = self._lanes_from(0 if root is None else root.snapshot)
             if root is not None and not lanes.whole:

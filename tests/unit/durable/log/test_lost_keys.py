@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durable.errors import StoreFailed, StoreKeyMissing
-from durable.log.checkpoints import NOWHERE, Checkpoints, Root
+from durable.log.checkpoints import END_UNKNOWN, Checkpoints, Root
 from durable.log.cipher import Cipher
 from durable.log.config import LogConfig
 from durable.log.encryption import Encryption, read_cipher
@@ -72,13 +72,13 @@ def test_they_are_missed_though_there_is_a_checkpoint_from_behind(before: list[D
     """Found: it was opened, and each encrypted message counted as damaged, and as settled from then on."""
     volume, last = half_plain(*before)
     cipher = read_cipher(MemoryDisk(volume), STORE_ID, KEYS)
-    Checkpoints(MemoryDisk(volume), STORE_ID, lambda: NOWHERE, cipher).write_root(
+    Checkpoints(MemoryDisk(volume), STORE_ID, lambda: END_UNKNOWN, cipher).write_root(
         Root(last, last, b"")
     )
     gone = without_keys(volume)
 
     def begin(store_id: bytes, cipher: Cipher | None) -> StartPoint:
-        root = Checkpoints(MemoryDisk(gone), store_id, lambda: NOWHERE, cipher).read_root()
+        root = Checkpoints(MemoryDisk(gone), store_id, lambda: END_UNKNOWN, cipher).read_root()
         return StartPoint(0 if root is None else root.start)
 
     for use in (None, KEYS, encryption()):
