@@ -81,7 +81,7 @@ def begin_at(
         else:
             for _ in files.acks(besides=[one.name for one in named]):
                 pass  # They are not loaded, but must not be ahead of the log either.
-            replay.resume_from(root.start, root.snapshot, returns, files.reach)
+            replay.resume_from(root.start, root.snapshot, returns, files.log_end_min)
             return StartPoint(root.start, files.known_durable(root), root.marks)
     _recall(files, replay)
     return StartPoint(0, files.known_durable(root))
@@ -93,7 +93,7 @@ def _recall(files: Checkpoints, replay: Replay) -> None:
     for ack in files.acks():
         with suppress(ValueError, TypeError, KeyError):  # An invalid file counts as none.
             returns |= recall(replay.registry, ack)
-    replay.resume_from(0, 0, returns, files.reach)
+    replay.resume_from(0, 0, returns, files.log_end_min)
 
 
 class Checkpointer:

@@ -99,7 +99,7 @@ class Checkpoints:
         self._folder = disk.directory(FOLDER_NAME)
         self.unusable: Counter[Unusable] = Counter()
         """Number of files treated as missing, by reason."""
-        self.reach = 0
+        self.log_end_min = 0
         """When the files read so far were written, the log ended here or later."""
         self._strange: set[str] = set()
         """Directories kept because they, or other things in them, are not ours: each is logged once."""
@@ -343,7 +343,7 @@ class Checkpoints:
         """Return log positions that were durable when the files read so far were written. From the root's start on
         nothing has been freed since, because that takes a later root. Without a root only the end is known, so the
         range is empty: if nothing else is left, everything before counts as lost."""
-        return range(self.reach if root is None else root.start, self.reach)
+        return range(self.log_end_min if root is None else root.start, self.log_end_min)
 
     def _usable(
         self, folder: Directory, name: str, kind: FileKind, digest: str
@@ -372,10 +372,10 @@ class Checkpoints:
             return Unusable.FOREIGN
         if (file.kind, file.digest.hex()) != (kind, digest):
             return Unusable.OTHER
-        reach = file.position + (kind is FileKind.ROOT)  # The snapshot itself is in the log, too.
-        if reach > self._end():
+        log_end = file.position + (kind is FileKind.ROOT)  # The snapshot itself is in the log, too.
+        if log_end > self._end():
             return Unusable.AHEAD
-        self.reach = max(self.reach, reach)
+        self.log_end_min = max(self.log_end_min, log_end)
         return self._decrypted(file)
 
     def _encrypted(self, file: CheckpointFile) -> CheckpointFile:

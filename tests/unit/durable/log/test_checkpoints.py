@@ -340,9 +340,9 @@ def test_an_ack_says_what_it_says_whatever_became_of_the_rest() -> None:
     again = open_in(MemoryDisk(volume))
     assert {*again.acks()} == {one.ack for one in written if one.name != "mail"}
     assert again.unusable == Counter({Unusable.DAMAGED: 1})
-    assert again.reach == 9
+    assert again.log_end_min == 9
     again.read_root()
-    assert again.reach == 13, "after the snapshot"
+    assert again.log_end_min == 13, "after the snapshot"
     assert list(again.acks(besides=["jobs"])) == [written[2].ack]
     # Ahead of the log: the pair is gone, for good.
     assert list(open_in(MemoryDisk(volume), end=8).acks()) == []
