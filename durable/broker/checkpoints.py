@@ -343,7 +343,7 @@ class Checkpointer:
         check = self._hosted.log.check
         self._files.write_all((one.checkpoint() for one in taking.changed), check)
         check()
-        self._files.make_room(taking.extra, marks)
+        self._files.reserve_root(taking.extra, marks)
 
     def _write_root(self, root: Root) -> None:
         check = self._hosted.log.check

@@ -101,7 +101,7 @@ class Checkpoints:
         """Number of files treated as missing, by reason."""
         self.log_end_min = 0
         """When the files read so far were written, the log ended here or later."""
-        self._strange: set[str] = set()
+        self._foreign: set[str] = set()
         """Directories kept because they, or other things in them, are not ours: each is logged once."""
 
     def write_all(
@@ -175,10 +175,10 @@ class Checkpoints:
         file = self._usable(folder, "enq", FileKind.ENQ, digest)
         if isinstance(file, Unusable) or file.lane != lane or not file.with_ack:
             return None
-        self._tell(folder, why)
+        self._report_copy_used(folder, why)
         return Checkpoint(name, lane, file.position, *split_ack(file.payload), ack_copied=True)
 
-    def _tell(self, folder: Directory, why: Unusable) -> None:
+    def _report_copy_used(self, folder: Directory, why: Unusable) -> None:
         logger.warning("%s/ack: %s; reading its copy in enq instead", folder.path, why.value)
 
     def _pair(self, name: str, lane: int, enq: str, ack: str) -> Checkpoint | tuple[str, Unusable]:
@@ -235,7 +235,7 @@ class Checkpoints:
                 continue
             self._count(folder, "ack", ack)
             if isinstance(enq, CheckpointFile) and enq.with_ack:
-                self._tell(folder, ack)
+                self._report_copy_used(folder, ack)
                 yield split_ack(enq.payload)[1]
 
     def remove_unfinished(self) -> None:
@@ -266,7 +266,7 @@ class Checkpoints:
             try:
                 names = folder.names()
             except NotADirectoryError:
-                self._keep(digest, "it is not a directory, so not of this broker")
+                self._report_foreign(digest, "it is not a directory, so not of this broker")
                 return
             for name in OURS.intersection(names):
                 with suppress(IsADirectoryError):
@@ -274,15 +274,15 @@ class Checkpoints:
             others = folder.names()
             if others:
                 folder.sync_directory()
-                self._keep(digest, f"it contains {', '.join(others)}, not of this broker")
+                self._report_foreign(digest, f"it contains {', '.join(others)}, not of this broker")
             else:
                 self._folder.remove_directory(digest)
                 self._folder.sync_directory()
 
-    def _keep(self, digest: str, why: str) -> None:
-        if digest not in self._strange:
+    def _report_foreign(self, digest: str, why: str) -> None:
+        if digest not in self._foreign:
             logger.warning("%s was not deleted: %s", self._folder.directory(digest).path, why)
-        self._strange.add(digest)
+        self._foreign.add(digest)
 
     def digests(self) -> list[str]:
         """Return the SHA-1 in hex of the names of all queues with files here. Other names are not ours."""
@@ -299,7 +299,7 @@ class Checkpoints:
                 there = self._folder.directory(digest).names()
             yield from (f"{FOLDER_NAME}/{digest}/{kind}" for kind in KINDS if kind not in there)
 
-    def make_room(self, extra: Buffer, marks: Buffer) -> None:
+    def reserve_root(self, extra: Buffer, marks: Buffer) -> None:
         """Write such a root without making it valid: so on a full disk `write_root` has room for it."""
         self._write_new_root(Root(0, 0, extra, marks))
 
@@ -410,7 +410,7 @@ def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
         try:
             opened = folder.open(name)
         except IsADirectoryError:
-            _put_aside(folder, name)
+            _set_aside(folder, name)
             opened = folder.create(name)
     with closing(opened):
         if opened.size_bytes > size_bytes:
@@ -423,11 +423,11 @@ def _replace(folder: Directory, name: str) -> None:
     try:
         folder.rename(name + NEW, name)
     except IsADirectoryError:
-        _put_aside(folder, name)
+        _set_aside(folder, name)
         folder.rename(name + NEW, name)
 
 
-def _put_aside(folder: Directory, name: str) -> None:
+def _set_aside(folder: Directory, name: str) -> None:
     """Rename a directory that has the name of one of our files."""
     folder.rename(name, name + ASIDE)
     logger.warning(

@@ -96,7 +96,7 @@ def damaged_name(number: int, at: int) -> str:
     return f"damaged.{number:010d}.{at}"
 
 
-def names_after(name: str) -> Iterator[str]:
+def name_variants(name: str) -> Iterator[str]:
     """Yield the name, then NAME.2, NAME.3 and so on without end: the caller takes the first that is free."""
     yield name
     for again in count(2):

@@ -16,14 +16,14 @@ from .header import (
     decode_segment_header,
     decode_store,
     encode_store,
-    names_after,
+    name_variants,
     segment_name,
     segment_number,
 )  # fmt: skip
 from .store_keys import KEYS_NAME
 
 logger = logging.getLogger("durable.log")
-NOT_STRANGE = frozenset({"lock", STORE_NAME + NEW, "lost+found"})
+IGNORED_NAMES = frozenset({"lock", STORE_NAME + NEW, "lost+found"})
 """Names that an otherwise empty directory may contain."""
 
 
@@ -63,7 +63,7 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
             disk.path, f"it contains files of stores {', '.join(sorted(i.hex() for i in ids))}"
         )
     if not ids:
-        headers = _make_room(disk, names, list(headers))
+        headers = _set_aside_all(disk, names, list(headers))
     formatted = not ids
     store_id = new_store_id if formatted else ids.pop()
     if kept is None:
@@ -88,13 +88,15 @@ def _read_segment_header(disk: Disk, number: int) -> SegmentHeader | None:
     return header if header is not None and header.number == number else None
 
 
-def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, SegmentHeader | None]:
+def _set_aside_all(
+    disk: Disk, names: list[str], numbers: list[int]
+) -> dict[int, SegmentHeader | None]:
     """Set files aside when no store id is left, or there never was one. Return the segments that stay."""
     used = [number for number in numbers if any(read_front(disk, segment_name(number), 1 << 16))]
     if STORE_NAME not in names:
-        strange = [name for name in names if name not in NOT_STRANGE and not segment_number(name)]
-        if strange or used:
-            found = strange + [segment_name(number) for number in used]
+        foreign = [name for name in names if name not in IGNORED_NAMES and not segment_number(name)]
+        if foreign or used:
+            found = foreign + [segment_name(number) for number in used]
             raise ForeignStore(disk.path, f"it contains {', '.join(found[:5])}")
     else:
         set_aside(disk, STORE_NAME, "damaged.store")
@@ -108,4 +110,4 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
 def set_aside(disk: Disk, name: str, aside: str) -> None:
     """Rename a file to `aside`, or a variant of it that is free: files set aside earlier are the only copies."""
     names = disk.names()
-    disk.rename(name, next(one for one in names_after(aside) if one not in names))
+    disk.rename(name, next(one for one in name_variants(aside) if one not in names))

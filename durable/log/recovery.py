@@ -28,7 +28,7 @@ from .header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     damaged_name,
-    names_after,
+    name_variants,
     next_spare,
     segment_name,
     small_spares,
@@ -386,7 +386,7 @@ class _Recovery:
         """Return the name of a file with a copy of bytes [at, end), made unless there is one; None if they are zeros,
         or there is no room. Copies of what was cut there earlier, and of attempts that crashed, stay as they are."""
         names, copy = self._disk.names(), None
-        for name in names_after(damaged_name(number, at)):
+        for name in name_variants(damaged_name(number, at)):
             if name not in names:
                 break
             if self._is_copy(name, file, at, end):

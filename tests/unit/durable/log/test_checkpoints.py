@@ -64,7 +64,7 @@ def test_a_root_finds_the_room_that_was_made_for_it() -> None:
     found = open_in(MemoryDisk(volume))
     found.write_root(Root(9, 5, b"all"))
     for extra in (b"more than before" * 99, b"less"):
-        found.make_room(extra, b"")
+        found.reserve_root(extra, b"")
         assert found.read_root() != Root(12, 5, extra)
         volume.capacity_bytes = volume.used_bytes
         found.write_root(Root(12, 5, extra))
@@ -182,7 +182,7 @@ def test_a_directory_of_others_where_the_root_has_to_be_is_put_aside(
     files = open_in(RealDirectory(tmp_path))
     (tmp_path / name).mkdir()
     for extra in (b"1", b"2"):
-        files.make_room(extra, b"")
+        files.reserve_root(extra, b"")
         files.write_root(Root(12, 5, extra))
         assert files.read_root() == Root(12, 5, extra)
     assert (tmp_path / f"{name}.aside").is_dir()
