@@ -79,7 +79,7 @@ def begin_at(
             registry.lanes.clear()
             returns.clear()
         else:
-            for _ in files.acks(besides=[one.name for one in named]):
+            for _ in files.acks(known=[one.name for one in named]):
                 pass  # They are not loaded, but must not be ahead of the log either.
             replay.resume_from(root.start, root.snapshot, returns, files.log_end_min)
             return StartPoint(root.start, files.known_durable(root), root.marks)

@@ -200,25 +200,25 @@ class Checkpoints:
             name, lane, first.position, enqueued, second.payload, ack_copied=first.with_ack
         )
 
-    def acks(self, besides: Iterable[str] | None = None) -> Iterator[Buffer]:
+    def acks(self, known: Iterable[str] | None = None) -> Iterator[Buffer]:
         """Yield the payload of each `ack` file, or of its copy in `enq`, for all queues that there are or were.
 
         This needs neither pair nor root, so a kill between two renames takes nothing of it: what was settled
         before such a file was written stays settled. Files that are ahead of the log are removed.
 
         Args:
-            besides: queues to leave out, because their files are known. All that was settled is known then, so a file
+            known: queues to leave out, because their files are known. All that was settled is known then, so a file
                 that cannot be read is treated as missing. None: nothing is known.
         Raises:
-            OSError: `besides` is None, and a file cannot be read at present. If it were treated as missing,
+            OSError: `known` is None, and a file cannot be read at present. If it were treated as missing,
                 messages would come back whose settlement nothing else says.
         """
-        known = {directory_name(name) for name in besides or ()}
-        read = self._found if besides is None else self._usable
+        known_digests = {directory_name(name) for name in known or ()}
+        read = self._found if known is None else self._usable
         try:
-            digests = [digest for digest in self.digests() if digest not in known]
+            digests = [digest for digest in self.digests() if digest not in known_digests]
         except OSError:
-            if besides is None:
+            if known is None:
                 raise
             self.unusable[Unusable.UNREADABLE] += 1
             return

@@ -82,8 +82,8 @@ def test_a_file_that_cannot_be_read_is_as_good_as_none() -> None:
     faults.read_error = errno.EIO
     assert (again.read("jobs", 7), again.read_root()) == (None, None)
     assert again.unusable[Unusable.UNREADABLE] == 2
-    assert list(again.acks(besides=["jobs"])) == []
-    assert list(again.acks(besides=[])) == []
+    assert list(again.acks(known=["jobs"])) == []
+    assert list(again.acks(known=[])) == []
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
@@ -343,7 +343,7 @@ def test_an_ack_says_what_it_says_whatever_became_of_the_rest() -> None:
     assert again.log_end_min == 9
     again.read_root()
     assert again.log_end_min == 13, "after the snapshot"
-    assert list(again.acks(besides=["jobs"])) == [written[2].ack]
+    assert list(again.acks(known=["jobs"])) == [written[2].ack]
     # Ahead of the log: the pair is gone, for good.
     assert list(open_in(MemoryDisk(volume), end=8).acks()) == []
     for seed in range(SEEDS):
