@@ -68,7 +68,7 @@ def alike(log: Path, keyring: Keyring | None) -> Encryption:
         StoreKeyMissing, NewerFormat: as `read_cipher`.
     """
     disk = ReadOnlyDirectory(log)
-    return Encryption(keyring, _decoded(disk).cluster, encrypt=True)
+    return Encryption(keyring, _read_keys(disk).cluster, encrypt=True)
 
 
 def damaged_copies(log: Path) -> int:
@@ -88,7 +88,7 @@ def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None)
     encryption = encryption or Encryption(None)
     if encryption.as_written or KEYS_NAME not in disk.names():
         return None
-    keys = _decoded(disk)
+    keys = _read_keys(disk)
     if keys.store_id != store_id:
         raise ForeignStore(
             disk.path, f"its file {KEYS_NAME} belongs to store {keys.store_id.hex()}"
@@ -99,7 +99,7 @@ def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None)
     )
 
 
-def keep_cipher(
+def ensure_cipher(
     disk: Directory, store_id: bytes, cipher: Cipher | None, encryption: Encryption | None
 ) -> Cipher | None:
     """Make a data key if one is wanted, and update the file `keys` to match the keyring; durable on return.
@@ -120,7 +120,7 @@ def keep_cipher(
         cipher = Cipher(random(DATA_KEY_BYTES), store_id, encrypting=True, random_bytes=random)
     pairs = _secret_pairs(encryption.keyring, encryption.cluster)
     if not pairs:
-        raise StoreKeyMissing(f"none for encrypting {disk.path}: {_wanted(encryption.cluster)}")
+        raise StoreKeyMissing(f"none for encrypting {disk.path}: {_key_advice(encryption.cluster)}")
     if not made and _fits(_read(disk), encryption.cluster, pairs):
         return cipher
     wrapped = {
@@ -154,11 +154,11 @@ def cipher_of(
     if KEYS_NAME not in disk.names():
         return None
     if store_id is None:
-        store_id = _decoded(disk).store_id
+        store_id = _read_keys(disk).store_id
     return read_cipher(disk, store_id, Encryption(keyring))
 
 
-def key_gone(record: Record) -> Record | None:
+def refuse_encrypted(record: Record) -> Record | None:
     """Refuse an encrypted record: in place of `Cipher.decrypt` if there is no data key. An intact record must not be
     taken for damage, whose messages would be settled: it can be read once the file `keys` is restored."""
     what = f"the record at log position {record.position} is encrypted"
@@ -169,7 +169,7 @@ def _read(disk: Directory) -> bytes:
     return read_front(disk, KEYS_NAME, FILE_BYTES)
 
 
-def _decoded(disk: Directory) -> StoreKeys:
+def _read_keys(disk: Directory) -> StoreKeys:
     keys = decode_store_keys(_read(disk))
     if keys is None:
         raise StoreKeyMissing(
@@ -183,7 +183,7 @@ def _unwrapped(path: str, keys: StoreKeys, keyring: Keyring | None) -> bytes:
     ids = [one.hex() for one in keys.wrapped]
     if keyring is None:
         raise StoreKeyMissing(
-            f"{path} is encrypted for keys {', '.join(ids)}: {_wanted(keys.cluster)}"
+            f"{path} is encrypted for keys {', '.join(ids)}: {_key_advice(keys.cluster)}"
         )
     pairs = _secret_pairs(keyring, keys.cluster)
     for pair in pairs:
@@ -194,7 +194,7 @@ def _unwrapped(path: str, keys: StoreKeys, keyring: Keyring | None) -> bytes:
     raise StoreKeyWrong(path, keys.cluster, ids, [pair.key_id.hex() for pair in pairs])
 
 
-def _wanted(cluster: str) -> str:
+def _key_advice(cluster: str) -> str:
     return f"give the network secret (MESH_NETWORK_SECRET_FILE), or the secret key of {cluster!r}"
 
 

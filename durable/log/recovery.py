@@ -23,7 +23,7 @@ from ..errors import StoreKeyMissing
 from .cipher import Cipher, as_written
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, write_zeros
-from .encryption import Encryption, keep_cipher, key_gone, read_cipher
+from .encryption import Encryption, ensure_cipher, read_cipher, refuse_encrypted
 from .header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -171,7 +171,7 @@ class _Recovery:
         except StoreKeyMissing as error:
             what = f"the file {KEYS_NAME} in {self._disk.path} is gone, and {error.what}"
             raise StoreKeyMissing(what) from error
-        cipher = keep_cipher(
+        cipher = ensure_cipher(
             self._disk, self._identity.store_id, self._cipher, self._encryption
         )  # Nothing was changed before this: what cannot be decrypted has been refused by now.
         ahead = []
@@ -204,7 +204,7 @@ class _Recovery:
             absent=tuple(continuity.absent), damage=tuple(self._damage), torn=torn,
             encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip
-        decrypt = self._decrypt or (key_gone if cipher is None else cipher.decrypt)
+        decrypt = self._decrypt or (refuse_encrypted if cipher is None else cipher.decrypt)
         return Recovered(
             self._segments, cursor, continuity.chain or 0, bool(ready), report, cipher, decrypt
         )
@@ -260,7 +260,7 @@ class _Recovery:
         """Check the first record of a segment that is not read from its front, for encryption without a key.
 
         Earlier versions left the checkpoint root unencrypted once encryption was switched off; then nothing else
-        here shows that some records are encrypted. `key_gone` catches what this check does not see.
+        here shows that some records are encrypted. `refuse_encrypted` catches what this check does not see.
 
         Raises:
             StoreKeyMissing: the record is encrypted, and there is no key.
