@@ -21,7 +21,7 @@ class Opening:
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
         self._handing_over = threading.Lock()
-        self._left = False
+        self._abandoned = False
         self._store: Store | None = None
 
     async def open(self, open_it: Callable[[], Store]) -> Store:
@@ -29,30 +29,30 @@ class Opening:
         try:
             await self._in_thread(self._run, open_it, abandon_on_cancel=True)
         except BaseException:
-            self._leave()
+            self._abandon()
             raise
         assert self._store is not None, "the thread has ended"
         return self._store
 
     def check(self) -> None:
         """Called in the thread now and then. Raises StoreClosed if no task waits any more."""
-        if self._left:
-            self._end()
+        if self._abandoned:
+            self._raise_closed()
 
     def _run(self, open_it: Callable[[], Store]) -> None:
         store = open_it()
         with self._handing_over:
-            if not self._left:
+            if not self._abandoned:
                 self._store = store
                 return
         store.close()
-        self._end()
+        self._raise_closed()
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         with self._handing_over:
-            self._left = True
+            self._abandoned = True
         if self._store is not None:
             self._store.close()
 
-    def _end(self) -> NoReturn:
+    def _raise_closed(self) -> NoReturn:
         raise StoreClosed("the store was closed while it was being opened")
