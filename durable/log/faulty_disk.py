@@ -109,23 +109,23 @@ class FaultyFile(File):
 
 
 class FaultyDirectory(Directory):
-    def __init__(self, below: MemoryDirectory, faults: Faults) -> None:
-        self._below, self.faults = below, faults
+    def __init__(self, inner: MemoryDirectory, faults: Faults) -> None:
+        self._inner, self.faults = inner, faults
 
     @property
     def path(self) -> str:
-        return self._below.path
+        return self._inner.path
 
     def names(self) -> list[str]:
-        return self._below.names()
+        return self._inner.names()
 
     def create(self, name: str) -> File:
         with self.faults.cached_change():
-            file = self._below.create(name)
+            file = self._inner.create(name)
         return self._wrap(file)
 
     def open(self, name: str) -> File:
-        return self._wrap(self._below.open(name))
+        return self._wrap(self._inner.open(name))
 
     def _wrap(self, file: File) -> File:
         assert isinstance(file, MemoryFile)
@@ -133,27 +133,27 @@ class FaultyDirectory(Directory):
 
     def rename(self, old: str, new: str) -> None:
         with self.faults.cached_change():
-            self._below.rename(old, new)
+            self._inner.rename(old, new)
 
     def unlink(self, name: str) -> None:
         with self.faults.cached_change():
-            self._below.unlink(name)
+            self._inner.unlink(name)
 
     def sync_directory(self) -> None:
         if self.faults.change():
             raise PowerCut
-        self._below.sync_directory()
+        self._inner.sync_directory()
 
     def directory(self, name: str) -> Directory:
-        return FaultyDirectory(self._below.directory(name), self.faults)
+        return FaultyDirectory(self._inner.directory(name), self.faults)
 
     def make_directory(self, name: str) -> None:
         with self.faults.cached_change():
-            self._below.make_directory(name)
+            self._inner.make_directory(name)
 
     def remove_directory(self, name: str) -> None:
         with self.faults.cached_change():
-            self._below.remove_directory(name)
+            self._inner.remove_directory(name)
 
 
 class FaultyDisk(FaultyDirectory, Disk):

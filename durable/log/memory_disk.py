@@ -116,14 +116,14 @@ class Folder:
         self.files.sync()
         self.folders.sync()
 
-    def leave(self, left: Folder, random: Random, keep: float) -> None:
+    def fill_after_power_cut(self, left: Folder, random: Random, keep: float) -> None:
         """Fill `left` with what a power cut may leave of this folder."""
         files = self.files.after_power_cut(random, keep)
         cut = {id(inode): inode.after_power_cut(random, keep) for inode in files.values()}
         left.seen.update((name, cut[id(inode)]) for name, inode in files.items())
         for name, folder in self.folders.after_power_cut(random, keep).items():
             left.folders.seen[name] = Folder()
-            folder.leave(left.folders.seen[name], random, keep)
+            folder.fill_after_power_cut(left.folders.seen[name], random, keep)
         left.sync_names()
 
     def copy_to(self, left: Folder) -> None:
@@ -151,7 +151,7 @@ class Volume(Folder):
     def after_power_cut(self, random: Random) -> Volume:
         """Return what the machine may find at its next start."""
         left = Volume(capacity_bytes=self.capacity_bytes)
-        self.leave(left, random, random.choice((0.0, 0.1, 0.5, 0.9, 1.0)))
+        self.fill_after_power_cut(left, random, random.choice((0.0, 0.1, 0.5, 0.9, 1.0)))
         return left
 
     def copy(self) -> Volume:
@@ -220,17 +220,17 @@ class MemoryFile(File):
 
 
 class MemoryDirectory(Directory):
-    def __init__(self, volume: Volume, above: tuple[str, ...] = ()) -> None:
-        self.volume, self._above = volume, above
+    def __init__(self, volume: Volume, parents: tuple[str, ...] = ()) -> None:
+        self.volume, self._parents = volume, parents
 
     @property
     def path(self) -> str:
-        return "/".join(("memory", *self._above))
+        return "/".join(("memory", *self._parents))
 
     @property
     def _folder(self) -> Folder:
         folder: Folder = self.volume
-        for name in self._above:
+        for name in self._parents:
             folder = _find(folder.folders.seen, name)
         return folder
 
@@ -240,7 +240,7 @@ class MemoryDirectory(Directory):
 
     def create(self, name: str) -> File:
         folder, inode = self._folder, Inode()
-        _refuse(folder, name)
+        _refuse_existing(folder, name)
         folder.files.change(None, name, inode)
         return MemoryFile(self.volume, inode)
 
@@ -259,11 +259,11 @@ class MemoryDirectory(Directory):
         self._folder.sync_names()
 
     def directory(self, name: str) -> MemoryDirectory:
-        return MemoryDirectory(self.volume, (*self._above, name))
+        return MemoryDirectory(self.volume, (*self._parents, name))
 
     def make_directory(self, name: str) -> None:
         folder = self._folder
-        _refuse(folder, name)
+        _refuse_existing(folder, name)
         folder.folders.change(None, name, Folder())
 
     def remove_directory(self, name: str) -> None:
@@ -300,6 +300,6 @@ def _find(names: dict[str, T], name: str) -> T:
         raise FileNotFoundError(errno.ENOENT, "no such file or directory", name) from None
 
 
-def _refuse(folder: Folder, name: str) -> None:
+def _refuse_existing(folder: Folder, name: str) -> None:
     if name in folder.seen or name in folder.folders.seen:
         raise FileExistsError(errno.EEXIST, "exists", name)

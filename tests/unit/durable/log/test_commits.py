@@ -170,7 +170,7 @@ async def test_it_is_durable_when_the_kernel_says_so_and_not_before(
         kernel.holding = True
         position = await begin(log, 2)
         assert (kernel.begun, looking(), log.durable_end) == (1, 1, position)
-        file = disk._below.volume.seen["msgs.0000000001"]
+        file = disk._inner.volume.seen["msgs.0000000001"]
         assert file.stable != file.seen
         (later,) = log.append_nowait([publish(3)])
         kernel.holding = False
@@ -228,7 +228,7 @@ async def test_a_commit_that_begins_a_segment_is_for_the_thread(
         segments = log.statistics().segments
         assert segments > 2
         assert 39 - 1 - segments <= kernel.begun < 39
-    async with open_log(FaultyDisk(disk._below.volume), SMALL) as log:
+    async with open_log(FaultyDisk(disk._inner.volume), SMALL) as log:
         assert [one.position for one in await log.read(0, 1 << 20)] == list(range(1, 40))
 
 
@@ -289,9 +289,9 @@ async def test_a_sync_that_hangs_is_told_and_the_log_can_be_left(
         await until(lambda: "the disk hangs" in caplog.text)
     await until(lambda: kernel.waited)
     assert "stays open" in caplog.text
-    assert (looking(), disk._below.volume.locked) == (0, True)
+    assert (looking(), disk._inner.volume.locked) == (0, True)
     kernel.let_go()
-    await until(lambda: not disk._below.volume.locked)
+    await until(lambda: not disk._inner.volume.locked)
 
 
 async def test_the_thread_ends_what_the_kernel_has_of_a_log(
