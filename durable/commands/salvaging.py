@@ -21,7 +21,7 @@ from ..definition_forms import to_plain
 from ..errors import DurableError
 from ..log.bodies import encode_acks_in_parts, encode_definitions
 from ..log.config import LogConfig
-from ..log.encryption import Encryption, alike, is_encrypted
+from ..log.encryption import Encryption, encryption_of_copy, is_encrypted
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
 from ..log.record import Draft, Kind
@@ -92,7 +92,9 @@ async def salvage(args: argparse.Namespace) -> int:
                 f"vhost {place.name}: {one.ready} messages of an unknown queue, put into {one.name}"
             )
         new = Place(place.name, make_vhost(args.to, place.name), named=True)
-        encryption = alike(place.log, load_keyring()) if is_encrypted(place.log) else None
+        encryption = (
+            encryption_of_copy(place.log, load_keyring()) if is_encrypted(place.log) else None
+        )
         copied = await _copy(offline, adopted, new.log, config, encryption)
         rows.append({
             "vhost": place.name, "copied": copied, "problems": problems,

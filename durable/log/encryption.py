@@ -61,7 +61,7 @@ def is_encrypted(log: Path) -> bool:
     return (log / KEYS_NAME).exists()
 
 
-def alike(log: Path, keyring: Keyring | None) -> Encryption:
+def encryption_of_copy(log: Path, keyring: Keyring | None) -> Encryption:
     """Return the encryption for a copy of the encrypted log in this directory: for the same cluster.
 
     Raises:
