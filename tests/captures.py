@@ -179,7 +179,7 @@ class Captured:
         Returns:
             the new log position.
         """
-        (record,) = self.log.store.reader.some(position, self.log.committer.durable_end, 1)
+        (record,) = self.log.store.reader.read_some(position, self.log.committer.durable_end, 1)
         targets = [one for one in record.targets if one.queue in lanes]
         cut: bytes | None = None
         if without:

@@ -110,6 +110,6 @@ class Reading:
             if position in near:
                 return near[position]
         reader, end = self._offline.store.reader, self._offline.end
-        some = {one.position: one for one in reader.some(position, end, READ_BYTES)}
+        some = {one.position: one for one in reader.read_some(position, end, READ_BYTES)}
         self._near.append(some)
         return some.get(position) or reader.record(position, end)

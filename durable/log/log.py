@@ -275,8 +275,10 @@ class Log:
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
         """Return durable records from this log position on, of about `limit_bytes`; gaps are left out. Raises
         StoreFailed, StoreClosed."""
-        some = self._store.reader.some
-        call = partial(self.calls.call, "reading", some, position, self.durable_end, limit_bytes)
+        read_some = self._store.reader.read_some
+        call = partial(
+            self.calls.call, "reading", read_some, position, self.durable_end, limit_bytes
+        )
         try:
             records: list[Record] = await self._scarcity.retry(call)
         # Records that cannot be read now, or not without their key, are not damaged: damage would be settled and freed.

@@ -102,7 +102,7 @@ class Reader:
             with self._marking:
                 segment.marks.add(position, at)
 
-    def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
+    def read_some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
         """Return some of what `records` yields: `limit_bytes` of bodies at most, but one record if there is any."""
         segment = self._segments.find(position)
         size_bytes = max(limit_bytes, WINDOW_BYTES)

@@ -356,13 +356,13 @@ def test_what_was_carried_twice_is_read_a_few_times_and_not_once_each(
     captured.free(*range(1, captured.segment_of(positions[-1]) + 1))
     captured.close()
     read: list[int] = []
-    some = Reader.some
+    read_some = Reader.read_some
 
     def counted(self: Reader, position: int, end: int, limit_bytes: int) -> list[Record]:
         read.append(position)
-        return some(self, position, end, limit_bytes)
+        return read_some(self, position, end, limit_bytes)
 
-    monkeypatch.setattr(Reader, "some", counted)
+    monkeypatch.setattr(Reader, "read_some", counted)
     monkeypatch.setattr("durable.commands.stored.READ_BYTES", 2000)
     status, found = directory.json("salvage", "moved", "--to", "new", "--segment-size", "64K")
     assert (status, found["vhosts"][0]["queues"]) == (0, {"jobs": 200})

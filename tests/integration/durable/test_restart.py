@@ -437,15 +437,15 @@ async def test_a_backlog_of_many_queues_is_read_about_once(
             for name in names:
                 await shop.publish_many("", name, batch)
     read_bytes = 0
-    some = Reader.some
+    read_some = Reader.read_some
 
     def counting(reader: Reader, position: int, end: int, limit_bytes: int) -> list[Record]:
         nonlocal read_bytes
-        found = some(reader, position, end, limit_bytes)
+        found = read_some(reader, position, end, limit_bytes)
         read_bytes += sum(one.header.total_bytes for one in found)
         return found
 
-    monkeypatch.setattr(Reader, "some", counting)
+    monkeypatch.setattr(Reader, "read_some", counting)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
 
         async def consume(name: str) -> None:

@@ -32,7 +32,7 @@ def record_ends(captured: Captured, number: int) -> list[int]:
     """Bytes at which a record ends and another one, that is no seal, begins."""
     segments, reader = captured.log.store.segments, captured.log.store.reader
     (segment,) = (one for one in segments if one.number == number)
-    records = reader.some(segment.first, segment.end, 1 << 20)
+    records = reader.read_some(segment.first, segment.end, 1 << 20)
     ends = [SEGMENT_HEADER_BYTES]
     for record in records:
         ends.append(ends[-1] + record.header.total_bytes)

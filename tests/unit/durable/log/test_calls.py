@@ -109,7 +109,7 @@ async def left(log: Log, one: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that leaves while the disk hangs."""
     await log.wait_durable(*log.append_nowait([publish(1)]))
     with monkeypatch.context() as patch:
-        patch.setattr(log._store.reader, "some", one)
+        patch.setattr(log._store.reader, "read_some", one)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(log.read, 1, 1000)
             await until(one.begun.is_set)

@@ -64,7 +64,7 @@ def test_reading_on_and_on_goes_through_a_segment_once(
     seen: list[int] = []
     while position < segment.end:
         before, reached = len(reads), (position - 1) * SIZE_BYTES
-        found = reader.some(position, end, 3 * SIZE_BYTES)
+        found = reader.read_some(position, end, 3 * SIZE_BYTES)
         assert reads[before].start > reached - STRIDE_BYTES - SIZE_BYTES
         seen += [one.position for one in found]
         position = seen[-1] + 1
@@ -116,7 +116,7 @@ def test_what_the_log_has_written_is_read_once(
     position, end = 1, log.committer.durable_end
     seen: list[int] = []
     while position < end:
-        found = log.store.reader.some(position, end, LIMIT_BYTES)
+        found = log.store.reader.read_some(position, end, LIMIT_BYTES)
         assert sum(one.header.body_bytes for one in found) <= LIMIT_BYTES or len(found) == 1
         seen += [one.position for one in found]
         position = seen[-1] + 1
@@ -137,7 +137,7 @@ def test_records_of_any_size_are_read_on_and_on(volume: Volume) -> None:
     for limit_bytes in (1, 1000, 100_000, 1 << 20):
         positions: list[int] = []
         while not positions or positions[-1] < end - 1:
-            found = reader.some(positions[-1] + 1 if positions else 1, end, limit_bytes)
+            found = reader.read_some(positions[-1] + 1 if positions else 1, end, limit_bytes)
             assert sum(one.header.body_bytes for one in found) <= limit_bytes or len(found) == 1
             positions += [one.position for one in found]
         assert positions == [*range(1, end)]
@@ -155,7 +155,7 @@ def test_behind_damage_that_is_all_there_was_to_read_it_goes_on(
     for position in range(first, behind):
         volume.flip(segment_name(1), 8 * (SEGMENT_HEADER_BYTES + (position - 1) * record_bytes))
     reads.clear()
-    assert [one.position for one in reader.some(first, end, SIZE_BYTES)] == [behind]
+    assert [one.position for one in reader.read_some(first, end, SIZE_BYTES)] == [behind]
     assert [one.start for one in reads[1:]] == [one.stop for one in reads[:-1]], "searched once"
 
 
@@ -170,7 +170,7 @@ def test_what_is_far_behind_damage_is_not_read_at_once(
     assert segment is not None
     volume.flip(segment_name(1), 8 * segment.lookup(2))
     reads.clear()
-    found = log.store.reader.some(2, log.committer.durable_end, 1000)
+    found = log.store.reader.read_some(2, log.committer.durable_end, 1000)
     assert [one.position for one in found] == [3]
     assert max(map(len, reads)) == WINDOW_BYTES
 
@@ -191,5 +191,5 @@ def test_where_a_segment_was_freed_meanwhile_the_next_one_is_read(volume: Volume
         return file(number)
 
     gone = Reader(log.store.segments, reader._seed, opened, reader._decrypt)
-    found = [one.position for one in gone.some(1, end, LIMIT_BYTES)]
+    found = [one.position for one in gone.read_some(1, end, LIMIT_BYTES)]
     assert found == [*range(second.first, end)]
