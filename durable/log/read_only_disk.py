@@ -37,10 +37,10 @@ class ReadOnlyFile(File):
 
     def pread(self, size_bytes: int, at: int) -> bytes:
         size_bytes = max(0, min(size_bytes, self._size_bytes - at))
-        data = self._readable(max(0, min(size_bytes, self._kept_bytes - at)), at)
+        data = self._read_blocks(max(0, min(size_bytes, self._kept_bytes - at)), at)
         return data + bytes(size_bytes - len(data))
 
-    def _readable(self, size_bytes: int, at: int) -> bytes:
+    def _read_blocks(self, size_bytes: int, at: int) -> bytes:
         """Read, and treat bytes that the disk does not return as damage, block by block."""
         try:
             return self._file.pread(size_bytes, at)
@@ -111,7 +111,7 @@ class BrokenFile(NoFile):
 class ReadOnlyDirectory(Directory):
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._there: dict[str, str | None] | None = None
+        self._real_names: dict[str, str | None] | None = None
 
     @property
     def path(self) -> str:
@@ -120,9 +120,9 @@ class ReadOnlyDirectory(Directory):
     @property
     def _names(self) -> dict[str, str | None]:
         """The real name behind each name; None for a file that was created here."""
-        if self._there is None:
-            self._there = {name: name for name in self._listed()}
-        return self._there
+        if self._real_names is None:
+            self._real_names = {name: name for name in self._listed()}
+        return self._real_names
 
     def _listed(self) -> list[str]:
         return os.listdir(self._path)
@@ -137,7 +137,7 @@ class ReadOnlyDirectory(Directory):
         return NoFile()
 
     def open(self, name: str) -> File:
-        real = self._names[self._known(name)]
+        real = self._names[self._existing(name)]
         if real is None:
             return NoFile()
         path = self._path / real
@@ -149,12 +149,12 @@ class ReadOnlyDirectory(Directory):
             return ReadOnlyFile(BrokenFile(path))
 
     def rename(self, old: str, new: str) -> None:
-        self._names[new] = self._names.pop(self._known(old))
+        self._names[new] = self._names.pop(self._existing(old))
 
     def unlink(self, name: str) -> None:
-        del self._names[self._known(name)]
+        del self._names[self._existing(name)]
 
-    def _known(self, name: str) -> str:
+    def _existing(self, name: str) -> str:
         if name not in self._names:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
         return name
@@ -169,7 +169,7 @@ class ReadOnlyDirectory(Directory):
         self._names.setdefault(name)
 
     def remove_directory(self, name: str) -> None:
-        del self._names[self._known(name)]
+        del self._names[self._existing(name)]
 
 
 class ReadOnlyFolder(ReadOnlyDirectory):
