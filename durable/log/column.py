@@ -9,17 +9,17 @@ from __future__ import annotations
 from array import array
 from functools import lru_cache
 
-_KEPT = 8
+_CACHED_LENGTHS = 8
 """Lengths of columns to cache for: most often they repeat."""
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_LENGTHS)
 def _ones(count: int) -> int:
     """Return the column 1, 1, 1, ... of `count` u64 as one integer, first number lowest."""
     return _as_number(array("Q", [1]) * count)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_LENGTHS)
 def _rising(count: int) -> int:
     """Return the column 0, 1, 2, ... likewise."""
     return _as_number(array("Q", range(count)))

@@ -29,7 +29,7 @@ WORD_BYTES = 8
 """Records begin and end at multiples of this: ALIGNMENT."""
 SERIES_MIN = 16
 """Fewer are not worth it: looking at so many together takes as long as reading them one by one."""
-LIKE_MIN = 512
+SAME_SIZE_MIN = 512
 """Fewer records of one size, if others follow, are read together with these, as records of any size."""
 HEADER_WORDS = HEADER_BYTES // WORD_BYTES
 HEAD_WORDS = 20
@@ -316,7 +316,7 @@ def _same_size_offsets(words: Words, at: int, front: int, count_max: int) -> ran
     offsets = range(at, at + count * step, step)
     series = Series(words, offsets, 0)
     alike = min(map(leading_constant, map(series.column, (FRONT, LENGTHS))))
-    return None if alike < min(count, LIKE_MIN) else offsets[:alike]
+    return None if alike < min(count, SAME_SIZE_MIN) else offsets[:alike]
 
 
 def _any_size_offsets(words: Words, at: int, count_max: int) -> list[int]:

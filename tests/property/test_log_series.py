@@ -40,7 +40,7 @@ def few_at_once() -> Iterator[None]:
         patch.setattr("durable.queues.index._ROWS_MAX", 8)
         patch.setattr("durable.log.series.SERIES_MIN", 4)
         patch.setattr("durable.log.scan.SERIES_MIN", 4)
-        patch.setattr("durable.log.series.LIKE_MIN", 10)
+        patch.setattr("durable.log.series.SAME_SIZE_MIN", 10)
         patch.setattr("durable.log.scan.SINGLES", 1)
         yield
 
