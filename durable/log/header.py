@@ -81,14 +81,14 @@ def spare_number(name: str) -> int | None:
     return int(matched[1]) if matched else None
 
 
-def small_spares(names: Iterable[str]) -> list[int]:
+def small_spare_numbers(names: Iterable[str]) -> list[int]:
     """Return the numbers of the spares among these names, without the carrier."""
     return list(filter(None, map(spare_number, names)))
 
 
-def next_spare(names: Iterable[str]) -> int:
+def next_spare_number(names: Iterable[str]) -> int:
     """Return a number that no spare among these names has."""
-    return max(small_spares(names), default=0) + 1
+    return max(small_spare_numbers(names), default=0) + 1
 
 
 def damaged_name(number: int, at: int) -> str:

@@ -29,9 +29,9 @@ from .header import (
     SegmentHeader,
     damaged_name,
     name_variants,
-    next_spare,
+    next_spare_number,
     segment_name,
-    small_spares,
+    small_spare_numbers,
     spare_name,
 )
 from .identity import Identity, identify
@@ -429,10 +429,10 @@ class _Recovery:
         if fits and self._refill_zeros(one):
             return True
         names = self._disk.names()
-        if size >= self._config.segment_bytes or len(small_spares(names)) >= SPARES:
+        if size >= self._config.segment_bytes or len(small_spare_numbers(names)) >= SPARES:
             self._disk.unlink(name)
         else:  # A spare that was about to become a segment. `Store` fills it with zeros before it does.
-            self._disk.rename(name, spare_name(next_spare(names)))
+            self._disk.rename(name, spare_name(next_spare_number(names)))
         return False
 
     def _refill_zeros(self, one: _Scanned) -> bool:

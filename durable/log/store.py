@@ -12,7 +12,7 @@ from .committing import Commit, Committer, ConvertSpare, Sync, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
 from .encryption import Encryption
-from .header import next_spare, segment_name, spare_name, spare_number
+from .header import next_spare_number, segment_name, spare_name, spare_number
 from .identity import set_aside
 from .placing import AheadState
 from .reader import Reader
@@ -49,7 +49,7 @@ class Store:
         """Held to open a file and to remove one: a removed file must not stay open, because it would take space."""
         self.path = disk.path
         self._spares = self._open_spares()
-        self._spare_numbers = count(next_spare(disk.names()))
+        self._spare_numbers = count(next_spare_number(disk.names()))
         self._unmade_number: int | None = None
         """Number of a spare for which there was no space: a file left by an attempt that could not be undone has it."""
         self.report = report = recovered.report
