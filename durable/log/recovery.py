@@ -301,7 +301,7 @@ class _Recovery:
             position = header.position
             if continuity.expected is None:
                 segment.first = position
-            continuity.record(header)
+            continuity.add_record(header)
             one.records += 1
             if header.kind == SEAL_KIND:
                 segment.seal(found.end)
@@ -314,7 +314,7 @@ class _Recovery:
         continuity, segment = self._continuity, one.segment
         if continuity.expected is None:
             segment.first = series.position
-        continuity.series(series)
+        continuity.add_series(series)
         one.records += series.count
         segment.note_series(series)
         skipped = max(0, self._start - series.position)

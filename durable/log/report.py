@@ -141,7 +141,7 @@ class Continuity:
         """Begin in the middle of the segment: it was read up to this log position at another time."""
         self.expected, self.chain = position, None
 
-    def record(self, header: Header) -> None:
+    def add_record(self, header: Header) -> None:
         _, _, kind, _, _, _, _, _, chain, unsynced, epoch, position, _, _, checksum = header
         if epoch > self.epoch:
             self._begin_epoch(epoch)
@@ -158,9 +158,9 @@ class Continuity:
         if synced_end > self.synced_end:
             self.synced_end = synced_end
 
-    def series(self, series: Series) -> None:
-        """As `record` of each of these, which follow one another."""
-        self.record(series.header)
+    def add_series(self, series: Series) -> None:
+        """As `add_record` of each of these, which follow one another."""
+        self.add_record(series.header)
         last = series.last
         self.expected, self.chain = last.next_position, last.checksum
         self.records += series.count - 1
