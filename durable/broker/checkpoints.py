@@ -156,7 +156,7 @@ class Checkpointer:
         """Whether a snapshot that covers everything before this log position is worth its room: on a full
         disk it takes the space kept for the one that frees space."""
         log = self._hosted.log
-        if not log.full or log.spent or log.would_free(start):
+        if not log.full or log.segment_spent or log.would_free(start):
             return True
         # The snapshot would also have the settlements that the log has no room for.
         return self._hosted.vhost.settling.refused_would(partial(log.would_free, start))

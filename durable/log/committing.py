@@ -128,14 +128,14 @@ class Committer:
         if self._encrypt is not None:  # Before they get places, because it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
-        leave = bool(drafts) and drafts[0].snapshot and self.spent
+        leave = bool(drafts) and drafts[0].snapshot and self.segment_spent
         places = self.placer.place(drafts, leave=leave)
         self._gathered += places
         self.pending_bytes += sum([place.size_bytes for place in places])
         return range(start, self.end)
 
     @property
-    def spent(self) -> bool:
+    def segment_spent(self) -> bool:
         """Whether the segment being written would be free if it were not being written: nothing needs its records, and
         little more fits. On a full disk a snapshot then goes into a spare, so that the next one frees this segment."""
         last = self.segments.last

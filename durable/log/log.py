@@ -355,9 +355,9 @@ class Log:
         return self._committer.full
 
     @property
-    def spent(self) -> bool:
+    def segment_spent(self) -> bool:
         """See Committer."""
-        return self._committer.spent
+        return self._committer.segment_spent
 
     async def free(self) -> list[int]:
         """Delete the sealed segments before the last snapshot that nothing refers to; return their numbers.

@@ -264,13 +264,13 @@ def test_a_snapshot_leaves_a_segment_that_nothing_needs(needed: bool) -> None:
     assert last is not None
     if needed:
         last.references = 1
-    assert log.committer.spent == (not needed)
+    assert log.committer.segment_spent == (not needed)
     spares = len(placer.spares.small)
     log.write(snapshot)
     assert (segments.last is last) == needed
     assert last.sealed == (not needed)
     assert len(placer.spares.small) == spares - (not needed)
-    assert not log.committer.spent
+    assert not log.committer.segment_spent
     log.write(snapshot)
     assert len(placer.spares.small) == spares - (not needed)
 
@@ -309,7 +309,7 @@ def test_a_snapshot_that_fits_no_spare_stays_in_its_segment() -> None:
     log = carrying(spacious())
     have_small(log.committer.placer, Spare(1, 200), Spare(2, 400))
     log.committer.placer.keep_for_snapshot(100)
-    assert log.committer.spent
+    assert log.committer.segment_spent
     last = log.store.segments.last
     log.write(definitions("x" * 300)._replace(snapshot=True))
     assert log.store.segments.last is last
