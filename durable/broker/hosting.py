@@ -237,7 +237,7 @@ class Hosting:
         if cause_of(error).errno in NO_SPACE:
             log = self._config.log
             with suppress(OSError):  # A disk that does not tell its free space has failed.
-                return log.full(log.segment_bytes, free_bytes(self._data))
+                return log.full_error(log.segment_bytes, free_bytes(self._data))
         if isinstance(error, OSError | StoreFailed):
             why = error.reason if isinstance(error, StoreFailed) else error
             return StoreFailed(f"vhost {name!r} cannot be created: {why}", store_continues=True)

@@ -239,7 +239,7 @@ class Committer:
         """Note that there was no space for the commit under way; it has to be carried out again later."""
         assert self.commit is not None, "a commit is under way"
         self.commit.begun_s = inf
-        self._refused = self.config.full(self.commit.size_bytes, free_bytes)
+        self._refused = self.config.full_error(self.commit.size_bytes, free_bytes)
 
     def begin_again(self, now_s: float) -> Commit:
         """Return the commit that waited for space, to be carried out again."""

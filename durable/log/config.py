@@ -66,7 +66,7 @@ class LogConfig:
         """Most that is kept in a segment for the next snapshot."""
         return self.segment_bytes // SEGMENT_PER_SNAPSHOT
 
-    def full(self, needed_bytes: int, free_bytes: int) -> StoreFull:
+    def full_error(self, needed_bytes: int, free_bytes: int) -> StoreFull:
         """Return the error for an append of `needed_bytes` that finds no room."""
         return StoreFull(needed_bytes, self.segment_bytes, free_bytes, self.free_bytes_min)
 

@@ -427,5 +427,5 @@ class Placer:
 
     def _refusal(self, needed: int, ahead: AheadState) -> Exception:
         if ahead is AheadState.REFUSED:
-            return self._config.full(needed, self._free_bytes)
+            return self._config.full_error(needed, self._free_bytes)
         return StoreBusy(needed, "the next segment is being created")

@@ -184,7 +184,7 @@ class Store:
             if carrier_missing:
                 left += size
             if self._disk.free_bytes() < size + left:
-                raise self._full(size)
+                raise self._full_error(size)
             with self._space_for(size):
                 self._files[number] = self._allocated(segment_name(number), size)
         self._close_excess()
@@ -249,7 +249,7 @@ class Store:
         ):
             size = min(size, self._removed_sizes[-1])
         if free < size + left or (carrier and CARRIER in self._spares):
-            raise self._full(size)  # Or the last carrier is in use, but is no segment yet.
+            raise self._full_error(size)  # Or the last carrier is in use, but is no segment yet.
         if number == NEW:
             if self._unmade_number is None:
                 self._unmade_number = next(self._spare_numbers)
@@ -364,10 +364,10 @@ class Store:
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            raise self._full(needed_bytes) from error
+            raise self._full_error(needed_bytes) from error
 
-    def _full(self, needed_bytes: int) -> StoreFull:
-        return self._config.full(needed_bytes, self._disk.free_bytes())
+    def _full_error(self, needed_bytes: int) -> StoreFull:
+        return self._config.full_error(needed_bytes, self._disk.free_bytes())
 
 
 def never_stop() -> None:
