@@ -169,10 +169,10 @@ class Checkpoints:
                 return half
         digest = directory_name(name)
         folder, why = self._folder.directory(digest), found[1]
-        self._count(folder, *found)
+        self._note_unusable(folder, *found)
         if why is Unusable.UNREADABLE:  # It may be intact, and readable later: see `acks`.
             return None
-        file = self._usable(folder, "enq", FileKind.ENQ, digest)
+        file = self._load_readable(folder, "enq", FileKind.ENQ, digest)
         if isinstance(file, Unusable) or file.lane != lane or not file.with_ack:
             return None
         self._report_copy_used(folder, why)
@@ -186,7 +186,7 @@ class Checkpoints:
         digest = directory_name(name)
         files: list[CheckpointFile] = []
         for one, kind in ((enq, FileKind.ENQ), (ack, FileKind.ACK)):
-            file = self._usable(self._folder.directory(digest), one, kind, digest)
+            file = self._load_readable(self._folder.directory(digest), one, kind, digest)
             if isinstance(file, CheckpointFile) and file.lane != lane:
                 file = Unusable.OTHER
             if isinstance(file, Unusable):
@@ -214,7 +214,7 @@ class Checkpoints:
                 messages would come back whose settlement nothing else says.
         """
         known_digests = {directory_name(name) for name in known or ()}
-        read = self._found if known is None else self._usable
+        read = self._load if known is None else self._load_readable
         try:
             digests = [digest for digest in self.digests() if digest not in known_digests]
         except OSError:
@@ -226,14 +226,14 @@ class Checkpoints:
             folder = self._folder.directory(digest)
             ack = read(folder, "ack", FileKind.ACK, digest)
             # Read also if it is not needed: one that is ahead of the log could later serve as a pair alone.
-            from_enq = self._usable if isinstance(ack, CheckpointFile) else read
+            from_enq = self._load_readable if isinstance(ack, CheckpointFile) else read
             enq = from_enq(folder, "enq", FileKind.ENQ, digest)
             if enq is Unusable.AHEAD:
-                self._count(folder, "enq", enq)
+                self._note_unusable(folder, "enq", enq)
             if isinstance(ack, CheckpointFile):
                 yield ack.payload
                 continue
-            self._count(folder, "ack", ack)
+            self._note_unusable(folder, "ack", ack)
             if isinstance(enq, CheckpointFile) and enq.with_ack:
                 self._report_copy_used(folder, ack)
                 yield split_ack(enq.payload)[1]
@@ -332,9 +332,9 @@ class Checkpoints:
 
     def read_root(self) -> Root | None:
         """Return the root; None: the log has to be read from its front."""
-        file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())
+        file = self._load_readable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())
         if isinstance(file, Unusable):
-            self._count(self._disk, ROOT_NAME, file)
+            self._note_unusable(self._disk, ROOT_NAME, file)
             return None
         payload, marks_bytes = file.payload, file.pair  # See checkpoint.py.
         return Root(file.position, file.lane, payload[marks_bytes:], payload[:marks_bytes])
@@ -345,16 +345,16 @@ class Checkpoints:
         range is empty: if nothing else is left, everything before counts as lost."""
         return range(self.log_end_min if root is None else root.start, self.log_end_min)
 
-    def _usable(
+    def _load_readable(
         self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
-        """As `_found`, for a file that is not indispensable: if it cannot be read, it is treated as missing."""
+        """As `_load`, for a file that is not indispensable: if it cannot be read, it is treated as missing."""
         try:
-            return self._found(folder, name, kind, digest)
+            return self._load(folder, name, kind, digest)
         except OSError:
             return Unusable.UNREADABLE
 
-    def _found(
+    def _load(
         self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
         """Return the file, checked and decrypted. Raises OSError if it cannot be read. A directory of that name is not
@@ -394,7 +394,7 @@ class Checkpoints:
             plain = self._cipher.decrypt_bytes(bytes(file.payload), file.associated_data)
         return Unusable.ENCRYPTED if plain is None else file._replace(payload=plain)
 
-    def _count(self, folder: Directory, name: str, why: Unusable) -> None:
+    def _note_unusable(self, folder: Directory, name: str, why: Unusable) -> None:
         self.unusable[why] += 1
         if why is Unusable.AHEAD:
             folder.unlink(name)
