@@ -84,7 +84,7 @@ async def open_log(
     try:
         watch = partial(report_hanging, log._committer, log._commit_begun, log._changed)
         ahead = partial(
-            make_ahead, store, log._call, log._files_wanted, space=log._wait_for_space, notify=log._wake_waiting,
+            make_ahead, store, log._call, log._files_wanted, wait_for_space=log._wait_for_space, notify=log._wake_waiting,
             fail=log._fail,
         )  # fmt: skip
         async with running(log._begin, log._begin_unhurried, log._finish, ahead, watch):

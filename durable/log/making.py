@@ -19,7 +19,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 async def make_ahead(
-    store: Store, call: Call, wanted: Waker, *, space: Callable[[], Awaitable[object]],
+    store: Store, call: Call, wanted: Waker, *, wait_for_space: Callable[[], Awaitable[object]],
     notify: Callable[[], object], fail: Callable[[str, Exception], object],
 ) -> None:  # fmt: skip
     """Keep spares and one segment ahead, until the log has stopped. Spares come first: once there is a segment,
@@ -27,7 +27,7 @@ async def make_ahead(
 
     Args:
         wanted: woken when there may be something to make.
-        space: returns when there may be space again.
+        wait_for_space: returns when there may be space again.
         notify: called after each attempt.
         fail: called instead if the disk has failed.
     """
@@ -45,7 +45,7 @@ async def make_ahead(
         else:
             notify()
             if not made:
-                await space()
+                await wait_for_space()
 
 
 async def _make_segment(store: Store, call: Call, number: int) -> bool:
