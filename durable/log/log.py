@@ -84,8 +84,8 @@ async def open_log(
     try:
         watch = partial(report_hanging, log._committer, log._commit_begun, log._changed)
         ahead = partial(
-            make_ahead, store, log._call, log._files_wanted, wait_for_space=log._wait_for_space, notify=log._wake_waiting,
-            fail=log._fail,
+            make_ahead, store, log._call, log._files_wanted, wait_for_space=log._wait_for_space,
+            notify=log._wake_waiting, fail=log._fail,
         )  # fmt: skip
         async with running(log._begin, log._begin_unhurried, log._finish, ahead, watch):
             try:
@@ -105,12 +105,8 @@ class Log:
         self._store, self._config = store, config
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
-        self._commit_wanted, self._files_wanted, self._commit_begun, self._unhurried = (
-            Waker(),
-            Waker(),
-            Waker(),
-            Waker(),
-        )
+        self._commit_wanted, self._commit_begun = Waker(), Waker()
+        self._files_wanted, self._unhurried = Waker(), Waker()
         """`_unhurried` is woken when records have gathered that nobody waits for, and no commit is under way."""
         self._hurried = False
         """Whether somebody waits for a record that has gathered."""
@@ -275,10 +271,8 @@ class Log:
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
         """Return durable records from this log position on, of about `limit_bytes`; gaps are left out. Raises
         StoreFailed, StoreClosed."""
-        read_some = self._store.reader.read_some
-        call = partial(
-            self.calls.call, "reading", read_some, position, self.durable_end, limit_bytes
-        )
+        read = self._store.reader.read_some
+        call = partial(self.calls.call, "reading", read, position, self.durable_end, limit_bytes)
         try:
             records: list[Record] = await self._scarcity.retry(call)
         # Records that cannot be read now, or not without their key, are not damaged: damage would be settled and freed.
