@@ -125,9 +125,8 @@ class Calls:
             Whether it was called already.
         """
         self._closed = True
-        self._on_idle = (
-            on_idle  # Set first: a commit that returns just now sees it, or is seen here.
-        )
+        # Set before the check: a commit that returns just now either sees it, or is seen there.
+        self._on_idle = on_idle
         self._check_idle()
         return self._on_idle is None
 

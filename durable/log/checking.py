@@ -75,13 +75,11 @@ def _parts(ends: Sequence[int], header_checksum: int, rest_checksums: array[int]
         behind = max(which + 1, bisect_right(ends, begin + PART_BYTES, which))
         expected = memoryview(bytearray(ends[behind - 1] - begin))
         numbers, at = expected.cast("I"), 0
-        for end, rest_checksum in zip(
-            ends[which:behind], rest_checksums[which:behind], strict=True
-        ):
+        for end, rest in zip(ends[which:behind], rest_checksums[which:behind], strict=True):
             numbers[at + _HEADER_LAST] = header_checksum
             at = (end - begin) // NUMBER_BYTES
             # XOR: if a record is nothing but a header, both numbers are in the same place.
-            numbers[at - 1] ^= rest_checksum
+            numbers[at - 1] ^= rest
         yield begin, ends[behind - 1], expected
         begin, which = ends[behind - 1], behind
 
