@@ -14,7 +14,7 @@ from security.keys import DOOR
 
 from ..errors import RemoteProtocolError
 from .connections import Connections
-from .dialling import Dialler, Exchange, PeeringSettings, greeting
+from .dialling import Dialler, LinkOwner, PeeringSettings, greeting
 from .frame import CONTROL, Kind
 from .hello import (
     ANNOUNCEMENTS_MAX,
@@ -45,11 +45,11 @@ class Acceptor:
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
-        out: list[Instruction], connections: Connections, dialler: Dialler, exchange: Exchange,
+        out: list[Instruction], connections: Connections, dialler: Dialler, peering: LinkOwner,
     ) -> None:  # fmt: skip
         self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
         self._out, self._connections = out, connections
-        self._dialler, self._exchange = dialler, exchange
+        self._dialler, self._peering = dialler, peering
 
     def greeted(
         self, conn: Conn, cluster: str, lane: int, kind: int, body: bytes, now_s: float
@@ -70,7 +70,7 @@ class Acceptor:
             else:
                 raise RemoteProtocolError(f"record type {kind} before HELLO")
         except BadAnnouncement as error:
-            self._exchange.warn_bad(error)
+            self._peering.warn_bad(error)
             reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
             self._say(conn, lane, Kind.REFUSE, reason.encode())
 
@@ -78,11 +78,11 @@ class Acceptor:
         self._out.append((conn, greeting(lane, kind, body)))
 
     def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
-        peer = self._exchange.heard_of(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
+        peer = self._peering.heard_of(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
         # Our own announcement first, then enough others to start from. Links bring the rest.
         excluded = peer.node if peer else b""
         others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
-        answer = encode_announcements([self._exchange.announcement, *others])
+        answer = encode_announcements([self._peering.announcement, *others])
         self._say(conn, CONTROL, Kind.INTRODUCED, answer)
         if peer is not None:
             # Our answer must arrive before our dial, or the peer does not know our key and refuses it.
@@ -95,12 +95,12 @@ class Acceptor:
             return NOT_ME
         if hello.node == self._settings.me or cluster == DOOR:
             return BAD
-        peer = self._exchange.heard_of(hello.announcement, now_s, dial=False)
+        peer = self._peering.heard_of(hello.announcement, now_s, dial=False)
         if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
             return UNTRUSTED
         peer.knows_us = True
         link, announced = peer.link, peer.announcement
-        proven = self._exchange.prover.greeted(cluster, hello.link_id, announced, hello.proof)
+        proven = self._peering.prover.greeted(cluster, hello.link_id, announced, hello.proof)
         if link is not None and not link.take_proof(proven):
             return UNTRUSTED
         if link is not None and link.link_id == hello.link_id:
@@ -116,7 +116,7 @@ class Acceptor:
             self._dialler.connect(peer, now_s)
             return GONE
         else:
-            if self._exchange.closing:
+            if self._peering.closing:
                 return FULL
             if self._ours_first(peer, now_s):
                 return CROSSING
@@ -137,27 +137,27 @@ class Acceptor:
     def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
         limits = agreed(self._settings.limits, hello.limits)
         if peer.link is not None:
-            self._exchange.fail(peer.link, "the peer started a new link", now_s=now_s)
+            self._peering.fail(peer.link, "the peer started a new link", now_s=now_s)
         self._dialler.end_attempt(peer)
         link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
-        self._exchange.links[peer.node] = link
+        self._peering.links[peer.node] = link
         self._roster.linked(peer, link)
         half_open_s = 2 * self._settings.handshake_s
         self._timers.at(now_s + half_open_s, lambda now: self._half_open(link, now))
         return link
 
     def _half_open(self, link: Link, now_s: float) -> None:
-        if not link.up and self._exchange.links.get(link.peer) is link:
-            self._exchange.fail(link, "the peer never opened the second lane", now_s=now_s)
+        if not link.up and self._peering.links.get(link.peer) is link:
+            self._peering.fail(link, "the peer never opened the second lane", now_s=now_s)
 
     def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
-        lane, settings, exchange = link.lane(hello.lane), self._settings, self._exchange
+        lane, settings, peering = link.lane(hello.lane), self._settings, self._peering
         lane.check_resume(hello.expects)  # Before anything is sent.
         welcome = Welcome(
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
             limits=settings.limits.told(),
-            announcement=exchange.announcement, idempotent=settings.idempotent,
-            proof=exchange.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
+            announcement=peering.announcement, idempotent=settings.idempotent,
+            proof=peering.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
         )  # fmt: skip
         self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
-        exchange.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)
+        peering.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)

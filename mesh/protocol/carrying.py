@@ -10,7 +10,7 @@ from .instructions import Dial, Hangup, Probe
 from .lane import Conn
 
 
-class Door(Protocol):
+class InstructionHandler(Protocol):
     """Where instructions go: a transport, or a simulated one."""
 
     def send(self, conn: Conn, frame: bytes) -> bool: ...
@@ -19,27 +19,27 @@ class Door(Protocol):
     def probe(self, endpoint: str, node: bytes) -> None: ...
 
 
-def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
+def carry_out(core: Core, handler: InstructionHandler, now_s: Callable[[], float]) -> bool:
     """Flush the core and carry out all instructions, those that follow from them included. Return False if there
     were none."""
     began_s = now_s()
     out = core.out
     at = 0
-    send = door.send
+    send = handler.send
     while True:
         while at < len(out):
-            item = out[at]
+            instruction = out[at]
             at += 1
-            if isinstance(item, tuple):
-                if not send(item[0], item[1]):
-                    core.lost(item[0], now_s())
-            elif isinstance(item, Dial):
-                door.dial(item)
-                core.peering.dialler.dialled(item.conn, now_s())
-            elif isinstance(item, Hangup):
-                door.hang_up(item.conn)
-            elif isinstance(item, Probe):
-                door.probe(item.endpoint, item.node)
+            if isinstance(instruction, tuple):
+                if not send(instruction[0], instruction[1]):
+                    core.lost(instruction[0], now_s())
+            elif isinstance(instruction, Dial):
+                handler.dial(instruction)
+                core.peering.dialler.dialled(instruction.conn, now_s())
+            elif isinstance(instruction, Hangup):
+                handler.hang_up(instruction.conn)
+            elif isinstance(instruction, Probe):
+                handler.probe(instruction.endpoint, instruction.node)
         # Only now: instructions may end a link, and what is flushed to such a link would count as sent.
         core.flush(began_s)
         if at == len(out):

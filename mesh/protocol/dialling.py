@@ -39,7 +39,7 @@ from .lane import Conn
 from .link import Link, LinkLimits, agreed
 from .proving import Prover
 from .roster import Attempt, Peer, Roster, host_of
-from .seeds import Linking, Seed, Seeds
+from .seeds import LinkTable, Seed, Seeds
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
@@ -84,7 +84,7 @@ class Call:
         return self.owner.misses if isinstance(self.owner, Seed) else self.owner.failures
 
 
-class Exchange(Linking, Protocol):
+class LinkOwner(LinkTable, Protocol):
     """What the dialler and the acceptor need of peering."""
 
     announcement: bytes
@@ -105,19 +105,19 @@ class Dialler:
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
-        out: list[Instruction], connections: Connections, exchange: Exchange,
+        out: list[Instruction], connections: Connections, peering: LinkOwner,
     ) -> None:  # fmt: skip
         self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
-        self._out, self._connections, self._exchange = out, connections, exchange
+        self._out, self._connections, self._peering = out, connections, peering
         self._calls: dict[Conn, Call] = {}
-        self.seeds = Seeds(roster, timers, self, exchange)
+        self.seeds = Seeds(roster, timers, self, peering)
         self._next_conn = 0
 
     # Opening
 
     def connect(self, peer: Peer, now_s: float) -> None:
         """Take the next step towards a link with `peer`: introduce this node, dial, or wait for the peer's dial."""
-        if peer.link is not None or peer.attempt is not None or self._exchange.closing:
+        if peer.link is not None or peer.attempt is not None or self._peering.closing:
             return
         if self._roster.peers.get(peer.node) is not peer:
             return
@@ -172,7 +172,7 @@ class Dialler:
         The first attempt goes to the address at which the link was made, others to the peer's other addresses.
         """
         peer = self._roster.peers.get(link.peer)
-        if self._exchange.links.get(link.peer) is not link or peer is None:
+        if self._peering.links.get(link.peer) is not link or peer is None:
             return
         endpoints = self._roster.endpoints(peer, door=False)
         if not endpoints:
@@ -218,7 +218,7 @@ class Dialler:
         self, owner: Peer | Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys,
         now_s: float,
     ) -> int:  # fmt: skip
-        body = encode_announcements([self._exchange.announcement])
+        body = encode_announcements([self._peering.announcement])
         call = Call(owner, CONTROL)
         return self._open(call, endpoint, server, client, Kind.INTRODUCE, body, now_s)
 
@@ -243,8 +243,8 @@ class Dialler:
         hello = Hello(
             lane=lane, node=settings.me, target=peer.node, link_id=link.link_id,
             resume=resume, expects=link.lane(lane).expected, limits=settings.limits.told(),
-            announcement=self._exchange.announcement, idempotent=settings.idempotent,
-            proof=self._exchange.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
+            announcement=self._peering.announcement, idempotent=settings.idempotent,
+            proof=self._peering.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
         client = own[peer.generation % len(own)]
         call = Call(peer, lane, link, resume, turn)
@@ -304,7 +304,7 @@ class Dialler:
                     f"node {short(owner.node)} does not accept our key, or has another key than it announced",
                 )
         if link is not None and call.resume:
-            self._exchange.probe(owner)
+            self._peering.probe(owner)
             self._redial_later(call, link, now_s)
         else:
             self.try_again(owner, now_s)
@@ -348,16 +348,16 @@ class Dialler:
         owner = call.owner
         for at, raw in enumerate(announcements):
             try:
-                peer = self._exchange.heard_of(raw, now_s)
+                peer = self._peering.heard_of(raw, now_s)
             except BadAnnouncement as error:
-                self._exchange.warn_bad(error)
+                self._peering.warn_bad(error)
                 continue
             if at == 0 and peer is not None:
                 peer.knows_us = True
             if at == 0 and isinstance(owner, Seed):
                 node, ours = (
                     peer.node if peer is not None else b"",
-                    raw == self._exchange.announcement,
+                    raw == self._peering.announcement,
                 )
                 self.seeds.answered(owner, node, now_s, ours=ours)
         if isinstance(owner, Seed):
@@ -382,7 +382,7 @@ class Dialler:
         if not call.resume and (attempt is None or attempt.link is not link):
             raise RemoteProtocolError("WELCOME for a link that was given up")
         link.lane(call.lane).check_resume(welcome.expects)
-        proven = self._exchange.prover.welcomed(link, peer.announcement, welcome.proof)
+        proven = self._peering.prover.welcomed(link, peer.announcement, welcome.proof)
         if not link.take_proof(proven):
             raise RemoteProtocolError("WELCOME that proves less than the previous one")
         limits = agreed(link.limits, welcome.limits)
@@ -395,8 +395,8 @@ class Dialler:
             if len(attempt.welcomed) == 2:
                 peer.attempt, peer.reached, peer.listens = None, host_of(call.endpoint), True
                 self._roster.linked(peer, link)
-                self._exchange.links[peer.node] = link
-        self._exchange.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)
+                self._peering.links[peer.node] = link
+        self._peering.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)
 
     def _refused(self, conn: Conn, reason: str, now_s: float) -> None:
         """Process a REFUSE, with one of the reasons of hello.py."""
@@ -413,7 +413,7 @@ class Dialler:
             if stranger and host_of(call.endpoint) != peer.reached:
                 self._redial_later(call, link, now_s)
             else:
-                self._exchange.fail(
+                self._peering.fail(
                     link, f"refused by the peer: {reason}", now_s=now_s, proof=stranger
                 )
             return

@@ -57,7 +57,7 @@ class Ending(Enum):
     """According to others the peer has left, and no goodbye came from itself."""
 
 
-class Listener(Protocol):
+class PeeringListener(Protocol):
     """What peering reports to the core."""
 
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
@@ -72,7 +72,7 @@ class Peering:
 
     def __init__(
         self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
-        out: list[Instruction], listener: Listener, wall_us: Callable[[], int],
+        out: list[Instruction], listener: PeeringListener, wall_us: Callable[[], int],
     ) -> None:  # fmt: skip
         """
         Args:

@@ -50,7 +50,7 @@ class Seed:
     """Failed attempts since a node last answered there, or since that node was lost."""
 
 
-class Asker(Protocol):
+class Introducer(Protocol):
     """What seeds need of the dialler."""
 
     def clients(self) -> tuple[ClusterKeys, ...]: ...
@@ -60,7 +60,7 @@ class Asker(Protocol):
     ) -> object: ...
 
 
-class Linking(Protocol):
+class LinkTable(Protocol):
     """What seeds need of peering: the links, and whether it is closing, so that there will be no more."""
 
     closing: bool
@@ -68,11 +68,13 @@ class Linking(Protocol):
 
 
 class Seeds:
-    """Seeds of one node. For each that was given to `asker`, it calls `answered`, `failed` or `refused`."""
+    """Seeds of one node. For each that was given to `introducer`, it calls `answered`, `failed` or `refused`."""
 
-    def __init__(self, roster: Roster, timers: Timers, asker: Asker, linking: Linking) -> None:
+    def __init__(
+        self, roster: Roster, timers: Timers, introducer: Introducer, peering: LinkTable
+    ) -> None:
         self._roster, self._timers = roster, timers
-        self._asker, self._linking = asker, linking
+        self._introducer, self._peering = introducer, peering
         self._seeds: dict[str, Seed] = {}
         """By endpoint, in the order in which they were named last."""
 
@@ -98,22 +100,22 @@ class Seeds:
 
     def _ask(self, seed: Seed, now_s: float) -> None:
         ours = now_s - seed.ours_s < OURS_S
-        if seed.busy or ours or seed.node in self._linking.links or self._linking.closing:
+        if seed.busy or ours or seed.node in self._peering.links or self._peering.closing:
             return
         ways = self._ways()
         server, client = ways[seed.tries % len(ways)]
         seed.tries += 1
         seed.busy = True
-        self._asker.introduce(seed, seed.endpoint, server, client, now_s)
+        self._introducer.introduce(seed, seed.endpoint, server, client, now_s)
 
     def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
         """Return all that can be tried at a seed: pairs of a key that may answer there, and one of ours."""
         servers = self._roster.keyring.introduction_keys()
-        return [(server, client) for client in self._asker.clients() for server in servers]
+        return [(server, client) for client in self._introducer.clients() for server in servers]
 
     def silent(self) -> list[str]:
         """Return addresses at which nobody answered when they were last asked, or whose node is gone."""
-        links, seeds = self._linking.links, self._seeds.values()
+        links, seeds = self._peering.links, self._seeds.values()
         return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
 
     def seek(self, node: bytes, now_s: float) -> None:
@@ -127,7 +129,7 @@ class Seeds:
         """Ask again with a backoff, so without waiting until a finder names the seed again."""
         seed.misses += 1
         if seed.misses <= MISSES_MAX:
-            delay_s = self._asker.backoff_s(seed.misses - 1)
+            delay_s = self._introducer.backoff_s(seed.misses - 1)
             self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
 
     def answered(self, seed: Seed, node: bytes, now_s: float, *, ours: bool) -> None:
