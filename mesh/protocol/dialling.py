@@ -62,7 +62,7 @@ class PeeringSettings:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PendingDial:
     """A dialled connection without an answer yet: an introduction if `link` is None, otherwise one lane of a
     new link or, with `resume`, of an existing one."""
 
@@ -70,7 +70,7 @@ class Call:
     lane: int
     link: Link | None = None
     resume: bool = False
-    turn: int = 0
+    prior_attempts: int = 0
     """How many attempts to resume there were before: each is at the next address of the peer."""
     endpoint: str = ""
     due_s: float = math.inf
@@ -78,9 +78,9 @@ class Call:
 
     @property
     def failures(self) -> int:
-        """Failed calls in a row before this one."""
+        """Failed dials in a row before this one."""
         if self.resume:
-            return self.turn
+            return self.prior_attempts
         return self.owner.misses if isinstance(self.owner, Seed) else self.owner.failures
 
 
@@ -109,7 +109,7 @@ class Dialler:
     ) -> None:  # fmt: skip
         self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
         self._out, self._connections, self._peering = out, connections, peering
-        self._calls: dict[Conn, Call] = {}
+        self._pending_dials: dict[Conn, PendingDial] = {}
         self.seeds = Seeds(roster, timers, self, peering)
         self._next_conn = 0
 
@@ -166,7 +166,7 @@ class Dialler:
         spread = self._rng.uniform(0.75, 1.25)
         return float(min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(failures, 10)) * spread)
 
-    def redial(self, link: Link, now_s: float, turn: int = 0) -> None:
+    def redial(self, link: Link, now_s: float, prior_attempts: int = 0) -> None:
         """Dial each lane of an established link that has no connection, to resume it.
 
         The first attempt goes to the address at which the link was made, others to the peer's other addresses.
@@ -177,11 +177,20 @@ class Dialler:
         endpoints = self._roster.endpoints(peer, door=False)
         if not endpoints:
             return
-        endpoint, server = endpoints[turn % len(endpoints)]
-        busy = {call.lane for call in self._calls.values() if call.link is link}
+        endpoint, server = endpoints[prior_attempts % len(endpoints)]
+        busy = {dial.lane for dial in self._pending_dials.values() if dial.link is link}
         for lane in (CONTROL, DATA):
             if link.lane(lane).conn is None and lane not in busy:
-                self._hello(peer, link, lane, endpoint, server, now_s, resume=True, turn=turn)
+                self._hello(
+                    peer,
+                    link,
+                    lane,
+                    endpoint,
+                    server,
+                    now_s,
+                    resume=True,
+                    prior_attempts=prior_attempts,
+                )
 
     def clients(self) -> tuple[ClusterKeys, ...]:
         """Return the keys with which this node introduces itself, newest generation first."""
@@ -191,36 +200,36 @@ class Dialler:
         return self._roster.keyring.own(self._settings.clusters[0])
 
     def _open(
-        self, call: Call, endpoint: str, server: ClusterKeys, client: ClusterKeys, kind: int,
+        self, dial: PendingDial, endpoint: str, server: ClusterKeys, client: ClusterKeys, kind: int,
         body: bytes, now_s: float,
     ) -> int:  # fmt: skip
         self._next_conn += 1
         conn = self._next_conn
-        self._calls[conn] = call
-        call.endpoint = endpoint
-        call.due_s = now_s + self._patience_s(call)
-        self._timers.at(call.due_s, lambda now: self._timeout(conn, now))
-        self._out.append(Dial(conn, call.lane, endpoint, server, client))
-        self._out.append((conn, greeting(call.lane, kind, body)))
+        self._pending_dials[conn] = dial
+        dial.endpoint = endpoint
+        dial.due_s = now_s + self._patience_s(dial)
+        self._timers.at(dial.due_s, lambda now: self._timeout(conn, now))
+        self._out.append(Dial(conn, dial.lane, endpoint, server, client))
+        self._out.append((conn, greeting(dial.lane, kind, body)))
         return conn
 
-    def _patience_s(self, call: Call) -> float:
-        return self._settings.handshake_s * min(1 + call.failures, PATIENCE_MAX)
+    def _patience_s(self, dial: PendingDial) -> float:
+        return self._settings.handshake_s * min(1 + dial.failures, PATIENCE_MAX)
 
     def dialled(self, conn: int, now_s: float) -> None:
         """Count the time allowed from now, when the shell has dialled: a loop that is late may have taken most of it
         between the instruction and the dial."""
-        call = self._calls.get(conn)
-        if call is not None:
-            call.due_s = now_s + self._patience_s(call)
+        dial = self._pending_dials.get(conn)
+        if dial is not None:
+            dial.due_s = now_s + self._patience_s(dial)
 
     def introduce(
         self, owner: Peer | Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys,
         now_s: float,
     ) -> int:  # fmt: skip
         body = encode_announcements([self._peering.announcement])
-        call = Call(owner, CONTROL)
-        return self._open(call, endpoint, server, client, Kind.INTRODUCE, body, now_s)
+        dial = PendingDial(owner, CONTROL)
+        return self._open(dial, endpoint, server, client, Kind.INTRODUCE, body, now_s)
 
     def _dial_link(self, peer: Peer, now_s: float) -> None:
         endpoints = self._roster.endpoints(peer, door=False)
@@ -237,7 +246,7 @@ class Dialler:
 
     def _hello(
         self, peer: Peer, link: Link, lane: int, endpoint: str, server: ClusterKeys, now_s: float,
-        *, resume: bool = False, turn: int = 0,
+        *, resume: bool = False, prior_attempts: int = 0,
     ) -> int:  # fmt: skip
         settings, own = self._settings, self._own()
         hello = Hello(
@@ -247,23 +256,23 @@ class Dialler:
             proof=self._peering.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
         client = own[peer.generation % len(own)]
-        call = Call(peer, lane, link, resume, turn)
-        return self._open(call, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
+        dial = PendingDial(peer, lane, link, resume, prior_attempts)
+        return self._open(dial, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
 
     # Closing
 
     def leave(self, body: bytes) -> None:
         """Say goodbye behind each HELLO, too: a peer that accepts both lanes' HELLOs has the link before we do."""
-        for conn, call in self._calls.items():
-            link = call.link
-            if link is not None and not call.resume:
-                at = conn if call.lane == CONTROL else link.control.conn
+        for conn, dial in self._pending_dials.items():
+            link = dial.link
+            if link is not None and not dial.resume:
+                at = conn if dial.lane == CONTROL else link.control.conn
                 if at is not None:
                     self._out.append((at, link.goodbye(body)))
 
     def hang_up(self, conn: Conn) -> None:
-        """Give up a call."""
-        self._calls.pop(conn, None)
+        """Give up a dial."""
+        self._pending_dials.pop(conn, None)
         self._connections.hang_up(conn)
 
     def end_attempt(self, peer: Peer) -> None:
@@ -273,24 +282,24 @@ class Dialler:
 
     def forget(self, link: Link) -> None:
         """Give up the dials to resume a link that is given up."""
-        for conn in [conn for conn, call in self._calls.items() if call.link is link]:
+        for conn in [conn for conn, dial in self._pending_dials.items() if dial.link is link]:
             self.hang_up(conn)
 
     def _timeout(self, conn: int, now_s: float) -> None:
-        call = self._calls.get(conn)
-        if call is not None and now_s < call.due_s:
-            self._timers.at(call.due_s, lambda now: self._timeout(conn, now))
-        elif call is not None:
+        dial = self._pending_dials.get(conn)
+        if dial is not None and now_s < dial.due_s:
+            self._timers.at(dial.due_s, lambda now: self._timeout(conn, now))
+        elif dial is not None:
             self._connections.hang_up(conn)
             self.lost(conn, now_s)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
-        """Note that a call has failed, if `conn` is one. `denied`: because the peer does not admit our key, or does not
+        """Note that a dial has failed, if `conn` is of one. `denied`: because the peer does not admit our key, or does not
         have the one that we expect."""
-        call = self._calls.pop(conn, None)
-        if call is None:
+        dial = self._pending_dials.pop(conn, None)
+        if dial is None:
             return
-        owner, link = call.owner, call.link
+        owner, link = dial.owner, dial.link
         if isinstance(owner, Seed):
             self.seeds.failed(owner, now_s)
             return
@@ -303,15 +312,15 @@ class Dialler:
                     "denied",
                     f"node {short(owner.node)} does not accept our key, or has another key than it announced",
                 )
-        if link is not None and call.resume:
+        if link is not None and dial.resume:
             self._peering.probe(owner)
-            self._redial_later(call, link, now_s)
+            self._redial_later(dial, link, now_s)
         else:
             self.try_again(owner, now_s)
 
-    def _redial_later(self, call: Call, link: Link, now_s: float) -> None:
-        turn = call.turn + 1
-        self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now, turn))
+    def _redial_later(self, dial: PendingDial, link: Link, now_s: float) -> None:
+        prior_attempts = dial.prior_attempts + 1
+        self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now, prior_attempts))
 
     def try_again(self, peer: Peer, now_s: float) -> None:
         """End an attempt that has failed; plan another one, perhaps at another address."""
@@ -327,7 +336,7 @@ class Dialler:
         """Process the first frame on a connection that this node has opened.
 
         Raises:
-            RemoteProtocolError: if it is no answer, or an impossible one. The call is still to be ended, by `lost`.
+            RemoteProtocolError: if it is no answer, or an impossible one. The dial is still to be ended, by `lost`.
         """
         if kind == Kind.INTRODUCED:
             self._introduced(conn, body, now_s)
@@ -340,12 +349,12 @@ class Dialler:
 
     def _introduced(self, conn: Conn, body: bytes, now_s: float) -> None:
         """Process an INTRODUCED. The first announcement in it is that of the node that answers."""
-        call = self._calls.get(conn)
-        if call is None or call.link is not None:
+        dial = self._pending_dials.get(conn)
+        if dial is None or dial.link is not None:
             raise RemoteProtocolError("INTRODUCED without INTRODUCE")
         announcements = decode_announcements(body)
         self.hang_up(conn)
-        owner = call.owner
+        owner = dial.owner
         for at, raw in enumerate(announcements):
             try:
                 peer = self._peering.heard_of(raw, now_s)
@@ -372,46 +381,46 @@ class Dialler:
 
     def _welcomed(self, conn: Conn, welcome: Welcome, now_s: float) -> None:
         """Process a WELCOME on one lane. A new link counts as a link once both lanes have theirs."""
-        call = self._calls.get(conn)
-        if call is None or call.link is None or not isinstance(call.owner, Peer):
+        dial = self._pending_dials.get(conn)
+        if dial is None or dial.link is None or not isinstance(dial.owner, Peer):
             raise RemoteProtocolError("WELCOME without HELLO")
-        peer, link, attempt = call.owner, call.link, call.owner.attempt
-        asked = call.lane, link.link_id, peer.node
+        peer, link, attempt = dial.owner, dial.link, dial.owner.attempt
+        asked = dial.lane, link.link_id, peer.node
         if (welcome.lane, welcome.link_id, welcome.node) != asked:
             raise RemoteProtocolError("WELCOME for another link")
-        if not call.resume and (attempt is None or attempt.link is not link):
+        if not dial.resume and (attempt is None or attempt.link is not link):
             raise RemoteProtocolError("WELCOME for a link that was given up")
-        link.lane(call.lane).check_resume(welcome.expects)
+        link.lane(dial.lane).check_resume(welcome.expects)
         proven = self._peering.prover.welcomed(link, peer.announcement, welcome.proof)
         if not link.take_proof(proven):
             raise RemoteProtocolError("WELCOME that proves less than the previous one")
         limits = agreed(link.limits, welcome.limits)
-        # No check has failed. Until here the call had to stay in the table, because an error leads to `lost`,
-        # which plans another attempt only for a call that it finds there.
-        del self._calls[conn]
-        if attempt is not None and not call.resume:
+        # No check has failed. Until here the dial had to stay in the table, because an error leads to `lost`,
+        # which plans another attempt only for a dial that it finds there.
+        del self._pending_dials[conn]
+        if attempt is not None and not dial.resume:
             link.adopt(limits)
-            attempt.welcomed.add(call.lane)
+            attempt.welcomed.add(dial.lane)
             if len(attempt.welcomed) == 2:
-                peer.attempt, peer.reached, peer.listens = None, host_of(call.endpoint), True
+                peer.attempt, peer.reached, peer.listens = None, host_of(dial.endpoint), True
                 self._roster.linked(peer, link)
                 self._peering.links[peer.node] = link
-        self._peering.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)
+        self._peering.bind(conn, link, peer, dial.lane, welcome.expects, welcome.idempotent, now_s)
 
     def _refused(self, conn: Conn, reason: str, now_s: float) -> None:
         """Process a REFUSE, with one of the reasons of hello.py."""
-        call = self._calls.get(conn)
+        dial = self._pending_dials.get(conn)
         self.hang_up(conn)
-        if call is None:
+        if dial is None:
             return
-        if isinstance(call.owner, Seed):
-            self.seeds.refused(call.owner, reason, now_s)
+        if isinstance(dial.owner, Seed):
+            self.seeds.refused(dial.owner, reason, now_s)
             return
-        peer, link = call.owner, call.link
+        peer, link = dial.owner, dial.link
         stranger = reason == NOT_ME
-        if link is not None and call.resume:
-            if stranger and host_of(call.endpoint) != peer.reached:
-                self._redial_later(call, link, now_s)
+        if link is not None and dial.resume:
+            if stranger and host_of(dial.endpoint) != peer.reached:
+                self._redial_later(dial, link, now_s)
             else:
                 self._peering.fail(
                     link, f"refused by the peer: {reason}", now_s=now_s, proof=stranger

@@ -75,7 +75,7 @@ def test_a_dial_that_ends_while_its_node_is_frozen_has_ended_once_it_runs_again(
 
     def patient() -> set[int]:
         """Dials that it waits for longer than the wire does."""
-        calls = node.core.peering.dialler._calls
+        calls = node.core.peering.dialler._pending_dials
         begun = (one.dial.conn for one in network.connections if one.state == CONNECTING)
         return {conn for conn in begun if conn in calls and calls[conn].failures}
 
@@ -85,7 +85,7 @@ def test_a_dial_that_ends_while_its_node_is_frozen_has_ended_once_it_runs_again(
     network.run(1.5 * HANDSHAKE_S)
     assert not patient(), "they have ended"
     node.resume()
-    assert begun.isdisjoint(node.core.peering.dialler._calls)
+    assert begun.isdisjoint(node.core.peering.dialler._pending_dials)
 
 
 def test_what_publishers_had_waiting_is_read_before_the_last_messages_are_published() -> None:

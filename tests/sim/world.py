@@ -236,7 +236,7 @@ class World:
 def is_call(connection: Connection) -> bool:
     """Return whether this is a dial that still waits for its answer, at a dead node's address for example."""
     dialler = connection.ends[0].core.peering.dialler
-    return connection.dial.conn in dialler._calls
+    return connection.dial.conn in dialler._pending_dials
 
 
 def check_lost(node: SimNode) -> None:
@@ -257,7 +257,7 @@ def check_no_leak(node: SimNode) -> None:
     assert len(patterns.tunnels) == 0, f"{who}: {len(patterns.tunnels)} tunnels"
     assert set(peering.connections.bound.values()) == links, who
     assert len(peering.connections.bound) == 2 * len(links), who
-    owners = [call.owner for call in peering.dialler._calls.values()]
+    owners = [dial.owner for dial in peering.dialler._pending_dials.values()]
     assert all(isinstance(one, Seed) or one.link is None for one in owners), who
     assert set(patterns.subscribers._remote) <= links, who
     assert {link for link, _ in patterns._cancelled} <= links, who

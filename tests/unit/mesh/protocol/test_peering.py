@@ -161,7 +161,7 @@ class Wire:
             elif isinstance(item, tuple):
                 assert isinstance(item[0], bytes)
                 conn = int(item[0].removesuffix(there.me))
-                if conn in there.dialler._calls:
+                if conn in there.dialler._pending_dials:
                     there.peering.greeted(conn, None, Frame(item[1]), there.now_s)
         return bool(out)
 
