@@ -35,7 +35,7 @@ from .endings import BROKEN_OFF, CLOSING_S, SERVERS_BYTES, Endings, hung_up_on
 from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .probing import probe
-from .protocol.dialling import PATIENCE_MAX
+from .protocol.dialling import TIMEOUT_FACTOR_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
 from .protocol.instructions import Dial
 from .protocol.lane import Conn
@@ -91,7 +91,7 @@ class ZmqTransport:
         self._sent_bytes: dict[ZmqSocket, int] = {}  # Bytes sent since the last `check_arrivals`.
         self._yielder = yielder_of_this_run()
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
-        self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
+        self._handshake_ms_max = int(config.handshake_s * TIMEOUT_FACTOR_MAX * 1000)
         self.binds: Sequence[Bind] = ()
         self._sockets: list[ZmqSocket] = []
 

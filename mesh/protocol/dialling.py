@@ -43,7 +43,7 @@ from .seeds import LinkTable, Seed, Seeds
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
-PATIENCE_MAX = 4
+TIMEOUT_FACTOR_MAX = 4
 """After failures a dial may take up to so many times `handshake_s`: machines too busy for a handshake in that
 time, or too far away, would otherwise spend all their time on handshakes that fail."""
 HURRIED_MAX = 16
@@ -207,21 +207,21 @@ class Dialler:
         conn = self._next_conn
         self._pending_dials[conn] = dial
         dial.endpoint = endpoint
-        dial.due_s = now_s + self._patience_s(dial)
-        self._timers.at(dial.due_s, lambda now: self._timeout(conn, now))
+        dial.due_s = now_s + self._timeout_s(dial)
+        self._timers.at(dial.due_s, lambda now: self._on_timeout(conn, now))
         self._out.append(Dial(conn, dial.lane, endpoint, server, client))
         self._out.append((conn, greeting(dial.lane, kind, body)))
         return conn
 
-    def _patience_s(self, dial: PendingDial) -> float:
-        return self._settings.handshake_s * min(1 + dial.failures, PATIENCE_MAX)
+    def _timeout_s(self, dial: PendingDial) -> float:
+        return self._settings.handshake_s * min(1 + dial.failures, TIMEOUT_FACTOR_MAX)
 
     def dialled(self, conn: int, now_s: float) -> None:
         """Count the time allowed from now, when the shell has dialled: a loop that is late may have taken most of it
         between the instruction and the dial."""
         dial = self._pending_dials.get(conn)
         if dial is not None:
-            dial.due_s = now_s + self._patience_s(dial)
+            dial.due_s = now_s + self._timeout_s(dial)
 
     def introduce(
         self, owner: Peer | Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys,
@@ -285,10 +285,10 @@ class Dialler:
         for conn in [conn for conn, dial in self._pending_dials.items() if dial.link is link]:
             self.hang_up(conn)
 
-    def _timeout(self, conn: int, now_s: float) -> None:
+    def _on_timeout(self, conn: int, now_s: float) -> None:
         dial = self._pending_dials.get(conn)
         if dial is not None and now_s < dial.due_s:
-            self._timers.at(dial.due_s, lambda now: self._timeout(conn, now))
+            self._timers.at(dial.due_s, lambda now: self._on_timeout(conn, now))
         elif dial is not None:
             self._connections.hang_up(conn)
             self.lost(conn, now_s)

@@ -122,7 +122,7 @@ class Link:
         self.clusters: tuple[str, ...] = ()
         """What the peer has proven to be a member of; empty until its first greeting."""
         self.up = False
-        self.patience = NO_TIMER
+        self.resume_timer = NO_TIMER
         """Timer by which peering gives the link up if it has had no path for too long."""
         self.ack_due_s: float | None = None
         self.ack_timer = False

@@ -177,7 +177,7 @@ class Peering:
                 self.probe(peer)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
-            link.patience.cancel()
+            link.resume_timer.cancel()
             self.dialler.hurry(now_s)
             self._listener.path_back(link)
 
@@ -208,7 +208,7 @@ class Peering:
             self.probe(peer)
         if was_connected:  # Else the timer runs already, from when the path was lost.
             due_s = now_s + self._settings.resume_s
-            link.patience = self._timers.at(due_s, lambda now: self._give_up(link, now))
+            link.resume_timer = self._timers.at(due_s, lambda now: self._give_up(link, now))
 
     def violated(
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float

@@ -13,7 +13,7 @@ import zmq
 
 from bench.proxy import Proxy
 from mesh.admission import ADDRESS, Admission
-from mesh.protocol.dialling import PATIENCE_MAX
+from mesh.protocol.dialling import TIMEOUT_FACTOR_MAX
 from mesh.protocol.frame import CONTROL
 from mesh.protocol.instructions import Dial
 from mesh.zmq_transport import ZmqTransport
@@ -35,7 +35,7 @@ from tests.waiting import PATIENCE_S, until, until_in_thread
 HANDSHAKES = 300
 DIALS = 16
 HANDSHAKE_S, CONN = 0.05, 10**9
-LONGER_MS = int(2 * PATIENCE_MAX * HANDSHAKE_S * 1000)
+LONGER_MS = int(2 * TIMEOUT_FACTOR_MAX * HANDSHAKE_S * 1000)
 """Than libzmq would wait for a dial if it were as patient as the core may be."""
 
 

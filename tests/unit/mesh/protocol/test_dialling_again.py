@@ -12,7 +12,7 @@ from mesh.protocol.carrying import carry_out
 from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
-    PATIENCE_MAX,
+    TIMEOUT_FACTOR_MAX,
 )
 from mesh.protocol.frame import Kind
 from mesh.protocol.hello import NOT_ME, UNTRUSTED
@@ -122,7 +122,7 @@ def test_a_dial_may_take_longer_after_failures(begins: Callable[[Bench], None]) 
     bench = Bench()
     begins(bench)
     patience_s = []
-    for _ in range(PATIENCE_MAX + 1):
+    for _ in range(TIMEOUT_FACTOR_MAX + 1):
         dials, begun_s = bench.dials(), bench.now_s
         while ("hang up", dials[0].conn) not in kinds(bench.out):
             due_s = bench.timers.due_s()
