@@ -87,7 +87,7 @@ class Acceptor:
         if peer is not None:
             # Our answer must arrive before our dial, or the peer does not know our key and refuses it.
             peer.knows_us = True
-            self._dialler.later(peer, now_s, ANSWER_FIRST_S)
+            self._dialler.connect_later(peer, now_s, ANSWER_FIRST_S)
 
     def _consider(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
         """Accept the HELLO, or return the reason to refuse it."""

@@ -46,9 +46,9 @@ BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 TIMEOUT_FACTOR_MAX = 4
 """After failures a dial may take up to so many times `handshake_s`: machines too busy for a handshake in that
 time, or too far away, would otherwise spend all their time on handshakes that fail."""
-HURRIED_MAX = 16
+RETRY_SOON_MAX = 16
 """Most peers that are tried again at once when some link has come up."""
-DENIALS_WORTH_A_WORD = 3
+DENIALS_LOGGED_MIN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,19 +127,19 @@ class Dialler:
         endpoints = doors or self._roster.endpoints(peer, door=False)
         if not endpoints:
             return
-        if self._introduces(peer, doors=bool(doors)):
+        if self._must_introduce(peer, doors=bool(doors)):
             endpoint, server = endpoints[peer.failures % len(endpoints)]
             peer.attempt = Attempt()
-            clients = self.clients()
-            client = clients[peer.generation % len(clients)]
-            peer.attempt.conns.append(self.introduce(peer, endpoint, server, client, now_s))
+            client_keys = self.client_keys()
+            client_key = client_keys[peer.generation % len(client_keys)]
+            peer.attempt.conns.append(self.introduce(peer, endpoint, server, client_key, now_s))
         elif self._settings.me > peer.node or peer.failures:
             self._dial_link(peer, now_s)
         else:
             self._roster.failed(peer)
-            self.later(peer, now_s, self._settings.handshake_s)
+            self.connect_later(peer, now_s, self._settings.handshake_s)
 
-    def _introduces(self, peer: Peer, *, doors: bool) -> bool:
+    def _must_introduce(self, peer: Peer, *, doors: bool) -> bool:
         """Return whether the peer must know of us first: to admit our key, or because it is the one that dials."""
         if peer.knows_us:
             return False
@@ -149,18 +149,18 @@ class Dialler:
         ours = self._settings.clusters[0] in peer.announcement.clusters
         return doors and (not ours or peer.denials > 0)
 
-    def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
+    def connect_later(self, peer: Peer, now_s: float, delay_s: float) -> None:
         """Try again after `delay_s`, and not when it was planned before: otherwise plans and dials would multiply."""
-        peer.retry.cancel()
-        peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
+        peer.retry_timer.cancel()
+        peer.retry_timer = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
 
-    def hurry(self, now_s: float) -> None:
+    def retry_others_soon(self, now_s: float) -> None:
         """Try some other peers soon: a link came up, or its path is back, so what kept them away may be over, too."""
-        for peer in self._roster.lost.draw(HURRIED_MAX, self._rng):
+        for peer in self._roster.lost.draw(RETRY_SOON_MAX, self._rng):
             if peer.attempt is None:
-                self.later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
+                self.connect_later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
             else:
-                peer.hurried = True  # Soon after this attempt, begun too early, has failed.
+                peer.retry_soon = True  # Soon after this attempt, begun too early, has failed.
 
     def backoff_s(self, failures: int) -> float:
         spread = self._rng.uniform(0.75, 1.25)
@@ -178,9 +178,9 @@ class Dialler:
         if not endpoints:
             return
         endpoint, server = endpoints[prior_attempts % len(endpoints)]
-        busy = {dial.lane for dial in self._pending_dials.values() if dial.link is link}
+        dialling = {dial.lane for dial in self._pending_dials.values() if dial.link is link}
         for lane in (CONTROL, DATA):
-            if link.lane(lane).conn is None and lane not in busy:
+            if link.lane(lane).conn is None and lane not in dialling:
                 self._hello(
                     peer,
                     link,
@@ -192,11 +192,11 @@ class Dialler:
                     prior_attempts=prior_attempts,
                 )
 
-    def clients(self) -> tuple[ClusterKeys, ...]:
+    def client_keys(self) -> tuple[ClusterKeys, ...]:
         """Return the keys with which this node introduces itself, newest generation first."""
-        return self._roster.keyring.door() or self._own()
+        return self._roster.keyring.door() or self._own_keys()
 
-    def _own(self) -> tuple[ClusterKeys, ...]:
+    def _own_keys(self) -> tuple[ClusterKeys, ...]:
         return self._roster.keyring.own(self._settings.clusters[0])
 
     def _open(
@@ -248,14 +248,14 @@ class Dialler:
         self, peer: Peer, link: Link, lane: int, endpoint: str, server: ClusterKeys, now_s: float,
         *, resume: bool = False, prior_attempts: int = 0,
     ) -> int:  # fmt: skip
-        settings, own = self._settings, self._own()
+        settings, own_keys = self._settings, self._own_keys()
         hello = Hello(
             lane=lane, node=settings.me, target=peer.node, link_id=link.link_id,
             resume=resume, expects=link.lane(lane).expected, limits=settings.limits.told(),
             announcement=self._peering.announcement, idempotent=settings.idempotent,
             proof=self._peering.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
-        client = own[peer.generation % len(own)]
+        client = own_keys[peer.generation % len(own_keys)]
         dial = PendingDial(peer, lane, link, resume, prior_attempts)
         return self._open(dial, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
 
@@ -307,7 +307,7 @@ class Dialler:
             owner.generation += 1
             owner.knows_us = False
             owner.denials += 1
-            if owner.denials >= DENIALS_WORTH_A_WORD:
+            if owner.denials >= DENIALS_LOGGED_MIN:
                 self._roster.refusals.count(
                     "denied",
                     f"node {short(owner.node)} does not accept our key, or has another key than it announced",
@@ -326,8 +326,8 @@ class Dialler:
         """End an attempt that has failed; plan another one, perhaps at another address."""
         self._roster.failed(peer)
         self.end_attempt(peer)
-        hurried, peer.hurried = peer.hurried, False
-        self.later(peer, now_s, BACKOFF_S if hurried else self.backoff_s(peer.failures))
+        retry_soon, peer.retry_soon = peer.retry_soon, False
+        self.connect_later(peer, now_s, BACKOFF_S if retry_soon else self.backoff_s(peer.failures))
         self.seeds.seek(peer.node, now_s)
 
     # Answers
@@ -385,8 +385,8 @@ class Dialler:
         if dial is None or dial.link is None or not isinstance(dial.owner, Peer):
             raise RemoteProtocolError("WELCOME without HELLO")
         peer, link, attempt = dial.owner, dial.link, dial.owner.attempt
-        asked = dial.lane, link.link_id, peer.node
-        if (welcome.lane, welcome.link_id, welcome.node) != asked:
+        expected = dial.lane, link.link_id, peer.node
+        if (welcome.lane, welcome.link_id, welcome.node) != expected:
             raise RemoteProtocolError("WELCOME for another link")
         if not dial.resume and (attempt is None or attempt.link is not link):
             raise RemoteProtocolError("WELCOME for a link that was given up")
@@ -436,7 +436,9 @@ class Dialler:
         if reason in (UNTRUSTED, CLOCK, GONE):
             peer.knows_us = False
         crossing_s = 2 * self._settings.handshake_s
-        self.later(peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures))
+        self.connect_later(
+            peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures)
+        )
 
 
 def greeting(lane: int, kind: int, body: bytes) -> bytes:

@@ -171,14 +171,14 @@ class Peering:
         if link.up and not was_up:
             peer.failures = peer.denials = peer.strangers = 0
             peer.up_since_s = now_s
-            self.dialler.hurry(now_s)
+            self.dialler.retry_others_soon(now_s)
             peer.refused_after = None
             if not peer.listens:  # Now: once the path is lost, a refusal could mean either.
                 self.probe(peer)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
             link.resume_timer.cancel()
-            self.dialler.hurry(now_s)
+            self.dialler.retry_others_soon(now_s)
             self._listener.path_back(link)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
@@ -295,7 +295,7 @@ class Peering:
             self._roster.failed(peer)
             # With proof the next dial comes later: a process takes a while to start again, if it does.
             failures = peer.failures + (PROOF_FAILURES if proof else 0)
-            self.dialler.later(peer, now_s, self.dialler.backoff_s(failures))
+            self.dialler.connect_later(peer, now_s, self.dialler.backoff_s(failures))
         self.dialler.seeds.seek(link.peer, now_s)
         if was_up:
             self._listener.link_down(link, reason, ending)

@@ -56,8 +56,8 @@ class Peer:
     """How many times in a row another node answered at one of its addresses."""
     probed: set[str] = field(default_factory=set)
     """Addresses whose probes have not been refused yet: when none is left, the process is gone."""
-    retry: Timer = NO_TIMER
-    hurried: bool = False
+    retry_timer: Timer = NO_TIMER
+    retry_soon: bool = False
     """Whether the network has changed since the attempt under way began: if it fails, try again soon."""
 
 
@@ -195,7 +195,7 @@ class Roster:
         if not idle:
             return False
         worst = max(idle, key=lambda peer: peer.failures)
-        worst.retry.cancel()
+        worst.retry_timer.cancel()
         del self.peers[worst.node], self._by_raw[worst.raw]
         self.lost.discard(worst.node)
         return True

@@ -53,7 +53,7 @@ class Seed:
 class Introducer(Protocol):
     """What seeds need of the dialler."""
 
-    def clients(self) -> tuple[ClusterKeys, ...]: ...
+    def client_keys(self) -> tuple[ClusterKeys, ...]: ...
     def backoff_s(self, failures: int) -> float: ...
     def introduce(
         self, owner: Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys, now_s: float
@@ -111,7 +111,7 @@ class Seeds:
     def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
         """Return all that can be tried at a seed: pairs of a key that may answer there, and one of ours."""
         servers = self._roster.keyring.introduction_keys()
-        return [(server, client) for client in self._introducer.clients() for server in servers]
+        return [(server, client) for client in self._introducer.client_keys() for server in servers]
 
     def silent(self) -> list[str]:
         """Return addresses at which nobody answered when they were last asked, or whose node is gone."""

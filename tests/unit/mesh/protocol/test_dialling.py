@@ -10,7 +10,7 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
-    HURRIED_MAX,
+    RETRY_SOON_MAX,
 )
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.hello import BAD, CLOCK, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
@@ -144,11 +144,11 @@ def failed_twice(bench: Bench, count: int) -> list[Peer]:
 
 def test_a_link_that_comes_up_hurries_some_of_those_that_could_not_be_reached() -> None:
     bench = Bench(peers_max=100)
-    peers = failed_twice(bench, HURRIED_MAX + 5)
+    peers = failed_twice(bench, RETRY_SOON_MAX + 5)
     bench.link_to(SMALLER)
     bench.run_to(bench.now_s + BACKOFF_S)
-    assert len(bench.dials()) == len(LANES) * HURRIED_MAX
-    assert sum(peer.attempt is not None for peer in peers) == HURRIED_MAX
+    assert len(bench.dials()) == len(LANES) * RETRY_SOON_MAX
+    assert sum(peer.attempt is not None for peer in peers) == RETRY_SOON_MAX
 
 
 def test_a_path_that_is_back_hurries_them_too() -> None:
@@ -167,7 +167,7 @@ def test_a_path_that_is_back_hurries_them_too() -> None:
 def test_who_is_being_dialled_is_hurried_once_that_has_failed() -> None:
     bench = Bench()
     (peer,) = failed_twice(bench, 1)
-    bench.dialler.later(peer, bench.now_s, 0.0)
+    bench.dialler.connect_later(peer, bench.now_s, 0.0)
     bench.run_to(bench.now_s)
     under_way = bench.dials()
     bench.link_to(SMALLER)
@@ -179,7 +179,7 @@ def test_who_is_being_dialled_is_hurried_once_that_has_failed() -> None:
 def test_who_is_linked_or_gone_is_not_hurried() -> None:
     bench = Bench()
     linked, left = failed_twice(bench, 2)
-    bench.dialler.later(linked, bench.now_s, 0.0)
+    bench.dialler.connect_later(linked, bench.now_s, 0.0)
     bench.run_to(bench.now_s)
     bench.welcomed(bench.take(), linked.raw, linked.node)
     bench.roster.bury(left.node, now_s=bench.now_s)
@@ -206,7 +206,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch, count: int, *, lost: bool) -> i
             for n in range(count):
                 bench.hear(announce(b"%016d" % n, endpoints=WAY_IN))
     reads = 0
-    bench.dialler.hurry(bench.now_s)
+    bench.dialler.retry_others_soon(bench.now_s)
     return reads
 
 
@@ -215,7 +215,7 @@ def test_what_hurrying_costs_is_up_to_those_hurried_not_to_how_many_there_are(
 ) -> None:
     """When 1,000 nodes start, each of 1,000 links that come up would walk 1,000 peers."""
     assert count_reads(monkeypatch, 200, lost=False) == 0
-    few = count_reads(monkeypatch, HURRIED_MAX, lost=True)
+    few = count_reads(monkeypatch, RETRY_SOON_MAX, lost=True)
     assert 0 < few == count_reads(monkeypatch, 200, lost=True)
 
 

@@ -151,7 +151,7 @@ def test_a_retry_is_planned_once() -> None:
     peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
     bench.lose(bench.dials())
     for delay_s in (1.0, 0.5, 3.0):
-        bench.dialler.later(peer, 0.0, delay_s)
+        bench.dialler.connect_later(peer, 0.0, delay_s)
     assert bench.run_to_dial() == 3.0
     assert len(bench.dials()) == 2
 
