@@ -402,7 +402,7 @@ class Dialler:
             link.adopt(limits)
             attempt.welcomed.add(dial.lane)
             if len(attempt.welcomed) == 2:
-                peer.attempt, peer.reached, peer.listens = None, host_of(dial.endpoint), True
+                peer.attempt, peer.reached_host, peer.listens = None, host_of(dial.endpoint), True
                 self._roster.linked(peer, link)
                 self._peering.links[peer.node] = link
         self._peering.bind(conn, link, peer, dial.lane, welcome.expects, welcome.idempotent, now_s)
@@ -417,18 +417,18 @@ class Dialler:
             self.seeds.refused(dial.owner, reason, now_s)
             return
         peer, link = dial.owner, dial.link
-        stranger = reason == NOT_ME
+        wrong_node = reason == NOT_ME
         if link is not None and dial.resume:
-            if stranger and host_of(dial.endpoint) != peer.reached:
+            if wrong_node and host_of(dial.endpoint) != peer.reached_host:
                 self._redial_later(dial, link, now_s)
             else:
                 self._peering.fail(
-                    link, f"refused by the peer: {reason}", now_s=now_s, proof=stranger
+                    link, f"refused by the peer: {reason}", now_s=now_s, proof=wrong_node
                 )
             return
         self.end_attempt(peer)
-        peer.strangers = peer.strangers + 1 if stranger else 0
-        if stranger and peer.strangers >= len(self._roster.endpoints(peer, door=False)):
+        peer.wrong_nodes = peer.wrong_nodes + 1 if wrong_node else 0
+        if wrong_node and peer.wrong_nodes >= len(self._roster.endpoints(peer, door=False)):
             self._roster.bury(peer.node, now_s=now_s)
             self.seeds.seek(peer.node, now_s)
             return

@@ -169,10 +169,10 @@ class Peering:
             self._out.append((conn, frame))
         self.connections.bound[conn] = link
         if link.up and not was_up:
-            peer.failures = peer.denials = peer.strangers = 0
+            peer.failures = peer.denials = peer.wrong_nodes = 0
             peer.up_since_s = now_s
             self.dialler.retry_others_soon(now_s)
-            peer.refused_after = None
+            peer.frames_at_refusal = None
             if not peer.listens:  # Now: once the path is lost, a refusal could mean either.
                 self.probe(peer)
             self._listener.link_up(link, peer, idempotent)
@@ -239,8 +239,8 @@ class Peering:
     def probe(self, peer: Peer) -> None:
         """Find out whether the peer's process is there at all: a refusal proves that it is gone, unless a probe was
         refused before while the process was there."""
-        peer.probed = set(self._roster.telling(peer))
-        self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.probed))
+        peer.pending_probes = set(self._roster.telling(peer))
+        self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.pending_probes))
 
     def probe_again(self, link: Link) -> None:
         """Do as `probe` for the peer of a link whose path is still lost."""
@@ -254,20 +254,20 @@ class Peering:
         if peer is None or link is None:
             return
         if found is Probed.LISTENS:
-            peer.listens, peer.refused_after = True, None
-        if found is not Probed.REFUSED or endpoint not in peer.probed:
+            peer.listens, peer.frames_at_refusal = True, None
+        if found is not Probed.REFUSED or endpoint not in peer.pending_probes:
             return
-        peer.probed.remove(endpoint)
-        if peer.probed:
+        peer.pending_probes.remove(endpoint)
+        if peer.pending_probes:
             return
         if link.connected:
             self._timers.at(now_s + IN_FLIGHT_S, lambda _: self._note_refused(link, peer))
-        elif peer.refused_after is None or link.frames_received <= peer.refused_after:
+        elif peer.frames_at_refusal is None or link.frames_received <= peer.frames_at_refusal:
             self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
 
     def _note_refused(self, link: Link, peer: Peer) -> None:
         if self.links.get(peer.node) is link and link.connected:
-            peer.refused_after = link.frames_received
+            peer.frames_at_refusal = link.frames_received
 
     def _give_up(self, link: Link, now_s: float) -> None:
         if self.links.get(link.peer) is link:

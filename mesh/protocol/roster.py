@@ -45,16 +45,16 @@ class Peer:
     up_since_s: float = 0.0
     denials: int = 0
     """Dials in a row that ended because one side does not know the other's key."""
-    reached: str = ""
+    reached_host: str = ""
     """The host part of the address at which it answered us last."""
     listens: bool = False
     """Whether something has answered at an address that it announces."""
-    refused_after: int | None = None
+    frames_at_refusal: int | None = None
     """How many frames of its link had come when a probe was refused although the link was connected. If more have
     come since, the process was there nevertheless, as behind a NAT, and a refused probe proves nothing."""
-    strangers: int = 0
+    wrong_nodes: int = 0
     """How many times in a row another node answered at one of its addresses."""
-    probed: set[str] = field(default_factory=set)
+    pending_probes: set[str] = field(default_factory=set)
     """Addresses whose probes have not been refused yet: when none is left, the process is gone."""
     retry_timer: Timer = NO_TIMER
     retry_soon: bool = False
@@ -250,7 +250,9 @@ class Roster:
             if loopback and not same_host:
                 continue
             found.append((endpoint.uri, keys))
-        found.sort(key=lambda pair: (host_of(pair[0]) != peer.reached, not is_loopback(pair[0])))
+        found.sort(
+            key=lambda pair: (host_of(pair[0]) != peer.reached_host, not is_loopback(pair[0]))
+        )
         return found
 
     def telling(self, peer: Peer) -> list[str]:
@@ -260,7 +262,7 @@ class Roster:
         Others may be another host's as seen from here, such as addresses of bridges, which every host has.
         """
         uris = [uri for uri, _ in self.endpoints(peer, door=False)]
-        sure = bool(uris) and (host_of(uris[0]) == peer.reached or is_loopback(uris[0]))
+        sure = bool(uris) and (host_of(uris[0]) == peer.reached_host or is_loopback(uris[0]))
         return uris[:1] if sure else uris
 
     def some(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:

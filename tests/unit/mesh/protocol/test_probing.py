@@ -44,7 +44,9 @@ def test_who_was_refused_while_it_was_there_is_not_gone_when_it_is_refused_again
     """Found: of who is behind NAT each reset cost the link, and all that was on its way."""
     bench = Bench()
     accept(bench)
-    assert bench.roster.peers[LARGER].probed == {"tcp://127.0.0.1:2"}, "whether it answers there"
+    assert bench.roster.peers[LARGER].pending_probes == {"tcp://127.0.0.1:2"}, (
+        "whether it answers there"
+    )
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
     bench.run_to(bench.now_s + IN_FLIGHT_S)
     hear_a_frame(bench)
@@ -93,7 +95,7 @@ def test_who_was_introduced_there_listens_and_is_not_asked_again() -> None:
     bench.hear(raw)
     bench.introduced(bench.dials()[0], raw)
     accept(bench)
-    assert bench.roster.peers[LARGER].probed == set()
+    assert bench.roster.peers[LARGER].pending_probes == set()
     for conn in (b"0", b"1"):
         bench.peering.lost(conn, bench.now_s)
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)

@@ -258,7 +258,7 @@ def test_where_it_answered_before_is_first_and_the_one_place_that_tells_whether_
     peer = known(roster, announce(endpoints=ENDPOINTS, host=ELSEWHERE))
     both = ["tcp://10.0.0.2:2", "tcp://192.168.1.2:2"]
     assert roster.telling(peer) == both
-    peer.reached = "tcp://192.168.1.2"
+    peer.reached_host = "tcp://192.168.1.2"
     assert [uri for uri, _ in roster.endpoints(peer, door=False)] == both[::-1]
     assert roster.telling(peer) == both[1:]
     neighbour = known(roster, announce(LARGER, endpoints=ENDPOINTS))
