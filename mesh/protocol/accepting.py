@@ -81,7 +81,7 @@ class Acceptor:
         peer = self._peering.heard_of(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
         # Our own announcement first, then enough others to start from. Links bring the rest.
         excluded = peer.node if peer else b""
-        others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
+        others = self._roster.announcements_except(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
         answer = encode_announcements([self._peering.announcement, *others])
         self._say(conn, CONTROL, Kind.INTRODUCED, answer)
         if peer is not None:

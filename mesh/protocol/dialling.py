@@ -156,7 +156,7 @@ class Dialler:
 
     def retry_others_soon(self, now_s: float) -> None:
         """Try some other peers soon: a link came up, or its path is back, so what kept them away may be over, too."""
-        for peer in self._roster.lost.draw(RETRY_SOON_MAX, self._rng):
+        for peer in self._roster.unreachable.draw(RETRY_SOON_MAX, self._rng):
             if peer.attempt is None:
                 self.connect_later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
             else:

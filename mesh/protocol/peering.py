@@ -239,7 +239,7 @@ class Peering:
     def probe(self, peer: Peer) -> None:
         """Find out whether the peer's process is there at all: a refusal proves that it is gone, unless a probe was
         refused before while the process was there."""
-        peer.pending_probes = set(self._roster.telling(peer))
+        peer.pending_probes = set(self._roster.proving_endpoints(peer))
         self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.pending_probes))
 
     def probe_again(self, link: Link) -> None:
@@ -344,7 +344,7 @@ class Peering:
         If every node told every other all that it knows, a thousand nodes would send a billion announcements.
         Those left out when a link comes up follow in the end, because `tick` tells some peer of others.
         """
-        known = self._roster.some(link.peer, ANNOUNCEMENTS_MAX, self._rng)
+        known = self._roster.announcements_except(link.peer, ANNOUNCEMENTS_MAX, self._rng)
         most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Fewer where payloads must be small.
         for at in range(0, len(known), most):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))

@@ -76,25 +76,25 @@ class Tombstone:
         return self.version is None or announcement.version <= self.version
 
 
-class Pool:
+class PeerPool:
     """Peers in no order. Adding or discarding one, and drawing some at random, takes no time for the others."""
 
     def __init__(self) -> None:
         self._peers: list[Peer] = []
-        self._at: dict[bytes, int] = {}
+        self._index_by_node: dict[bytes, int] = {}
 
     def add(self, peer: Peer) -> None:
-        if peer.node not in self._at:
-            self._at[peer.node] = len(self._peers)
+        if peer.node not in self._index_by_node:
+            self._index_by_node[peer.node] = len(self._peers)
             self._peers.append(peer)
 
     def discard(self, node: bytes) -> None:
-        at = self._at.pop(node, None)
-        if at is None:
+        index = self._index_by_node.pop(node, None)
+        if index is None:
             return
         last = self._peers.pop()
         if last.node != node:
-            self._peers[at], self._at[last.node] = last, at
+            self._peers[index], self._index_by_node[last.node] = last, index
 
     def draw(self, count: int, rng: Random) -> list[Peer]:
         return rng.sample(self._peers, min(count, len(self._peers)))
@@ -129,7 +129,7 @@ class Roster:
         self._tombstones: dict[bytes, Tombstone] = {}
         """By node, in the order in which they expire."""
         self._by_raw: dict[bytes, Peer] = {}
-        self.lost = Pool()
+        self.unreachable = PeerPool()
         """Peers without a link whose dials have failed more than once."""
 
     def learn(self, raw: bytes, *, now_s: float, wall_us: int) -> tuple[Peer | None, bool]:
@@ -190,26 +190,26 @@ class Roster:
     def _make_room(self) -> bool:
         """Forget the peer whose dials failed most often; a node that crashed is known until its announcement expires.
         Return False if there is none."""
-        lost = [peer for peer in self.peers.values() if peer.link is None and peer.failures]
-        idle = [peer for peer in lost if peer.attempt is None]
+        without_link = [peer for peer in self.peers.values() if peer.link is None and peer.failures]
+        idle = [peer for peer in without_link if peer.attempt is None]
         if not idle:
             return False
         worst = max(idle, key=lambda peer: peer.failures)
         worst.retry_timer.cancel()
         del self.peers[worst.node], self._by_raw[worst.raw]
-        self.lost.discard(worst.node)
+        self.unreachable.discard(worst.node)
         return True
 
     def failed(self, peer: Peer) -> None:
         """Note that a dial has failed, or that the link is gone; `peer.link` has been cleared before."""
         peer.failures += 1
         if peer.failures > 1 and peer.link is None and self.peers.get(peer.node) is peer:
-            self.lost.add(peer)
+            self.unreachable.add(peer)
 
     def linked(self, peer: Peer, link: Link) -> None:
         """Note that the peer has a link, which may not be up yet."""
         peer.link = link
-        self.lost.discard(peer.node)
+        self.unreachable.discard(peer.node)
 
     def bury(self, node: bytes, *, now_s: float, left: bool = False) -> None:
         """Forget the node, and refuse its announcements so far; if it has `left`, also all later ones."""
@@ -217,7 +217,7 @@ class Roster:
         if peer is None:
             return
         self._by_raw.pop(peer.raw, None)
-        self.lost.discard(node)
+        self.unreachable.discard(node)
         graves, said = self._tombstones, peer.announcement
         graves.pop(node, None)
         version = None if left else said.version
@@ -255,7 +255,7 @@ class Roster:
         )
         return found
 
-    def telling(self, peer: Peer) -> list[str]:
+    def proving_endpoints(self, peer: Peer) -> list[str]:
         """Return addresses of the peer that prove, if probes of all of them are refused, that its process is gone.
 
         One is enough if it is certain to be the peer's: the one that led to it before, or our own loopback.
@@ -265,7 +265,7 @@ class Roster:
         sure = bool(uris) and (host_of(uris[0]) == peer.reached_host or is_loopback(uris[0]))
         return uris[:1] if sure else uris
 
-    def some(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:
+    def announcements_except(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:
         """Return announcements of nodes other than `excluded`: all, or `count` of them at random."""
         others = [peer.raw for node, peer in self.peers.items() if node != excluded]
         return others if len(others) <= count else rng.sample(others, count)

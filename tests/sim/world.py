@@ -240,10 +240,10 @@ def is_call(connection: Connection) -> bool:
 
 
 def check_lost(node: SimNode) -> None:
-    """Check that `roster.lost`, which is kept without a walk over all peers, holds just the peers that a walk finds."""
+    """Check that `roster.unreachable`, which is kept without a walk over all peers, holds just the peers that a walk finds."""
     roster = node.core.roster
     lost = [peer for peer in roster.peers.values() if peer.failures > 1 and peer.link is None]
-    drawn = roster.lost.draw(len(roster.peers) + 1, Random(0))
+    drawn = roster.unreachable.draw(len(roster.peers) + 1, Random(0))
     assert len(drawn) == len(lost), node.name
     assert {peer.node: peer for peer in drawn} == {peer.node: peer for peer in lost}, node.name
 

@@ -184,7 +184,7 @@ def test_who_is_linked_or_gone_is_not_hurried() -> None:
     bench.welcomed(bench.take(), linked.raw, linked.node)
     bench.roster.bury(left.node, now_s=bench.now_s)
     bench.dialler.try_again(left, bench.now_s)  # A dial that was under way has failed.
-    assert bench.roster.lost.draw(2, Random(7)) == []
+    assert bench.roster.unreachable.draw(2, Random(7)) == []
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch, count: int, *, lost: bool) -> int:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from mesh.protocol.link import Link
-from mesh.protocol.roster import Attempt, Peer, Pool, Roster
+from mesh.protocol.roster import Attempt, Peer, PeerPool, Roster
 from security.announcement import Endpoint
 from security.errors import BadAnnouncement
 from security.keyring import FileKeyring, NetworkKeyring
@@ -43,8 +43,8 @@ def test_an_announcement_makes_a_peer_and_a_newer_one_replaces_it() -> None:
     peer = known(roster, announce(version=1))
     assert known(roster, announce(version=2)) is peer
     assert (peer.raw, peer.announcement.incarnation) == (announce(version=2), 2)
-    assert roster.some(ME, 5, Random(1)) == [announce(version=2)]
-    assert roster.some(SMALLER, 5, Random(1)) == []
+    assert roster.announcements_except(ME, 5, Random(1)) == [announce(version=2)]
+    assert roster.announcements_except(SMALLER, 5, Random(1)) == []
 
 
 def test_a_replay_changes_nothing() -> None:
@@ -184,21 +184,21 @@ def test_a_peer_that_could_not_be_reached_makes_room_for_a_new_one() -> None:
     linked.failures = dialled.failures = 9
     for peer in (unlucky, lost, lost):
         roster.failed(peer)
-    assert roster.lost.draw(9, Random(7)) == [lost]
+    assert roster.unreachable.draw(9, Random(7)) == [lost]
     for number in (4, 5):
         known(roster, announce(bytes([number]) * 16))
     assert list(roster.peers) == [linked.node, dialled.node, bytes([4]) * 16, bytes([5]) * 16]
     assert learn(roster, announce(LARGER)) == (None, False)
     assert learn(roster, lost.raw) == (None, False), "not known by its announcement either"
     roster.failed(lost)  # A dial that was under way when it was forgotten.
-    assert roster.lost.draw(9, Random(7)) == []
+    assert roster.unreachable.draw(9, Random(7)) == []
 
 
 def test_a_pool_is_a_set_to_draw_from() -> None:
     """Against a dict, which has the order that a pool gives up."""
     rng = Random(7)
     peers = [known(make_roster(), announce(bytes([number]) * 16)) for number in range(8)]
-    pool, oracle = Pool(), dict[bytes, Peer]()
+    pool, oracle = PeerPool(), dict[bytes, Peer]()
     for _ in range(500):
         peer = rng.choice(peers)
         if rng.random() < 0.5:
@@ -257,12 +257,12 @@ def test_where_it_answered_before_is_first_and_the_one_place_that_tells_whether_
     roster = make_roster()
     peer = known(roster, announce(endpoints=ENDPOINTS, host=ELSEWHERE))
     both = ["tcp://10.0.0.2:2", "tcp://192.168.1.2:2"]
-    assert roster.telling(peer) == both
+    assert roster.proving_endpoints(peer) == both
     peer.reached_host = "tcp://192.168.1.2"
     assert [uri for uri, _ in roster.endpoints(peer, door=False)] == both[::-1]
-    assert roster.telling(peer) == both[1:]
+    assert roster.proving_endpoints(peer) == both[1:]
     neighbour = known(roster, announce(LARGER, endpoints=ENDPOINTS))
-    assert roster.telling(neighbour) == ["tcp://localhost:2"]
+    assert roster.proving_endpoints(neighbour) == ["tcp://localhost:2"]
 
 
 def test_only_endpoints_under_a_key_of_ours_and_a_claimed_cluster_are_dialled() -> None:
@@ -297,6 +297,6 @@ def test_no_more_are_told_of_than_asked_for_and_each_at_some_time() -> None:
     for raw in raws:
         roster.learn(raw, now_s=0.0, wall_us=WALL_US)
     excluded = announce(nodes[3])
-    told = [roster.some(nodes[3], 4, rng) for _ in range(100)]
+    told = [roster.announcements_except(nodes[3], 4, rng) for _ in range(100)]
     assert {len(some) for some in told} == {4}
     assert {raw for some in told for raw in some} == raws - {excluded}
