@@ -429,7 +429,7 @@ class Dialler:
         self.end_attempt(peer)
         peer.wrong_nodes = peer.wrong_nodes + 1 if wrong_node else 0
         if wrong_node and peer.wrong_nodes >= len(self._roster.endpoints(peer, door=False)):
-            self._roster.bury(peer.node, now_s=now_s)
+            self._roster.forget(peer.node, now_s=now_s)
             self.seeds.seek(peer.node, now_s)
             return
         self._roster.failed(peer)

@@ -111,7 +111,7 @@ class Peering:
                 self.fail(peer.link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
             elif peer.link is not None:
                 self._overheard(peer.link, now_s)
-            self._roster.bury(peer.node, now_s=now_s, left=True)
+            self._roster.forget(peer.node, now_s=now_s, left=True)
             self._gossip(raw, relay)
             return None
         if peer.link is None and peer.attempt is None:
@@ -125,7 +125,7 @@ class Peering:
         refused because the clocks differ."""
         if self.links.get(link.peer) is link:
             self.fail(link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
-            self._roster.bury(link.peer, now_s=now_s, left=True)
+            self._roster.forget(link.peer, now_s=now_s, left=True)
 
     def _overheard(self, link: Link, now_s: float) -> None:
         """Send nothing more to a peer that has left according to others, and wait for its own goodbye.
@@ -333,7 +333,7 @@ class Peering:
         """Forget peers whose announcement has expired, and tell one peer of others. Call at every heartbeat."""
         for peer in self._roster.expired(wall_us=self._wall_us()):
             self.dialler.end_attempt(peer)
-            self._roster.bury(peer.node, now_s=now_s)
+            self._roster.forget(peer.node, now_s=now_s)
         up = [link for link in self.links.values() if link.up]
         if up and len(self._roster.peers) > ANNOUNCEMENTS_MAX:
             self.tell(self._rng.choice(up))

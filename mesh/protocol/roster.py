@@ -123,7 +123,7 @@ class Roster:
     ) -> None:  # fmt: skip
         self.me, self.host, self.keyring = me, host, keyring
         self._skew_s, self._tombstone_s, self._peers_max = skew_s, tombstone_s, peers_max
-        self._graves_max = 4 * peers_max
+        self._tombstones_max = 4 * peers_max
         self.refusals = refusals
         self.peers: dict[bytes, Peer] = {}
         self._tombstones: dict[bytes, Tombstone] = {}
@@ -211,19 +211,22 @@ class Roster:
         peer.link = link
         self.unreachable.discard(peer.node)
 
-    def bury(self, node: bytes, *, now_s: float, left: bool = False) -> None:
+    def forget(self, node: bytes, *, now_s: float, left: bool = False) -> None:
         """Forget the node, and refuse its announcements so far; if it has `left`, also all later ones."""
         peer = self.peers.pop(node, None)
         if peer is None:
             return
         self._by_raw.pop(peer.raw, None)
         self.unreachable.discard(node)
-        graves, said = self._tombstones, peer.announcement
-        graves.pop(node, None)
-        version = None if left else said.version
-        graves[node] = Tombstone(now_s + self._tombstone_s, said.clusters, version)
-        while next(iter(graves.values())).until_s <= now_s or len(graves) > self._graves_max:
-            del graves[next(iter(graves))]
+        tombstones, announcement = self._tombstones, peer.announcement
+        tombstones.pop(node, None)
+        version = None if left else announcement.version
+        tombstones[node] = Tombstone(now_s + self._tombstone_s, announcement.clusters, version)
+        while (
+            next(iter(tombstones.values())).until_s <= now_s
+            or len(tombstones) > self._tombstones_max
+        ):
+            del tombstones[next(iter(tombstones))]
 
     def expired(self, *, wall_us: int) -> list[Peer]:
         """Return peers without a link whose announcement has expired."""

@@ -182,7 +182,7 @@ def test_who_is_linked_or_gone_is_not_hurried() -> None:
     bench.dialler.connect_later(linked, bench.now_s, 0.0)
     bench.run_to(bench.now_s)
     bench.welcomed(bench.take(), linked.raw, linked.node)
-    bench.roster.bury(left.node, now_s=bench.now_s)
+    bench.roster.forget(left.node, now_s=bench.now_s)
     bench.dialler.try_again(left, bench.now_s)  # A dial that was under way has failed.
     assert bench.roster.unreachable.draw(2, Random(7)) == []
 
@@ -412,7 +412,7 @@ def test_a_seed_whose_node_is_gone_is_asked_soon_and_less_and_less_often() -> No
     bench.dialler.seeds.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], raw)
     bench.welcomed(bench.take(), raw)
-    bench.roster.bury(SMALLER, now_s=bench.now_s)
+    bench.roster.forget(SMALLER, now_s=bench.now_s)
     bench.peering.fail(bench.peering.links[SMALLER], "for the test", now_s=bench.now_s, proof=True)
     bench.take()
     waits = []

@@ -171,7 +171,7 @@ def test_nobody_is_dialled_on_leaving_or_once_buried() -> None:
     bench = Bench()
     gone, left = bench.hear(announce(SMALLER)), bench.hear(announce(LARGER))
     bench.lose(bench.dials())
-    bench.roster.bury(gone.node, now_s=0.0)
+    bench.roster.forget(gone.node, now_s=0.0)
     bench.dialler.connect(gone, 0.0)
     bench.peering.closing = True
     bench.dialler.connect(left, 0.0)

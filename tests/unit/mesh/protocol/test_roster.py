@@ -119,7 +119,7 @@ def test_a_goodbye_is_news_once_and_only_of_a_known_node() -> None:
 def test_who_left_stays_away_until_the_tombstone_ends() -> None:
     roster = make_roster()
     known(roster, announce(version=1))
-    roster.bury(SMALLER, now_s=5.0, left=True)
+    roster.forget(SMALLER, now_s=5.0, left=True)
     assert not roster.peers
     for raw in (announce(version=1), announce(version=9)):
         assert learn(roster, raw, 5.0 + TOMBSTONE_S - 0.01) == (None, False)
@@ -136,7 +136,7 @@ def test_who_was_only_forgotten_is_known_again_by_what_it_says_next() -> None:
     said: list[str] = []
     roster = make_roster(log=said.append)
     known(roster, announce(version=2))
-    roster.bury(SMALLER, now_s=5.0)
+    roster.forget(SMALLER, now_s=5.0)
     for version in (1, 2):
         assert learn(roster, announce(version=version), 6.0) == (None, False)
     assert roster.refusals.counts == {"announcement of a node that is gone": 2}
@@ -147,7 +147,7 @@ def test_who_was_only_forgotten_is_known_again_by_what_it_says_next() -> None:
 def test_what_another_cluster_said_of_a_node_keeps_nobody_away_but_it() -> None:
     roster = make_roster()
     known(roster, announce(version=1, clusters=("y",)))
-    roster.bury(SMALLER, now_s=0.0, left=True)
+    roster.forget(SMALLER, now_s=0.0, left=True)
     assert learn(roster, announce(version=2, clusters=("y",))) == (None, False)
     known(roster, announce(version=1, clusters=("x",)))
 
@@ -156,10 +156,10 @@ def test_tombstones_that_ended_are_forgotten_and_there_are_four_for_each_peer_at
     roster, nodes = make_roster(peers_max=1), [bytes([number]) * 16 for number in range(6)]
     for node in nodes[:5]:
         known(roster, announce(node))
-        roster.bury(node, now_s=0.0)
+        roster.forget(node, now_s=0.0)
     assert list(roster._tombstones) == nodes[1:5]
     known(roster, announce(nodes[5]))
-    roster.bury(nodes[5], now_s=TOMBSTONE_S)
+    roster.forget(nodes[5], now_s=TOMBSTONE_S)
     assert list(roster._tombstones) == nodes[5:]
 
 
@@ -170,7 +170,7 @@ def test_peers_over_the_limit_are_refused_and_counted() -> None:
     assert learn(roster, announce(b"c" * 16)) == (None, False)
     assert roster.refusals.counts == {"peers_max": 1}
     known(roster, announce(LARGER, version=2))
-    roster.bury(SMALLER, now_s=0.0)
+    roster.forget(SMALLER, now_s=0.0)
     known(roster, announce(b"c" * 16))
 
 
