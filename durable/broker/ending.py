@@ -93,7 +93,9 @@ class AutoDeletions:
 
     async def delete_all(self) -> None:
         """Delete all queues that can be deleted now."""
-        queues = [queue for queue, one in self._deletions.items() if queue.dead_lettered >= one.died]
+        queues = [
+            queue for queue, one in self._deletions.items() if queue.dead_lettered >= one.died
+        ]
         for at in range(0, len(queues), DELETED_AT_ONCE):
             async with open_nursery() as nursery:
                 for queue in queues[at : at + DELETED_AT_ONCE]:

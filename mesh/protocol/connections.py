@@ -7,16 +7,16 @@ from .lane import Conn
 from .latest import Latest
 from .link import Link
 
-GONE_MAX = 1024
+RECENTLY_ENDED_MAX = 1024
 
 
 class Connections:
-    """`bound` has those that belong to a link; on others a greeting or an answer is yet to come."""
+    """`link_by_conn` has those that belong to a link; on others a greeting or an answer is yet to come."""
 
     def __init__(self, out: list[Instruction]) -> None:
         self._out = out
-        self.bound: dict[Conn, Link] = {}
-        self.gone: Latest[Conn, None] = Latest(GONE_MAX)
+        self.link_by_conn: dict[Conn, Link] = {}
+        self.recently_ended: Latest[Conn, None] = Latest(RECENTLY_ENDED_MAX)
         """Connections that ended lately: frames that the transport still reads from them are ignored."""
 
     def hang_up(self, conn: Conn) -> None:
@@ -26,5 +26,5 @@ class Connections:
 
     def ended(self, conn: Conn) -> Link | None:
         """Note that a connection has ended; return the link that it belonged to, None if it had none."""
-        self.gone[conn] = None
-        return self.bound.pop(conn, None)
+        self.recently_ended[conn] = None
+        return self.link_by_conn.pop(conn, None)

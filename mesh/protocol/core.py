@@ -202,8 +202,8 @@ class Core:
     def received(self, conn: Conn, cluster: str | None, data: Buffer, now_s: float) -> None:
         """Process a frame from `conn`; `cluster` is the one that ZAP admitted, None if we dialled."""
         self._now_s = now_s
-        link = self._connections.bound.get(conn)
-        if link is None and conn in self._connections.gone:
+        link = self._connections.link_by_conn.get(conn)
+        if link is None and conn in self._connections.recently_ended:
             return
         try:
             if len(data) > self._frame_bytes_max:
@@ -248,12 +248,12 @@ class Core:
     def inbound_lost(self, conns: Sequence[Conn], now_s: float) -> None:
         """Check accepted connections of which one may have ended: an empty frame sent on it shows that."""
         for conn in conns:
-            if conn in self._connections.bound:
+            if conn in self._connections.link_by_conn:
                 for delay_s in LOOK_AGAIN_S:
                     self.timers.at(now_s + delay_s, partial(self._touch_lane, conn))
 
     def _touch_lane(self, conn: Conn, _now_s: float) -> None:
-        link = self._connections.bound.get(conn)
+        link = self._connections.link_by_conn.get(conn)
         if link is not None:
             link.touch_lane(conn, self.out)
 

@@ -167,7 +167,7 @@ class Peering:
         was_up, was_connected = link.up, link.connected
         for frame in link.attach(lane, conn, expects):
             self._out.append((conn, frame))
-        self.connections.bound[conn] = link
+        self.connections.link_by_conn[conn] = link
         if link.up and not was_up:
             peer.failures = peer.denials = peer.wrong_nodes = 0
             peer.up_since_s = now_s
@@ -221,7 +221,9 @@ class Peering:
     def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
         """Note that the transport has ended one of these connections because of `what` came on it, from `who`. If they
         are of two links, it may be either, so neither is ended."""
-        links = {link for conn in conns if (link := self.connections.bound.get(conn)) is not None}
+        links = {
+            link for conn in conns if (link := self.connections.link_by_conn.get(conn)) is not None
+        }
         link = links.pop() if len(links) == 1 else None
         self._blame(link, f"a connection from {who}", what, now_s)
 

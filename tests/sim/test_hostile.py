@@ -63,7 +63,7 @@ class Insider:
 def story(frame: bytes, *, attacked: bool) -> tuple[Count, SimNode, list[Asked], set[Conn]]:
     world = World(3)
     victim, good = world.start_all(2)
-    links = set(victim.core.peering.connections.bound)
+    links = set(victim.core.peering.connections.link_by_conn)
     count, insider = Count(victim), Insider(world)
     for _ in range(REQUESTS):
         if attacked:

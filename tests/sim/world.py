@@ -255,8 +255,8 @@ def check_no_leak(node: SimNode) -> None:
     assert len(patterns.requests) == 0, who
     assert not patterns.requests._waiting or not any(patterns.requests._waiting.values()), who
     assert len(patterns.tunnels) == 0, f"{who}: {len(patterns.tunnels)} tunnels"
-    assert set(peering.connections.bound.values()) == links, who
-    assert len(peering.connections.bound) == 2 * len(links), who
+    assert set(peering.connections.link_by_conn.values()) == links, who
+    assert len(peering.connections.link_by_conn) == 2 * len(links), who
     owners = [dial.owner for dial in peering.dialler._pending_dials.values()]
     assert all(isinstance(one, Seed) or one.link is None for one in owners), who
     assert set(patterns.subscribers._remote) <= links, who

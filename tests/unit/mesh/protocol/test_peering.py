@@ -50,7 +50,7 @@ def test_two_lanes_make_a_link() -> None:
     accept(bench)
     link = bench.peering.links[LARGER]
     assert (link.dialled, link.cluster, link.link_id) == (False, "x", HELLO.link_id)
-    assert bench.peering.connections.bound == {b"0": link, b"1": link}
+    assert bench.peering.connections.link_by_conn == {b"0": link, b"1": link}
 
 
 REFUSED = {
@@ -112,8 +112,8 @@ def test_a_lane_is_resumed_on_a_new_connection_and_the_old_one_forgotten() -> No
     assert say(bench, hello, b"again") == "WELCOME"
     link = bench.peering.links[LARGER]
     assert (link.data.conn, link.control.conn) == (b"again", b"0")
-    assert set(bench.peering.connections.bound) == {b"0", b"again"}
-    assert b"1" in bench.peering.connections.gone
+    assert set(bench.peering.connections.link_by_conn) == {b"0", b"again"}
+    assert b"1" in bench.peering.connections.recently_ended
     assert ("down", LARGER) not in [told[:2] for told in bench.told]
 
 
