@@ -398,7 +398,7 @@ class Core:
             self.patterns.requests.members_came(cluster, self._now_s)
         self._shell.grew()
 
-    def overheard(self, link: Link) -> None:
+    def left_by_hearsay(self, link: Link) -> None:
         self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)
 
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:

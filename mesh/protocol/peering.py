@@ -42,7 +42,7 @@ PROOF_FAILURES = 3
 IN_FLIGHT_S = 0.1
 """Seconds after a refused probe within which frames prove nothing: the process may have sent them, then ended, and
 the probe was refused because it had."""
-OVERHEARD_S = 1.0
+HEARSAY_S = 1.0
 """Seconds for which to wait for the goodbye of a node that has left according to others: twice as long as a node
 that leaves waits for us."""
 
@@ -63,7 +63,7 @@ class PeeringListener(Protocol):
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
     def path_lost(self, link: Link) -> None: ...
     def path_back(self, link: Link) -> None: ...
-    def overheard(self, link: Link) -> None: ...
+    def left_by_hearsay(self, link: Link) -> None: ...
     def link_down(self, link: Link, reason: str, ending: Ending) -> None: ...
 
 
@@ -110,7 +110,7 @@ class Peering:
             if peer.link is not None and relay == peer.node:
                 self.fail(peer.link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
             elif peer.link is not None:
-                self._overheard(peer.link, now_s)
+                self._left_by_hearsay(peer.link, now_s)
             self._roster.forget(peer.node, now_s=now_s, left=True)
             self._gossip(raw, relay)
             return None
@@ -127,19 +127,19 @@ class Peering:
             self.fail(link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
             self._roster.forget(link.peer, now_s=now_s, left=True)
 
-    def _overheard(self, link: Link, now_s: float) -> None:
+    def _left_by_hearsay(self, link: Link, now_s: float) -> None:
         """Send nothing more to a peer that has left according to others, and wait for its own goodbye.
 
         Only the goodbye, which is on its way, acknowledges what the peer has taken. Without it all requests
         that are under way there may have been executed.
         """
         if not link.connected:
-            self._no_goodbye(link, now_s)
+            self._fail_by_hearsay(link, now_s)
             return
-        self._listener.overheard(link)
-        self._timers.at(now_s + OVERHEARD_S, lambda now: self._no_goodbye(link, now))
+        self._listener.left_by_hearsay(link)
+        self._timers.at(now_s + HEARSAY_S, lambda now: self._fail_by_hearsay(link, now))
 
-    def _no_goodbye(self, link: Link, now_s: float) -> None:
+    def _fail_by_hearsay(self, link: Link, now_s: float) -> None:
         if self.links.get(link.peer) is link:
             self.fail(link, Ending.HEARSAY.value, now_s=now_s, ending=Ending.HEARSAY)
 
@@ -199,7 +199,7 @@ class Peering:
             self.fail(link, "no frame ever came from its dialler", now_s=now_s)
             return
         if peer is None and link.control.conn is None:
-            self._no_goodbye(link, now_s)  # Others say that it left; no goodbye can come now.
+            self._fail_by_hearsay(link, now_s)  # Others say that it left; no goodbye can come now.
             return
         self._listener.path_lost(link)
         if link.dialled:

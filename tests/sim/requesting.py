@@ -15,7 +15,7 @@ from mesh.errors import LimitReached, MeshError, NodeClosed, NoMembers, Overload
 from mesh.names import DEFAULT_ENDPOINT
 from mesh.protocol.balancer import Candidate
 from mesh.protocol.dispatch import Job
-from mesh.protocol.peering import OVERHEARD_S
+from mesh.protocol.peering import HEARSAY_S
 from mesh.protocol.request import DONE, Pending
 
 from .sim_node import FAIL, NEVER, REPLY, Plan, SimNode
@@ -175,7 +175,7 @@ class RequestBook:
 
     def link_broke(self, node: bytes, peer: bytes) -> None:
         # If others report that the node has left, its own goodbye is awaited for this long.
-        due_s = self._network.now_s + OVERHEARD_S
+        due_s = self._network.now_s + HEARSAY_S
         asked = [one for one in self.asked if one.only == peer and one.caller.id == node]
         self._lost += [(due_s, one) for one in asked]
 

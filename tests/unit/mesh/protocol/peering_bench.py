@@ -100,8 +100,8 @@ class Bench:
     def path_back(self, link: Link) -> None:
         self.told.append(("path back", link.peer))
 
-    def overheard(self, link: Link) -> None:
-        self.told.append(("overheard", link.peer))
+    def left_by_hearsay(self, link: Link) -> None:
+        self.told.append(("left by hearsay", link.peer))
 
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:
         self.told.append(("down", link.peer, reason, ending))

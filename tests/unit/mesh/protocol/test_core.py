@@ -30,7 +30,7 @@ from mesh.protocol.interest import DROP_OLDEST
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
-from mesh.protocol.peering import OVERHEARD_S
+from mesh.protocol.peering import HEARSAY_S
 from mesh.protocol.request import SENT, Pending
 from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
@@ -126,7 +126,7 @@ def test_who_left_has_left_whoever_told_of_it(teller: bytes, kind: Kind) -> None
     told = shell.changes[2:]
     assert [(one.member.node, one.kind, one.reason) for one in told] == [(SMALLER, "left", "left")]
     assert [one.node for one in core.rotation.of_cluster("x")] == [LARGER]
-    core.tick(OVERHEARD_S)  # Its own goodbye, if it is to come, has come.
+    core.tick(HEARSAY_S)  # Its own goodbye, if it is to come, has come.
     assert list(core.peering.links) == [LARGER]
     assert shell.changes[2:] == told
 

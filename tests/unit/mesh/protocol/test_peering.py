@@ -21,7 +21,7 @@ from mesh.protocol.hello import (
 )
 from mesh.protocol.instructions import Dial
 from mesh.protocol.link import RECORD_EXTRA_BYTES
-from mesh.protocol.peering import OVERHEARD_S, Ending
+from mesh.protocol.peering import HEARSAY_S, Ending
 from security.keys import DOOR
 from tests.machines import LANES, ME, OTHER, take_records
 
@@ -343,7 +343,7 @@ def overhear(bench: Bench) -> None:
     accept(bench)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
     assert bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER) is None
-    assert bench.told == [("overheard", LARGER)]
+    assert bench.told == [("left by hearsay", LARGER)]
     assert not bench.roster.peers
     bench.told.clear()
 
@@ -352,7 +352,7 @@ def test_a_goodbye_that_others_tell_of_is_waited_for() -> None:
     """What it took only its own says: hearsay that came first made the rest maybe executed."""
     bench = Bench()
     overhear(bench)
-    bench.run_to(OVERHEARD_S - 0.01)
+    bench.run_to(HEARSAY_S - 0.01)
     assert not bench.told
     bench.peering.said_goodbye(bench.peering.links[LARGER], bench.now_s)
     assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
@@ -365,7 +365,7 @@ def test_a_goodbye_that_others_tell_of_is_waited_for() -> None:
 def test_a_goodbye_that_only_others_tell_of_ends_the_link_all_the_same() -> None:
     bench = Bench()
     overhear(bench)
-    bench.run_to(OVERHEARD_S)
+    bench.run_to(HEARSAY_S)
     assert bench.told == [("down", LARGER, "left, according to others", Ending.HEARSAY)]
 
 
