@@ -70,7 +70,7 @@ class Acceptor:
             else:
                 raise RemoteProtocolError(f"record type {kind} before HELLO")
         except BadAnnouncement as error:
-            self._peering.warn_bad(error)
+            self._peering.refuse_announcement(error)
             reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
             self._say(conn, lane, Kind.REFUSE, reason.encode())
 
@@ -78,7 +78,7 @@ class Acceptor:
         self._out.append((conn, greeting(lane, kind, body)))
 
     def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
-        peer = self._peering.heard_of(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
+        peer = self._peering.learn_peer(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
         # Our own announcement first, then enough others to start from. Links bring the rest.
         excluded = peer.node if peer else b""
         others = self._roster.announcements_except(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
@@ -95,7 +95,7 @@ class Acceptor:
             return NOT_ME
         if hello.node == self._settings.me or cluster == DOOR:
             return BAD
-        peer = self._peering.heard_of(hello.announcement, now_s, dial=False)
+        peer = self._peering.learn_peer(hello.announcement, now_s, dial=False)
         if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
             return UNTRUSTED
         peer.knows_us = True

@@ -193,11 +193,11 @@ class Core:
         self._now_s = now_s
         try:
             if announcement:
-                self.peering.heard_of(announcement, now_s)
+                self.peering.learn_peer(announcement, now_s)
             else:
                 self.peering.dialler.seeds.found(endpoint, now_s)
         except BadAnnouncement as error:
-            self.peering.warn_bad(error)
+            self.peering.refuse_announcement(error)
 
     def received(self, conn: Conn, cluster: str | None, data: Buffer, now_s: float) -> None:
         """Process a frame from `conn`; `cluster` is the one that ZAP admitted, None if we dialled."""
@@ -274,9 +274,9 @@ class Core:
             link.unsequenced(self.out, [])
         for raw in decode_announcements(body):
             try:
-                self.peering.heard_of(raw, now_s, relay=link.peer)
+                self.peering.learn_peer(raw, now_s, relay=link.peer)
             except BadAnnouncement as error:
-                self.peering.warn_bad(error)
+                self.peering.refuse_announcement(error)
         if kind == Kind.BYE:
             self.peering.said_goodbye(link, now_s)
 
@@ -372,7 +372,7 @@ class Core:
             for conn in (link.control.conn, link.data.conn):
                 link.touch_lane(conn, self.out)
         self.patterns.link_up(link, idempotent)
-        self.peering.tell(link)
+        self.peering.gossip_peers(link)
         self.touch(link)
         self.membership.linked(link.peer, link.clusters, uris, self._now_s)
         self._rotation_grew(link.clusters)

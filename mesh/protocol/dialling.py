@@ -90,14 +90,14 @@ class LinkOwner(LinkTable, Protocol):
     announcement: bytes
     prover: Prover
 
-    def heard_of(self, raw: bytes, now_s: float, *, dial: bool = True) -> Peer | None: ...
+    def learn_peer(self, raw: bytes, now_s: float, *, dial: bool = True) -> Peer | None: ...
     def bind(
         self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
         idempotent: Sequence[str], now_s: float,
     ) -> None: ...  # fmt: skip
     def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None: ...
     def probe(self, peer: Peer) -> None: ...
-    def warn_bad(self, error: BadAnnouncement) -> None: ...
+    def refuse_announcement(self, error: BadAnnouncement) -> None: ...
 
 
 class Dialler:
@@ -357,9 +357,9 @@ class Dialler:
         owner = dial.owner
         for at, raw in enumerate(announcements):
             try:
-                peer = self._peering.heard_of(raw, now_s)
+                peer = self._peering.learn_peer(raw, now_s)
             except BadAnnouncement as error:
-                self._peering.warn_bad(error)
+                self._peering.refuse_announcement(error)
                 continue
             if at == 0 and peer is not None:
                 peer.knows_us = True

@@ -35,7 +35,7 @@ from .proving import Prover
 from .roster import Peer, Roster
 from .timers import Timers
 
-TOLD_BYTES_MAX = SIZE_BYTES_MAX + 8
+ANNOUNCEMENT_BYTES_MAX = SIZE_BYTES_MAX + 8
 """Most bytes that an announcement takes in a record with several."""
 PROOF_FAILURES = 3
 """How many failed dials a refused probe counts as."""
@@ -92,7 +92,7 @@ class Peering:
 
     # Things found
 
-    def heard_of(
+    def learn_peer(
         self, raw: bytes, now_s: float, *, relay: bytes = b"", dial: bool = True
     ) -> Peer | None:
         """Take an announcement from a finder, a greeting, or by gossip from node `relay`; return its peer, None if it
@@ -151,7 +151,7 @@ class Peering:
         for link in self._rng.sample(others, min(3, len(others))):
             link.send_control(Kind.GOSSIP, 0, body)
 
-    def warn_bad(self, error: BadAnnouncement) -> None:
+    def refuse_announcement(self, error: BadAnnouncement) -> None:
         """Count a refused announcement, and log the first one of each kind."""
         kind = f"announcement {type(error).__name__.lower()}"
         self._roster.refusals.count(kind, f"refused an announcement: {error}")
@@ -214,7 +214,7 @@ class Peering:
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
     ) -> None:
         """End a connection on which the peer broke the protocol, and its link if it has one."""
-        self._blame(link, "a connection", str(error), now_s)
+        self._note_violation(link, "a connection", str(error), now_s)
         self.dialler.lost(conn, now_s)  # If it was the answer to our dial, that has failed.
         self.connections.hang_up(conn)
 
@@ -225,14 +225,14 @@ class Peering:
             link for conn in conns if (link := self.connections.link_by_conn.get(conn)) is not None
         }
         link = links.pop() if len(links) == 1 else None
-        self._blame(link, f"a connection from {who}", what, now_s)
+        self._note_violation(link, f"a connection from {who}", what, now_s)
 
-    def _blame(self, link: Link | None, who: str, why: str, now_s: float) -> None:
-        one_of = "a connection"
+    def _note_violation(self, link: Link | None, who: str, why: str, now_s: float) -> None:
+        kind = "a connection"
         if link is not None:  # Counted by cluster, because there are ever new node ids.
-            who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
+            who, kind = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
         self._roster.refusals.count(
-            f"protocol violation by {one_of}",
+            f"protocol violation by {kind}",
             f"{who} violated the protocol and was disconnected: {why}",
         )
         if link is not None:
@@ -327,7 +327,7 @@ class Peering:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
         announcement = decode_announcement(body, "BYE")
         with suppress(BadAnnouncement):
-            self.heard_of(announcement, now_s, dial=False)
+            self.learn_peer(announcement, now_s, dial=False)
 
     # Now and then
 
@@ -338,15 +338,17 @@ class Peering:
             self._roster.forget(peer.node, now_s=now_s)
         up = [link for link in self.links.values() if link.up]
         if up and len(self._roster.peers) > ANNOUNCEMENTS_MAX:
-            self.tell(self._rng.choice(up))
+            self.gossip_peers(self._rng.choice(up))
 
-    def tell(self, link: Link) -> None:
+    def gossip_peers(self, link: Link) -> None:
         """Tell the peer of nodes that we know, at most ANNOUNCEMENTS_MAX of them.
 
         If every node told every other all that it knows, a thousand nodes would send a billion announcements.
         Those left out when a link comes up follow in the end, because `tick` tells some peer of others.
         """
         known = self._roster.announcements_except(link.peer, ANNOUNCEMENTS_MAX, self._rng)
-        most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Fewer where payloads must be small.
-        for at in range(0, len(known), most):
-            link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))
+        per_record = (
+            link.limits.record_bytes_max // ANNOUNCEMENT_BYTES_MAX
+        )  # Fewer where payloads must be small.
+        for at in range(0, len(known), per_record):
+            link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + per_record]))

@@ -133,7 +133,7 @@ class Bench:
         return [item for item in self.take() if isinstance(item, Dial)]
 
     def hear(self, raw: bytes) -> Peer:
-        peer = self.peering.heard_of(raw, self.now_s)
+        peer = self.peering.learn_peer(raw, self.now_s)
         assert peer is not None
         return peer
 

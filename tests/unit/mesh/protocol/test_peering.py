@@ -331,7 +331,7 @@ def test_its_own_goodbye_ends_the_link_at_once() -> None:
     bench = Bench()
     accept(bench)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
-    assert bench.peering.heard_of(goodbye, bench.now_s, relay=LARGER) is None
+    assert bench.peering.learn_peer(goodbye, bench.now_s, relay=LARGER) is None
     assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
     assert not bench.roster.peers
     bench.take()
@@ -342,7 +342,7 @@ def test_its_own_goodbye_ends_the_link_at_once() -> None:
 def overhear(bench: Bench) -> None:
     accept(bench)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
-    assert bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER) is None
+    assert bench.peering.learn_peer(goodbye, bench.now_s, relay=SMALLER) is None
     assert bench.told == [("left by hearsay", LARGER)]
     assert not bench.roster.peers
     bench.told.clear()
@@ -386,7 +386,7 @@ def test_of_a_lost_path_hearsay_is_believed_at_once() -> None:
     accept(bench)
     bench.peering.lost(bench.peering.links[LARGER].control.conn, bench.now_s)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
-    bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER)
+    bench.peering.learn_peer(goodbye, bench.now_s, relay=SMALLER)
     assert bench.told[-1] == ("down", LARGER, "left, according to others", Ending.HEARSAY)
 
 
@@ -397,11 +397,11 @@ def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
     for link in links:
         take_records(link)
     raw = announce(LARGER, endpoints=WAY_IN)
-    bench.peering.heard_of(raw, bench.now_s, relay=nodes[0])
+    bench.peering.learn_peer(raw, bench.now_s, relay=nodes[0])
     told = [link.peer for link in links if take_records(link)]
     assert len(told) == 3
     assert nodes[0] not in told
-    bench.peering.heard_of(raw, bench.now_s, relay=nodes[1])
+    bench.peering.learn_peer(raw, bench.now_s, relay=nodes[1])
     assert not any(take_records(link) for link in links), "once"
 
 
@@ -416,9 +416,9 @@ def test_what_is_told_of_many_fits_the_records_that_a_peer_of_small_payloads_tak
     long = [replace(place("127.0.0.1:2"), uri=uri)] * 16
     raws = {announce(bytes([number]) * 16, endpoints=long) for number in range(1, 31)}
     for raw in raws:
-        bench.peering.heard_of(raw, bench.now_s, dial=False)
+        bench.peering.learn_peer(raw, bench.now_s, dial=False)
     take_records(link)
-    bench.peering.tell(link)
+    bench.peering.gossip_peers(link)
     bodies = [body for kind, _, body in take_records(link) if kind == Kind.GOSSIP]
     assert max(map(len, bodies)) <= link.limits.record_bytes_max < sum(map(len, bodies))
     assert {raw for body in bodies for raw in decode_announcements(body)} == raws
