@@ -32,7 +32,7 @@ from .nursery import open_nursery
 from .pace import Pace
 from .protocol.carrying import carry_out
 from .protocol.core import Core
-from .protocol.instructions import Probed
+from .protocol.instructions import ProbeResult
 from .protocol.lane import Conn
 from .protocol.membership import Change
 from .protocol.timers import Timer
@@ -336,7 +336,7 @@ class Driver:
     def cut_off(self, conns: Sequence[Conn], what: str, address: str) -> None:
         self.core.cut_off(conns, what, address, trio.current_time())
 
-    def probed(self, node: bytes, endpoint: str, found: Probed) -> None:
+    def probed(self, node: bytes, endpoint: str, found: ProbeResult) -> None:
         self.core.probed(node, endpoint, found, trio.current_time())
 
     def refused(self, what: str, address: str = "", *, quiet: bool = False) -> None:

@@ -7,7 +7,7 @@ import trio
 from discovery.endpoint import parse_endpoint
 from discovery.errors import BadEndpoint
 
-from .protocol.instructions import Probed
+from .protocol.instructions import ProbeResult
 from .resolver import Resolver
 
 PROBE_S = 1.0
@@ -15,10 +15,10 @@ SEEN_S = 0.05
 """How long the connection stays open, so that the peer has accepted it and can see that it sent nothing."""
 
 
-async def probe(resolver: Resolver, endpoint: str) -> Probed:
+async def probe(resolver: Resolver, endpoint: str) -> ProbeResult:
     """Return what was found. SILENT, which proves nothing, also stands for an address that cannot be dialled (a peer
     may announce one) and for having no socket to probe with."""
-    found = Probed.SILENT
+    found = ProbeResult.SILENT
     with trio.move_on_after(PROBE_S):
         try:
             host, port = parse_endpoint(endpoint)
@@ -27,10 +27,10 @@ async def probe(resolver: Resolver, endpoint: str) -> Probed:
                 family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
                 with trio.socket.socket(family) as one:
                     await one.connect((address, port))
-                    found = Probed.LISTENS
+                    found = ProbeResult.LISTENS
                     await trio.sleep(SEEN_S)
         except ConnectionRefusedError:
-            found = Probed.REFUSED
+            found = ProbeResult.REFUSED
         except (OSError, BadEndpoint):
             pass
     return found

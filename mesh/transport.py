@@ -9,7 +9,7 @@ import trio
 
 from security.announcement import Endpoint
 
-from .protocol.instructions import Dial, Probed
+from .protocol.instructions import Dial, ProbeResult
 from .protocol.lane import Conn
 
 
@@ -24,7 +24,7 @@ class Receiver(Protocol):
     def cut_off(self, conns: Sequence[Conn], what: str, address: str) -> None:
         """Like `inbound_lost`, but our side hung up, on `address`, because of `what` it sent. Called before the loss."""
 
-    def probed(self, node: bytes, endpoint: str, found: Probed) -> None: ...
+    def probed(self, node: bytes, endpoint: str, found: ProbeResult) -> None: ...
     def refused(self, what: str, address: str = "", *, quiet: bool = False) -> None:
         """A connection was refused. Counted by `what`; the first is logged with `address`, unless `quiet`."""
 

@@ -26,7 +26,7 @@ from .frame import Buffer, Frame, Kind, largest_frame, pack_record
 from .hello import decode_announcements, encode_announcements
 from .identity import Identity, OwnAnnouncement
 from .inbox import Inbox
-from .instructions import Instruction, Probed
+from .instructions import Instruction, ProbeResult
 from .lane import Conn
 from .link import RECORD_EXTRA_BYTES, Link, LinkLimits, Received
 from .membership import Change, Membership, State
@@ -257,9 +257,9 @@ class Core:
         if link is not None:
             link.touch_lane(conn, self.out)
 
-    def probed(self, node: bytes, endpoint: str, found: Probed, now_s: float) -> None:
+    def probed(self, node: bytes, endpoint: str, result: ProbeResult, now_s: float) -> None:
         self._now_s = now_s
-        self.peering.probed(node, endpoint, found, now_s)
+        self.peering.probed(node, endpoint, result, now_s)
 
     def _own_record(self, link: Link, record: Received, now_s: float) -> None:
         kind, _, data, start, end = record

@@ -39,7 +39,7 @@ class Probe:
     node: bytes
 
 
-class Probed(Enum):
+class ProbeResult(Enum):
     """Result of a probe."""
 
     LISTENS = "something listens there"

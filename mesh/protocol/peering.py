@@ -28,7 +28,7 @@ from .connections import Connections
 from .dialling import Dialler, PeeringSettings
 from .frame import Frame, Kind
 from .hello import ANNOUNCEMENTS_MAX, decode_announcement, encode_announcements
-from .instructions import Instruction, Probe, Probed
+from .instructions import Instruction, Probe, ProbeResult
 from .lane import Conn
 from .link import Link
 from .proving import Prover
@@ -250,14 +250,14 @@ class Peering:
         if peer is not None:
             self.probe(peer)
 
-    def probed(self, node: bytes, endpoint: str, found: Probed, now_s: float) -> None:
+    def probed(self, node: bytes, endpoint: str, result: ProbeResult, now_s: float) -> None:
         """Take the result of a Probe."""
         link, peer = self.links.get(node), self._roster.peers.get(node)
         if peer is None or link is None:
             return
-        if found is Probed.LISTENS:
+        if result is ProbeResult.LISTENS:
             peer.listens, peer.frames_at_refusal = True, None
-        if found is not Probed.REFUSED or endpoint not in peer.pending_probes:
+        if result is not ProbeResult.REFUSED or endpoint not in peer.pending_probes:
             return
         peer.pending_probes.remove(endpoint)
         if peer.pending_probes:

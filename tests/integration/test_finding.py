@@ -24,7 +24,7 @@ import zmq
 import mesh
 from mesh import resolver
 from mesh.protocol.frame import CONTROL
-from mesh.protocol.instructions import Dial, Probed
+from mesh.protocol.instructions import Dial, ProbeResult
 from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
 from tests.loopback import ANY_PORT, HOST
@@ -309,8 +309,8 @@ async def test_an_address_that_is_none_is_no_proof_and_harms_nobody(endpoint: st
     """Found: announced by a member, it crashed every node that lost a lane of a link to that one."""
     assert URI.fullmatch(endpoint), "an announcement may have it"
     async with node("shop") as one:
-        answers: list[Probed] = []
+        answers: list[ProbeResult] = []
         one._driver.probed = lambda *told: answers.append(told[-1])  # type: ignore[method-assign]
         one._driver._transport.probe(endpoint, bytes(16))
         await until(lambda: answers)
-        assert answers == [Probed.SILENT]
+        assert answers == [ProbeResult.SILENT]

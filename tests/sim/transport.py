@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.protocol.instructions import Dial, Probed
+from mesh.protocol.instructions import Dial, ProbeResult
 from mesh.protocol.lane import Conn
 
 from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
@@ -67,7 +67,7 @@ class SimTransport:
     def probe(self, endpoint: str, node_id: bytes) -> None:
         node = self._node
 
-        def answer(found: Probed) -> None:
+        def answer(found: ProbeResult) -> None:
             core = node.core
             node.hear("tasks", lambda: core.probed(node_id, endpoint, found, node.now_s))
 

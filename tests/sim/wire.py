@@ -18,7 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mesh.protocol.instructions import Dial, Probed
+from mesh.protocol.instructions import Dial, ProbeResult
 
 if TYPE_CHECKING:
     from .sim_node import SimNode
@@ -310,15 +310,15 @@ class Network:
 
     # Probes
 
-    def probe(self, node: SimNode, endpoint: str, answer: Callable[[Probed], None]) -> None:
+    def probe(self, node: SimNode, endpoint: str, answer: Callable[[ProbeResult], None]) -> None:
         """Find out what a connection to `endpoint` would meet, and pass it to `answer`."""
         host = self.hosts.get(endpoint, "")
 
         def arrive() -> None:
             if self._parted(node.host, host):
-                self.after(PROBE_S, lambda: answer(Probed.SILENT))
+                self.after(PROBE_S, lambda: answer(ProbeResult.SILENT))
             else:
-                found = Probed.LISTENS if endpoint in self.listening else Probed.REFUSED
+                found = ProbeResult.LISTENS if endpoint in self.listening else ProbeResult.REFUSED
                 self.after(self.latency_s(), lambda: answer(found))
 
         self.after(self.latency_s(), arrive)

@@ -25,7 +25,7 @@ from mesh.protocol.frame import (
 )
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
 from mesh.protocol.identity import Identity
-from mesh.protocol.instructions import Dial, Probe, Probed
+from mesh.protocol.instructions import Dial, Probe, ProbeResult
 from mesh.protocol.interest import DROP_OLDEST
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
@@ -464,13 +464,13 @@ def test_who_still_listened_when_its_path_was_lost_is_probed_again() -> None:
     first = probes()
     assert first
     for endpoint in first:
-        core.probed(SMALLER, endpoint, Probed.LISTENS, 1.0)
+        core.probed(SMALLER, endpoint, ProbeResult.LISTENS, 1.0)
     for _ in range(4):
         core.tick(core._now_s + TICK_S)
     again = probes()
     assert set(again) == set(first)
     for endpoint in set(again):
-        core.probed(SMALLER, endpoint, Probed.REFUSED, 2.0)
+        core.probed(SMALLER, endpoint, ProbeResult.REFUSED, 2.0)
     assert [change.kind for change in shell.changes] == ["joined", "suspect", "dead"]
 
 
