@@ -37,7 +37,7 @@ from .link import Link, agreed
 from .roster import Peer, Roster
 from .timers import Timers
 
-ANSWER_FIRST_S = 0.005
+DIAL_BACK_DELAY_S = 0.005
 
 
 class Acceptor:
@@ -61,35 +61,35 @@ class Acceptor:
         """
         try:
             if kind == Kind.INTRODUCE:
-                self._introduce(conn, body, now_s)
+                self._on_introduce(conn, body, now_s)
             elif kind == Kind.HELLO:
                 hello = decode_hello(body)
-                refusal = self._consider(conn, cluster, hello, now_s)
+                refusal = self._on_hello(conn, cluster, hello, now_s)
                 if refusal is not None:
-                    self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
+                    self._send_greeting(conn, hello.lane, Kind.REFUSE, refusal.encode())
             else:
                 raise RemoteProtocolError(f"record type {kind} before HELLO")
         except BadAnnouncement as error:
             self._peering.refuse_announcement(error)
             reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
-            self._say(conn, lane, Kind.REFUSE, reason.encode())
+            self._send_greeting(conn, lane, Kind.REFUSE, reason.encode())
 
-    def _say(self, conn: Conn, lane: int, kind: int, body: bytes) -> None:
+    def _send_greeting(self, conn: Conn, lane: int, kind: int, body: bytes) -> None:
         self._out.append((conn, greeting(lane, kind, body)))
 
-    def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
+    def _on_introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
         peer = self._peering.learn_peer(decode_announcement(body, "INTRODUCE"), now_s, dial=False)
         # Our own announcement first, then enough others to start from. Links bring the rest.
         excluded = peer.node if peer else b""
         others = self._roster.announcements_except(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
         answer = encode_announcements([self._peering.announcement, *others])
-        self._say(conn, CONTROL, Kind.INTRODUCED, answer)
+        self._send_greeting(conn, CONTROL, Kind.INTRODUCED, answer)
         if peer is not None:
             # Our answer must arrive before our dial, or the peer does not know our key and refuses it.
             peer.knows_us = True
-            self._dialler.connect_later(peer, now_s, ANSWER_FIRST_S)
+            self._dialler.connect_later(peer, now_s, DIAL_BACK_DELAY_S)
 
-    def _consider(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
+    def _on_hello(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
         """Accept the HELLO, or return the reason to refuse it."""
         if hello.target != self._settings.me:
             return NOT_ME
@@ -108,31 +108,31 @@ class Acceptor:
                 return BAD
             # First: if it raised once the old connection is closed, the link would stay without this lane for ever.
             link.lane(hello.lane).check_resume(hello.expects)
-            old = link.lane(hello.lane).conn
-            if old is not None:
-                self._connections.hang_up(old)
-                link.detach(old)
+            old_conn = link.lane(hello.lane).conn
+            if old_conn is not None:
+                self._connections.hang_up(old_conn)
+                link.detach(old_conn)
         elif hello.resume:
             self._dialler.connect(peer, now_s)
             return GONE
         else:
             if self._peering.closing:
                 return FULL
-            if self._ours_first(peer, now_s):
+            if self._own_dial_wins(peer, now_s):
                 return CROSSING
             link = self._new_link(peer, cluster, hello, now_s)
             link.take_proof(proven)
         self._accept(conn, link, peer, hello, now_s)
         return None
 
-    def _ours_first(self, peer: Peer, now_s: float) -> bool:
+    def _own_dial_wins(self, peer: Peer, now_s: float) -> bool:
         """Return whether our own dial to the same node, under way or just completed, has precedence."""
         if self._settings.me < peer.node:
             return False
         dialling = peer.attempt is not None and peer.attempt.link is not None
-        link, young_s = peer.link, 2 * self._settings.handshake_s
-        young = link is not None and link.dialled and now_s - peer.up_since_s < young_s
-        return dialling or young
+        link, recent_s = peer.link, 2 * self._settings.handshake_s
+        recent = link is not None and link.dialled and now_s - peer.up_since_s < recent_s
+        return dialling or recent
 
     def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
         limits = agreed(self._settings.limits, hello.limits)
@@ -143,10 +143,10 @@ class Acceptor:
         self._peering.links[peer.node] = link
         self._roster.linked(peer, link)
         half_open_s = 2 * self._settings.handshake_s
-        self._timers.at(now_s + half_open_s, lambda now: self._half_open(link, now))
+        self._timers.at(now_s + half_open_s, lambda now: self._fail_half_open(link, now))
         return link
 
-    def _half_open(self, link: Link, now_s: float) -> None:
+    def _fail_half_open(self, link: Link, now_s: float) -> None:
         if not link.up and self._peering.links.get(link.peer) is link:
             self._peering.fail(link, "the peer never opened the second lane", now_s=now_s)
 
@@ -159,5 +159,5 @@ class Acceptor:
             announcement=peering.announcement, idempotent=settings.idempotent,
             proof=peering.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
         )  # fmt: skip
-        self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
+        self._send_greeting(conn, hello.lane, Kind.WELCOME, welcome.encode())
         peering.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.accepting import ANSWER_FIRST_S
+from mesh.protocol.accepting import DIAL_BACK_DELAY_S
 from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
@@ -280,7 +280,7 @@ def test_introductions_are_answered_with_us_first_and_the_dial_comes_after_the_a
         Kind.INTRODUCED, encode_announcements([bench.peering.announcement, known])
     )  # fmt: skip
     assert bench.roster.peers[SMALLER].knows_us
-    assert bench.run_to_dial() == ANSWER_FIRST_S
+    assert bench.run_to_dial() == DIAL_BACK_DELAY_S
 
 
 @pytest.mark.parametrize("count", [0, 2])
