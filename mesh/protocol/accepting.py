@@ -100,7 +100,9 @@ class Acceptor:
             return UNTRUSTED
         peer.knows_us = True
         link, announced = peer.link, peer.announcement
-        proven = self._peering.prover.greeted(cluster, hello.link_id, announced, hello.proof)
+        proven = self._peering.prover.proven_by_hello(
+            cluster, hello.link_id, announced, hello.proof
+        )
         if link is not None and not link.take_proof(proven):
             return UNTRUSTED
         if link is not None and link.link_id == hello.link_id:

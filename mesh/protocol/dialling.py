@@ -391,7 +391,7 @@ class Dialler:
         if not dial.resume and (attempt is None or attempt.link is not link):
             raise RemoteProtocolError("WELCOME for a link that was given up")
         link.lane(dial.lane).check_resume(welcome.expects)
-        proven = self._peering.prover.welcomed(link, peer.announcement, welcome.proof)
+        proven = self._peering.prover.proven_by_welcome(link, peer.announcement, welcome.proof)
         if not link.take_proof(proven):
             raise RemoteProtocolError("WELCOME that proves less than the previous one")
         limits = agreed(link.limits, welcome.limits)

@@ -40,35 +40,42 @@ class Prover:
         signed = _signed(kind, link_id, self._me, peer, at)
         return Proof(at, tuple((pair.key_id, pair.sign(signed)) for pair in keys))
 
-    def greeted(
-        self, shown: str, link_id: bytes, announcement: Announcement, proof: Proof
+    def proven_by_hello(
+        self, curve_cluster: str, link_id: bytes, announcement: Announcement, proof: Proof
     ) -> tuple[str, ...]:
         """Return those of the announced clusters that a HELLO proves, in the announcement's order.
 
         Args:
-            shown: the cluster whose key CURVE has proven.
+            curve_cluster: the cluster whose key CURVE has proven.
         """
-        return self._proven(shown, Kind.HELLO, link_id, announcement, proof)
+        return self._proven(curve_cluster, Kind.HELLO, link_id, announcement, proof)
 
-    def welcomed(self, link: Link, announcement: Announcement, proof: Proof) -> tuple[str, ...]:
+    def proven_by_welcome(
+        self, link: Link, announcement: Announcement, proof: Proof
+    ) -> tuple[str, ...]:
         """Return the same for a WELCOME on a link."""
         return self._proven(link.cluster, Kind.WELCOME, link.link_id, announcement, proof)
 
     def _proven(
-        self, shown: str, kind: Kind, link_id: bytes, announcement: Announcement, proof: Proof
+        self,
+        curve_cluster: str,
+        kind: Kind,
+        link_id: bytes,
+        announcement: Announcement,
+        proof: Proof,
     ) -> tuple[str, ...]:
         if self._keyring.door():
             return announcement.clusters
-        found = {shown}
+        proven = {curve_cluster}
         if proof.at in self._clusters:
             signed = _signed(kind, link_id, announcement.node, self._me, proof.at)
             for key_id, signature in proof.signatures:
                 pair = self._keyring.by_id(key_id)
-                if pair is None or pair.cluster in found:
+                if pair is None or pair.cluster in proven:
                     continue
                 if pair.cluster in announcement.clusters and pair.verifies(signed, signature):
-                    found.add(pair.cluster)
-        return tuple(cluster for cluster in announcement.clusters if cluster in found)
+                    proven.add(pair.cluster)
+        return tuple(cluster for cluster in announcement.clusters if cluster in proven)
 
 
 def _signed(kind: Kind, link_id: bytes, signer: bytes, receiver: bytes, at: str) -> bytes:

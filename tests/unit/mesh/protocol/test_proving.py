@@ -50,9 +50,9 @@ def proven(
 ) -> tuple[str, ...]:  # fmt: skip
     prover = Prover(me, ("z",), keyring)
     if kind == Kind.HELLO:
-        return prover.greeted("x", link_id, claimed, proof)
+        return prover.proven_by_hello("x", link_id, claimed, proof)
     link = Link(claimed.node, "x", link_id, dialled=True, limits=LIMITS)
-    return prover.welcomed(link, claimed, proof)
+    return prover.proven_by_welcome(link, claimed, proof)
 
 
 @pytest.mark.parametrize("kind", [Kind.HELLO, Kind.WELCOME])
