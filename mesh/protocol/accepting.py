@@ -33,7 +33,7 @@ from .hello import (
 )
 from .instructions import Instruction
 from .lane import Conn
-from .link import Link, agreed
+from .link import Link, negotiate_limits
 from .roster import Peer, Roster
 from .timers import Timers
 
@@ -137,7 +137,7 @@ class Acceptor:
         return dialling or recent
 
     def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
-        limits = agreed(self._settings.limits, hello.limits)
+        limits = negotiate_limits(self._settings.limits, hello.limits)
         if peer.link is not None:
             self._peering.fail(peer.link, "the peer started a new link", now_s=now_s)
         self._dialler.end_attempt(peer)
@@ -157,7 +157,7 @@ class Acceptor:
         lane.check_resume(hello.expects)  # Before anything is sent.
         welcome = Welcome(
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
-            limits=settings.limits.told(),
+            limits=settings.limits.wire_limits(),
             announcement=peering.announcement, idempotent=settings.idempotent,
             proof=peering.prover.prove(Kind.WELCOME, link.link_id, peer.node, link.cluster),
         )  # fmt: skip

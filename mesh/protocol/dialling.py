@@ -36,7 +36,7 @@ from .hello import (
 )
 from .instructions import Dial, Instruction
 from .lane import Conn
-from .link import Link, LinkLimits, agreed
+from .link import Link, LinkLimits, negotiate_limits
 from .proving import Prover
 from .roster import Attempt, Peer, Roster, host_of
 from .seeds import LinkTable, Seed, Seeds
@@ -251,7 +251,7 @@ class Dialler:
         settings, own_keys = self._settings, self._own_keys()
         hello = Hello(
             lane=lane, node=settings.me, target=peer.node, link_id=link.link_id,
-            resume=resume, expects=link.lane(lane).expected, limits=settings.limits.told(),
+            resume=resume, expects=link.lane(lane).expected, limits=settings.limits.wire_limits(),
             announcement=self._peering.announcement, idempotent=settings.idempotent,
             proof=self._peering.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
@@ -394,7 +394,7 @@ class Dialler:
         proven = self._peering.prover.proven_by_welcome(link, peer.announcement, welcome.proof)
         if not link.take_proof(proven):
             raise RemoteProtocolError("WELCOME that proves less than the previous one")
-        limits = agreed(link.limits, welcome.limits)
+        limits = negotiate_limits(link.limits, welcome.limits)
         # No check has failed. Until here the dial had to stay in the table, because an error leads to `lost`,
         # which plans another attempt only for a dial that it finds there.
         del self._pending_dials[conn]

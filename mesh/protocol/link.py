@@ -70,7 +70,7 @@ class LinkLimits:
         """Largest payload of a request, reply, broadcast or tunnel part."""
         return self.record_bytes_max - RECORD_EXTRA_BYTES
 
-    def told(self) -> Limits:
+    def wire_limits(self) -> Limits:
         """Return those limits that the peer has to know."""
         return Limits(
             window=self.window_bytes, frame_max=self.frame_bytes_max,
@@ -363,7 +363,7 @@ class Link:
         )  # fmt: skip
 
 
-def agreed(ours: LinkLimits, theirs: Limits) -> LinkLimits:
+def negotiate_limits(ours: LinkLimits, theirs: Limits) -> LinkLimits:
     """Return of each limit the smaller of both ends' values. Raises RemoteProtocolError if they make no sense."""
     frame = min(ours.frame_bytes_max, theirs.frame_max)
     window = min(ours.window_bytes, theirs.window)

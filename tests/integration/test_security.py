@@ -257,7 +257,7 @@ async def test_found_who_had_the_key_of_one_cluster_answered_for_another_one(
         uri = one.endpoints[0]
         hello = Hello(
             lane=CONTROL, node=it.id, target=one.id, link_id=b"k" * 16, resume=False, expects=1,
-            limits=one._core.peering._settings.limits.told(),
+            limits=one._core.peering._settings.limits.wire_limits(),
             announcement=it._core.peering.announcement,
         )  # fmt: skip
         with Stranger(uri, shop.public_half(), web) as insider:

@@ -159,7 +159,7 @@ class Bench:
                 hello = decode_hello(only_record(item[1])[1])
                 welcome = Welcome(
                     lane=hello.lane, node=node, link_id=hello.link_id, expects=1,
-                    limits=LIMITS.told(), announcement=raw,
+                    limits=LIMITS.wire_limits(), announcement=raw,
                 )  # fmt: skip
                 self.answer(item[0], Kind.WELCOME, welcome.encode(), lane=hello.lane)
 
@@ -200,7 +200,7 @@ def kinds(out: Sequence[Instruction]) -> list[object]:
 
 HELLO = Hello(
     lane=CONTROL, node=LARGER, target=ME, link_id=b"k" * 16, resume=False, expects=1,
-    limits=LIMITS.told(),
+    limits=LIMITS.wire_limits(),
     announcement=announce(LARGER, endpoints=WAY_IN),
 )  # fmt: skip
 

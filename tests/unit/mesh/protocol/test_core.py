@@ -87,7 +87,7 @@ def dial(
 ) -> None:
     hello = Hello(
         lane=lane, node=node, target=target, link_id=node, resume=False, expects=1,
-        limits=LIMITS.told(), announcement=announce(node),
+        limits=LIMITS.wire_limits(), announcement=announce(node),
     )  # fmt: skip
     conn = at or node + b"%d" % lane
     core.received(conn, "x", greeting(lane, Kind.HELLO, hello.encode()), core._now_s)
@@ -370,7 +370,7 @@ def test_a_node_that_broke_the_protocol_with_one_lane_is_dialled_again(
     hello = [decode_hello(only_record(one[1])[1]) for one in core.out if isinstance(one, tuple)][-2]
     control, data = dials(core)
     welcome = Welcome(
-        lane=CONTROL, node=SMALLER, link_id=hello.link_id, expects=1, limits=LIMITS.told(),
+        lane=CONTROL, node=SMALLER, link_id=hello.link_id, expects=1, limits=LIMITS.wire_limits(),
         announcement=raw,
     )  # fmt: skip
     core.received(control.conn, None, greeting(CONTROL, Kind.WELCOME, welcome.encode()), 0.1)
@@ -387,7 +387,7 @@ def test_a_lane_welcomed_with_what_cannot_be_is_dialled_again() -> None:
     hello = [decode_hello(only_record(one[1])[1]) for one in core.out if isinstance(one, tuple)][-2]
     for dial in dials(core):
         welcome = Welcome(
-            lane=dial.lane, node=SMALLER, link_id=hello.link_id, limits=LIMITS.told(),
+            lane=dial.lane, node=SMALLER, link_id=hello.link_id, limits=LIMITS.wire_limits(),
             expects=1 if dial.lane == CONTROL else 7, announcement=raw,
         )  # fmt: skip
         core.received(dial.conn, None, greeting(dial.lane, Kind.WELCOME, welcome.encode()), 0.1)

@@ -14,7 +14,7 @@ from mesh.protocol.link import (
     PIECE_BYTES_MIN,
     RECORD_EXTRA_BYTES,
     Link,
-    agreed,
+    negotiate_limits,
 )
 from mesh.protocol.outbox import REQUESTS
 from tests.machines import LANES, LIMITS, OTHER, Cable, frames, make_link, take_frames, take_records
@@ -76,7 +76,7 @@ def test_attach_sends_again_what_the_peer_lacks_and_counts_it() -> None:
 def test_acknowledges_by_an_eighth_of_the_window_that_both_agreed_on() -> None:
     """By its own, which may be larger than all that the peer sends, it would do so by the timer alone."""
     link = make_link(window_bytes=1 << 20)
-    link.adopt(agreed(link.limits, theirs(8192, 2048)))
+    link.adopt(negotiate_limits(link.limits, theirs(8192, 2048)))
     feed(link, pack_record(Kind.REPLY, 1, bytes(900)))
     assert not link.ack_now()
     feed(link, pack_record(Kind.REPLY, 2, bytes(100)), sequence=2)
@@ -85,7 +85,7 @@ def test_acknowledges_by_an_eighth_of_the_window_that_both_agreed_on() -> None:
 
 def test_limits_both_ends_agreed_on_are_kept() -> None:
     link = make_link(window_bytes=1 << 20, frame_bytes_max=1 << 16, chunk_bytes=1 << 14)
-    link.adopt(agreed(link.limits, theirs(4096, 1024)))
+    link.adopt(negotiate_limits(link.limits, theirs(4096, 1024)))
     push(link, 1, bytes(5000))
     left = take_frames(link)
     assert [len(frame.data) <= 1024 for frame in left] == [True] * len(left)
@@ -93,8 +93,8 @@ def test_limits_both_ends_agreed_on_are_kept() -> None:
 
 
 def test_agreed_limits_are_the_smaller_of_each() -> None:
-    assert agreed(LIMITS, theirs(1 << 30, 1 << 20)) == LIMITS
-    small = agreed(LIMITS, theirs(2048, 1024, record=100_000, reassembly=200_000))
+    assert negotiate_limits(LIMITS, theirs(1 << 30, 1 << 20)) == LIMITS
+    small = negotiate_limits(LIMITS, theirs(2048, 1024, record=100_000, reassembly=200_000))
     assert (small.window_bytes, small.frame_bytes_max, small.chunk_bytes) == (2048, 1024, 512)
     assert (small.record_bytes_max, small.reassembly_bytes_max) == (100_000, 200_000)
     assert small.payload_bytes_max == 100_000 - RECORD_EXTRA_BYTES
@@ -102,13 +102,13 @@ def test_agreed_limits_are_the_smaller_of_each() -> None:
 
 def test_records_with_no_room_for_a_name_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="for records is too small"):
-        agreed(LIMITS, theirs(1 << 20, 1 << 20, record=RECORD_EXTRA_BYTES - 1))
+        negotiate_limits(LIMITS, theirs(1 << 20, 1 << 20, record=RECORD_EXTRA_BYTES - 1))
 
 
 @pytest.mark.parametrize(("window", "frame"), [(2047, 1024), (1 << 20, 1023), (1, 1), (0, 0)])
 def test_limits_that_leave_no_room_are_refused(window: int, frame: int) -> None:
     with pytest.raises(RemoteProtocolError, match="window of"):
-        agreed(LIMITS, theirs(window, frame))
+        negotiate_limits(LIMITS, theirs(window, frame))
 
 
 # Sending

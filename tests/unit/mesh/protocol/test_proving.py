@@ -143,7 +143,7 @@ def test_who_answers_a_dial_has_to_prove_it_as_well() -> None:
             proof = it.prove(Kind.WELCOME, hello.link_id, hello.node, "x")
             welcome = Welcome(
                 lane=hello.lane, node=hello.target, link_id=hello.link_id, expects=1,
-                limits=LIMITS.told(), announcement=RAW, proof=proof if signs or not at else NO_PROOF,
+                limits=LIMITS.wire_limits(), announcement=RAW, proof=proof if signs or not at else NO_PROOF,
             )  # fmt: skip
             if signs or not at:
                 dialling.answer(conn, Kind.WELCOME, welcome.encode(), lane=hello.lane)
@@ -184,7 +184,7 @@ def test_a_proof_that_is_none_is_a_violation(wrong: str) -> None:
 def test_a_proof_travels_in_both_greetings_behind_all_else() -> None:
     assert decode_hello(PROVEN.encode()) == PROVEN
     welcome = Welcome(
-        lane=CONTROL, node=LARGER, link_id=LINK_ID, expects=1, limits=LIMITS.told(), announcement=RAW,
+        lane=CONTROL, node=LARGER, link_id=LINK_ID, expects=1, limits=LIMITS.wire_limits(), announcement=RAW,
         proof=PROVEN.proof,
     )  # fmt: skip
     assert decode_welcome(welcome.encode()) == welcome
