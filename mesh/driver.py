@@ -157,7 +157,9 @@ class Driver:
         told = ((finder.source, finder.problem()) for finder in self.finders)
         found = {source: problem for source, problem in told if problem is not None}
         seeds = self.core.config.seeds
-        if silent := [one for one in self.core.peering.dialler.seeds.silent() if one in seeds]:
+        if silent := [
+            one for one in self.core.peering.dialler.seeds.silent_endpoints() if one in seeds
+        ]:
             found["seeds"] = f"no answer from {', '.join(silent)}: `mesh doctor` may tell why"
         return found
 

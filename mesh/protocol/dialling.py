@@ -328,7 +328,7 @@ class Dialler:
         self.end_attempt(peer)
         retry_soon, peer.retry_soon = peer.retry_soon, False
         self.connect_later(peer, now_s, BACKOFF_S if retry_soon else self.backoff_s(peer.failures))
-        self.seeds.seek(peer.node, now_s)
+        self.seeds.ask_later_for(peer.node, now_s)
 
     # Answers
 
@@ -370,7 +370,7 @@ class Dialler:
                 )
                 self.seeds.answered(owner, node, now_s, ours=ours)
         if isinstance(owner, Seed):
-            owner.busy = False
+            owner.awaits_answer = False
             return
         owner.attempt = None
         if owner.knows_us:
@@ -430,7 +430,7 @@ class Dialler:
         peer.wrong_nodes = peer.wrong_nodes + 1 if wrong_node else 0
         if wrong_node and peer.wrong_nodes >= len(self._roster.endpoints(peer, door=False)):
             self._roster.forget(peer.node, now_s=now_s)
-            self.seeds.seek(peer.node, now_s)
+            self.seeds.ask_later_for(peer.node, now_s)
             return
         self._roster.failed(peer)
         if reason in (UNTRUSTED, CLOCK, GONE):

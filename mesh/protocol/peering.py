@@ -298,7 +298,7 @@ class Peering:
             # With proof the next dial comes later: a process takes a while to start again, if it does.
             failures = peer.failures + (PROOF_FAILURES if proof else 0)
             self.dialler.connect_later(peer, now_s, self.dialler.backoff_s(failures))
-        self.dialler.seeds.seek(link.peer, now_s)
+        self.dialler.seeds.ask_later_for(link.peer, now_s)
         if was_up:
             self._listener.link_down(link, reason, ending)
 

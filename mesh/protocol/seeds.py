@@ -25,7 +25,7 @@ SEEDS_MAX = 1024
 STALE_S = 300.0
 """A seed that was not named for so many seconds may be forgotten: finders repeat themselves far sooner, so none of
 them names it any more."""
-OURS_S = 15.0
+OWN_ANSWER_PAUSE_S = 15.0
 """Seconds for which an address at which this node itself answered is not asked again."""
 REFUSED_CLOCK = "refused by a seed that has another time"
 REASON_MAX = 40
@@ -38,9 +38,9 @@ class Seed:
 
     endpoint: str
     tries: int = 0
-    busy: bool = False
+    awaits_answer: bool = False
     """Whether it has been asked and has not answered yet."""
-    ours_s: float = -math.inf
+    own_answer_s: float = -math.inf
     """When this node itself answered there. There may be others as well, behind the address of a load balancer."""
     node: bytes = b""
     """The node that answered there last."""
@@ -93,32 +93,32 @@ class Seeds:
     def _make_room(self, now_s: float) -> bool:
         """Forget the seed named longest ago, if it is stale: where nodes come and go, so do their addresses."""
         oldest = next(iter(self._seeds.values()))
-        stale = now_s - oldest.named_s >= STALE_S and not oldest.busy
+        stale = now_s - oldest.named_s >= STALE_S and not oldest.awaits_answer
         if stale:
             del self._seeds[oldest.endpoint]
         return stale
 
     def _ask(self, seed: Seed, now_s: float) -> None:
-        ours = now_s - seed.ours_s < OURS_S
-        if seed.busy or ours or seed.node in self._peering.links or self._peering.closing:
+        ours = now_s - seed.own_answer_s < OWN_ANSWER_PAUSE_S
+        if seed.awaits_answer or ours or seed.node in self._peering.links or self._peering.closing:
             return
-        ways = self._ways()
-        server, client = ways[seed.tries % len(ways)]
+        key_pairs = self._key_pairs()
+        server, client = key_pairs[seed.tries % len(key_pairs)]
         seed.tries += 1
-        seed.busy = True
+        seed.awaits_answer = True
         self._introducer.introduce(seed, seed.endpoint, server, client, now_s)
 
-    def _ways(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
+    def _key_pairs(self) -> list[tuple[ClusterKeys, ClusterKeys]]:
         """Return all that can be tried at a seed: pairs of a key that may answer there, and one of ours."""
         servers = self._roster.keyring.introduction_keys()
         return [(server, client) for client in self._introducer.client_keys() for server in servers]
 
-    def silent(self) -> list[str]:
+    def silent_endpoints(self) -> list[str]:
         """Return addresses at which nobody answered when they were last asked, or whose node is gone."""
         links, seeds = self._peering.links, self._seeds.values()
         return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
 
-    def seek(self, node: bytes, now_s: float) -> None:
+    def ask_later_for(self, node: bytes, now_s: float) -> None:
         """Ask later at seeds that led to this node, which is gone or cannot be reached: another one may answer there
         soon, such as the same program, restarted."""
         for seed in self._seeds.values():
@@ -134,20 +134,20 @@ class Seeds:
 
     def answered(self, seed: Seed, node: bytes, now_s: float, *, ours: bool) -> None:
         """Note that `node` has answered; empty: one that is not wanted. `ours`: it is this node itself."""
-        seed.ours_s = now_s if ours else -math.inf
+        seed.own_answer_s = now_s if ours else -math.inf
         seed.node, seed.misses = node, 0
 
     def failed(self, seed: Seed, now_s: float) -> None:
         """Note that the connection was lost before an answer: try the next key, or ask later."""
-        seed.busy = False
-        if seed.tries % len(self._ways()):
+        seed.awaits_answer = False
+        if seed.tries % len(self._key_pairs()):
             self._ask(seed, now_s)
         else:
             self._ask_later(seed, now_s)
 
     def refused(self, seed: Seed, reason: str, now_s: float) -> None:
         """Note that the node there does not accept our announcement. It may do so later, once a clock has been set."""
-        seed.busy = False
+        seed.awaits_answer = False
         kind, why = "refused by a seed", f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}"
         if reason == CLOCK:
             kind, why = (

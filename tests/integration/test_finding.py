@@ -101,7 +101,7 @@ async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
             with suppress(zmq.ZMQError):  # ENOENT: no such dial.
                 socket.raw.disconnect(seed)
                 kept.append(seed)
-            return bool(shop._core.peering.dialler.seeds.silent())
+            return bool(shop._core.peering.dialler.seeds.silent_endpoints())
 
         await until(refused)
         assert not kept
@@ -240,9 +240,9 @@ async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
         async with node("shop", seeds=seeds) as shop:
             await linked(shop, db)
             named = shop._core.peering.dialler.seeds._seeds
-            await until(lambda: not named["tcp://none.test:1"].busy)
+            await until(lambda: not named["tcp://none.test:1"].awaits_answer)
             given_up.set()
-            await until(lambda: not named["tcp://dead.test:1"].busy)
+            await until(lambda: not named["tcp://dead.test:1"].awaits_answer)
 
 
 async def test_names_of_those_that_are_lost_keep_no_thread_that_others_need(

@@ -17,7 +17,7 @@ from mesh.protocol.hello import BAD, CLOCK, CROSSING, FULL, GONE, NOT_ME, UNTRUS
 from mesh.protocol.instructions import Dial
 from mesh.protocol.peering import Ending
 from mesh.protocol.roster import Peer
-from mesh.protocol.seeds import MISSES_MAX, OURS_S, SEEDS_MAX, STALE_S
+from mesh.protocol.seeds import MISSES_MAX, OWN_ANSWER_PAUSE_S, SEEDS_MAX, STALE_S
 from security.keys import DOOR, derive
 from tests.machines import LANES
 
@@ -384,7 +384,7 @@ def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:
     bench.introduced(again, bench.peering.announcement)
     bench.dialler.seeds.found(SEED, bench.now_s)
     assert bench.dials() == [], "ourselves"
-    bench.run_to(bench.now_s + OURS_S)
+    bench.run_to(bench.now_s + OWN_ANSWER_PAUSE_S)
     bench.take()
     bench.dialler.seeds.found(SEED, bench.now_s)
     (dial,) = bench.dials()

@@ -259,14 +259,14 @@ def test_a_seed_whose_node_has_a_link_is_not_silent_however_that_came_about() ->
     bench = Bench()
     raw = announce(SMALLER, endpoints=WAY_IN)
     bench.dialler.seeds.found(SEED, bench.now_s)
-    assert bench.dialler.seeds.silent() == []
+    assert bench.dialler.seeds.silent_endpoints() == []
     bench.introduced(bench.dials()[0], raw)
     bench.lose(bench.dials())
-    assert bench.dialler.seeds.silent() == [SEED]
+    assert bench.dialler.seeds.silent_endpoints() == [SEED]
     bench.dialler.connect(bench.roster.peers[SMALLER], bench.now_s)
     bench.welcomed(bench.take(), raw)
     assert SMALLER in bench.peering.links
-    assert bench.dialler.seeds.silent() == []
+    assert bench.dialler.seeds.silent_endpoints() == []
 
 
 def soon(bench: Bench) -> list[str]:
