@@ -260,7 +260,7 @@ def _serve(
             service.cluster, service.requests.endpoints, service.broadcasts.endpoints,
             concurrency=service.concurrency or config.concurrency,
             queue_max=config.queue_requests, queue_bytes_max=config.queue_bytes,
-            start=workers.start, touched=core.touch,
+            start=workers.start, request_flush=core.request_flush,
         )  # fmt: skip
         core.patterns.tunnels.endpoints[service.cluster] = service.tunnels.endpoints
     handlers = {service.cluster: service.tunnels.functions for service in services}

@@ -307,7 +307,7 @@ class Node:
         room = self._publisher.make_room(stream, _size_bytes(payload, headers))
         if room and self._publisher.append(stream, payload, headers):
             self._driver.gathers()
-        if self._core.touched:  # A batch is complete: send it now, while the next one gathers.
+        if self._core.needs_flush:  # A batch is complete: send it now, while the next one gathers.
             self._driver.settle()
         return room
 

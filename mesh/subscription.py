@@ -138,7 +138,7 @@ class Subscription(AsyncBlock):
             await self._waker.wait()
         delivery = self._subscriptions.take(inbox, trio.current_time())
         if (
-            self._driver.core.touched
+            self._driver.core.needs_flush
         ):  # There is credit to return, or a publisher of this node has room now.
             self._driver.wake_pump()
         if waits:  # Other tasks have had their turn.

@@ -91,7 +91,7 @@ class Tunnel:
             self._gathered_bytes = 0
         while not self._may_send(part):
             self._tunnels.wait_credit(self._end, len(part))
-            if self._driver.core.touched:
+            if self._driver.core.needs_flush:
                 self._driver.wake_pump()
             await self._bell.wait()
         self._tunnels.send(self._end, part)
@@ -145,7 +145,7 @@ class Tunnel:
             finally:
                 self._iterating -= 1
         part = self._tunnels.read(end)
-        if self._driver.core.touched:  # There is credit to return.
+        if self._driver.core.needs_flush:  # There is credit to return.
             self._driver.wake_pump()
         return part
 

@@ -79,7 +79,7 @@ class Core:
         self.refusals = Refusals(shell.log)
         self.left = False
         self._left_why = "the node has left"
-        self._touched: dict[Link, None] = {}
+        self._to_flush: dict[Link, None] = {}
         self._now_s = 0.0
         """Time of the latest call, and so of what peering and membership report during it."""
         self._tick_due_s = self._heartbeat_due_s = 0.0
@@ -109,7 +109,7 @@ class Core:
         self.rotation = Rotation(self.membership, self.peering.links)
         self.patterns = Patterns(
             identity.node, identity.incarnation, config, self.rotation, self.timers, rng,
-            opened=shell.opened, subscribed=shell.grew, touched=self.touch, wall_us=wall_us,
+            opened=shell.opened, subscribed=shell.grew, request_flush=self.request_flush, wall_us=wall_us,
         )  # fmt: skip
 
     # Life
@@ -221,7 +221,7 @@ class Core:
             if link.up:
                 if link.ack_now():
                     link.unsequenced(self.out, [])
-                self._touched[link] = None
+                self._to_flush[link] = None
         except RemoteProtocolError as error:
             self.peering.violated(conn, link, error, now_s)
 
@@ -307,7 +307,7 @@ class Core:
             for link in self.peering.links.values():
                 if link.up:
                     link.send_control(Kind.GOSSIP, 0, body)
-                    self.touch(link)
+                    self.request_flush(link)
 
     def _tell_loads(self) -> None:
         loads = {name: one.told_load for name, one in self.patterns.dispatchers.items()}
@@ -316,13 +316,13 @@ class Core:
             link.unsequenced(self.out, [record])
 
     @property
-    def touched(self) -> bool:
+    def needs_flush(self) -> bool:
         """Whether, since the last flush, a link has got something to send, or a blocked publisher may go on."""
-        return bool(self._touched) or self.patterns.publisher.may_retry
+        return bool(self._to_flush) or self.patterns.publisher.may_retry
 
-    def touch(self, link: Link) -> None:
+    def request_flush(self, link: Link) -> None:
         """Note that the link has something to send."""
-        self._touched[link] = None
+        self._to_flush[link] = None
 
     def flush(self, now_s: float) -> None:
         """Put everything that may leave into `out`: gathered topics first, then link by link."""
@@ -330,20 +330,20 @@ class Core:
         publisher = self.patterns.publisher
         if publisher.dirty:
             publisher.flush_gathered()
-        if self._touched:
+        if self._to_flush:
             self._flush_links()
         if publisher.may_retry and (freed := publisher.retry()):
             self._shell.freed(freed)
         if self.patterns.requests.waiting:
             self.patterns.requests.room_came(self._now_s)
-        if self._touched:
+        if self._to_flush:
             self._flush_links()
 
     def _flush_links(self) -> None:
-        touched, self._touched = self._touched, {}
+        to_flush, self._to_flush = self._to_flush, {}
         publisher = self.patterns.publisher
         losses = publisher.losses
-        for link in touched:
+        for link in to_flush:
             if link in losses.of and link.flowing:
                 losses.tell(link)
             link.flush(self.out)
@@ -362,7 +362,7 @@ class Core:
         if link.ack_due_s <= now_s:
             link.unsequenced(self.out, [])
         else:  # Acknowledged meanwhile by other frames, and more came since.
-            self._touched[link] = None
+            self._to_flush[link] = None
 
     # What peering reports
 
@@ -373,7 +373,7 @@ class Core:
                 link.touch_lane(conn, self.out)
         self.patterns.link_up(link, idempotent)
         self.peering.gossip_peers(link)
-        self.touch(link)
+        self.request_flush(link)
         self.membership.linked(link.peer, link.clusters, uris, self._now_s)
         self._rotation_grew(link.clusters)
         early, link.early = link.early, []
@@ -388,7 +388,7 @@ class Core:
 
     def path_back(self, link: Link) -> None:
         self.membership.path_back(link.peer, self._now_s)
-        self.touch(link)
+        self.request_flush(link)
         member = self.membership.members.get(link.peer)
         self._rotation_grew(member.clusters if member is not None else ())
 
@@ -409,7 +409,7 @@ class Core:
             self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)
         self.patterns.link_down(link, reason, self._now_s, left=ending is Ending.LEFT)
         self.rotation.forget(link.peer)
-        self._touched.pop(link, None)
+        self._to_flush.pop(link, None)
 
     def _member_changed(self, change: Change) -> None:
         self.rotation.changed()
@@ -467,4 +467,4 @@ class Core:
         for link in self.peering.links.values():
             if link.up:
                 link.send_control(Kind.UNSUBSCRIBE, inbox.ident, b"")
-                self.touch(link)
+                self.request_flush(link)

@@ -90,7 +90,7 @@ class Dispatcher:
     queue_max: int
     queue_bytes_max: int
     start: Callable[[Job], None]
-    touched: Callable[[Link], None]
+    request_flush: Callable[[Link], None]
     draining: bool = False
     running: int = 0
     _queue: deque[Job] = field(default_factory=deque)
@@ -235,7 +235,7 @@ class Dispatcher:
         service_us = min(int((now_s - job.started_s) * 1e6), 0xFFFFFFFF) if job.started_s else 0
         prefix = REPLY_PREFIX.pack(service_us, min(max(self.told_load - 1, 0), 0xFFFF))
         job.link.outbox.push_request(kind, job.ident, body, prefix=prefix)
-        self.touched(job.link)
+        self.request_flush(job.link)
 
     def _error(self, job: Job, code: str, message: str) -> None:
         self.failed += 1
@@ -253,7 +253,7 @@ class Dispatcher:
         retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * service_s * turns)))
         body = pack_busy(self.told_load, retry_after_ms, hard=hard, setting=setting, limit=limit)
         job.link.send_control(Kind.BUSY, job.ident, body)
-        self.touched(job.link)
+        self.request_flush(job.link)
 
     def statistics(self) -> ServiceStatistics:
         return ServiceStatistics(

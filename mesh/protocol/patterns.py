@@ -4,7 +4,7 @@
     BATCH ──> subscriptions         SUBSCRIBE, UNSUBSCRIBE, CREDIT ──> subscribers
     BROADCAST ──> dispatcher        TUNNEL_* ──> tunnel table
 
-Not safe for threads; the core calls it and flushes the links that it touched.
+Not safe for threads; the core calls it and flushes the links for which it requests that.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ class BroadcastCounters:
 
 
 class Patterns:
-    """State machines of one node. Calls `touched` with every link that has something to send now, and `subscribed`
+    """State machines of one node. Calls `request_flush` with every link that has something to send now, and `subscribed`
     when a peer has subscribed to something."""
 
     def __init__(
         self, me: bytes, incarnation: int, config: MeshConfig, rotation: Rotation, timers: Timers,
         rng: Random, *, opened: Opened, subscribed: Callable[[], object],
-        touched: Callable[[Link], None], wall_us: Callable[[], int],
+        request_flush: Callable[[Link], None], wall_us: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._rotation, self._touched = rotation, touched
+        self._rotation, self._request_flush = rotation, request_flush
         self._idempotent: dict[bytes, frozenset[str]] = {}
         self.requests = RequestTable(
             rotation.of_cluster, choose_of_two, timers, rng, settle_s=config.settle_s,
-            requests_max=config.requests_max, touched=touched, present=rotation.present,
+            requests_max=config.requests_max, request_flush=request_flush, present=rotation.present,
             idempotent=lambda node, target: target in self._idempotent.get(node, ()),
         )  # fmt: skip
         self.tunnels = TunnelTable(
             tunnels_max=config.tunnels_max, window_bytes=config.tunnel_window_bytes,
-            opened=opened, touched=touched,
+            opened=opened, request_flush=request_flush,
         )  # fmt: skip
         self.interest: Interest[Wanted] = Interest()
         self.publisher = Publisher(
             me, self.interest, frame_bytes_max=config.frame_bytes_max,
             gathered_bytes_max=config.window_bytes // 2, topics_max=config.topics_max,
-            epoch=incarnation, wall_us=wall_us, touched=touched,
+            epoch=incarnation, wall_us=wall_us, request_flush=request_flush,
         )  # fmt: skip
         self.subscriptions = Subscriptions(
             self.interest, self.publisher, timers, topics_max=config.topics_max,
-            early_bytes=config.window_bytes + config.outbox_bytes, touched=touched,
+            early_bytes=config.window_bytes + config.outbox_bytes, request_flush=request_flush,
         )  # fmt: skip
         self.subscribers = Subscribers(
             self.interest, self.publisher, subscriptions_max=config.subscriptions_max,
@@ -120,7 +120,7 @@ class Patterns:
             dispatcher.offer(job, flags, now_s)
         else:
             refuse_unserved(link, ident, cluster)
-            self._touched(link)
+            self._request_flush(link)
 
     def _on_cancel(self, link: Link, record: Received, _now_s: float) -> None:
         ident = record[1]
@@ -153,7 +153,7 @@ class Patterns:
                 self.broadcasts.skipped += 1
                 continue
             link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
-            self._touched(link)
+            self._request_flush(link)
             told += 1
         self.broadcasts.sent += told
         return told

@@ -62,18 +62,18 @@ class RequestTable:
     def __init__(
         self, rotation: Callable[[str], list[Candidate]], choose: Choose, timers: Timers,
         rng: Random, *, settle_s: float, requests_max: int, idempotent: Callable[[bytes, str], bool],
-        touched: Callable[[Link], None], present: Callable[[], Sequence[str]],
+        request_flush: Callable[[Link], None], present: Callable[[], Sequence[str]],
     ) -> None:  # fmt: skip
         """
         Args:
             rotation: members of a cluster that can take a request now.
             present: clusters that have members at all, for the error when one has none.
             idempotent: whether a node declares that requests to a target may be executed twice.
-            touched: called with every link that has something to send now.
+            request_flush: called with every link that has something to send now.
         """
         self._rotation, self._choose, self._timers, self._rng = rotation, choose, timers, rng
         self._settle_s, self._requests_max = settle_s, requests_max
-        self._idempotent, self._touched, self._present = idempotent, touched, present
+        self._idempotent, self._request_flush, self._present = idempotent, request_flush, present
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[str, Line] = {}
         """Waiting requests, by cluster."""
@@ -178,7 +178,7 @@ class RequestTable:
         pending.record = link.outbox.push_request(
             Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending
         )
-        self._touched(link)
+        self._request_flush(link)
 
     def _nobody(self, pending: Pending, now_s: float) -> None:
         if pending.full:
@@ -375,7 +375,7 @@ class RequestTable:
             candidate.queue += 1
             if candidate.link.up:
                 candidate.link.send_control(Kind.CANCEL, pending.ident, b"")
-                self._touched(candidate.link)
+                self._request_flush(candidate.link)
 
     def _take_back(self, pending: Pending) -> None:
         record = pending.record

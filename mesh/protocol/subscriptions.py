@@ -31,17 +31,21 @@ class Subscriptions:
 
     def __init__(
         self, interest: Interest[Wanted], publisher: Publisher, timers: Timers, *,
-        topics_max: int, early_bytes: int, touched: Callable[[Link], None],
+        topics_max: int, early_bytes: int, request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """
         Args:
             interest: the publisher's, because this node's messages go to its own inboxes, too.
             topics_max: most topics whose matches are kept.
             early_bytes: see Inbox.
-            touched: called with every link that has something to send now.
+            request_flush: called with every link that has something to send now.
         """
         self._interest, self._publisher, self._timers = interest, publisher, timers
-        self._topics_max, self._early_bytes, self._touched = topics_max, early_bytes, touched
+        self._topics_max, self._early_bytes, self._request_flush = (
+            topics_max,
+            early_bytes,
+            request_flush,
+        )
         self.inboxes: dict[int, Inbox] = {}
         self._local: Interest[Inbox] = Interest()
         self._matches: dict[str, list[Inbox]] = {}
@@ -146,7 +150,7 @@ class Subscriptions:
         if waiting_bytes := inbox.take_over(link):
             values.append(waiting_bytes)
         link.send_control(Kind.SUBSCRIBE, inbox.ident, encode_values(*values))
-        self._touched(link)
+        self._request_flush(link)
 
     def take(self, inbox: Inbox, now_s: float) -> Delivery:
         """Return the next messages of a subscription, and when it is due, credit to their publisher."""
@@ -173,7 +177,7 @@ class Subscriptions:
         owed = inbox.owed.pop(link)
         if link.up and inbox.ident in self.inboxes:
             link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))
-            self._touched(link)
+            self._request_flush(link)
 
     def link_up(self, link: Link) -> None:
         for inbox in self.inboxes.values():

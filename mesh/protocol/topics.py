@@ -80,20 +80,20 @@ class Publisher:
     def __init__(
         self, me: bytes, interest: Interest[Wanted], *, frame_bytes_max: int,
         gathered_bytes_max: int, topics_max: int, epoch: int, wall_us: Callable[[], int],
-        touched: Callable[[Link], None],
+        request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """
         Args:
             gathered_bytes_max: bytes that all topics together gather before some should leave.
             epoch: of the first stream; greater than in any earlier life of this node id.
-            touched: called with every link to whose outbox something was added.
+            request_flush: called with every link to whose outbox something was added.
         """
         self._me, self._interest = me, interest
         room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - BATCH_EXTRA_BYTES
         self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
         self._gathered_bytes_max, self._begun_bytes = gathered_bytes_max, 0
         self._topics_max, self._next_epoch = topics_max, epoch
-        self._wall_us, self._touched = wall_us, touched
+        self._wall_us, self._request_flush = wall_us, request_flush
         self.streams: dict[str, TopicStream] = {}
         self._evictable: OrderedDict[TopicStream, None] = OrderedDict()
         """Streams that are not blocked, idle longest first."""
@@ -344,7 +344,7 @@ class Publisher:
         else:  # One message larger than a frame, or a peer with smaller frames than ours.
             whole = b"".join(pieces)
             outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, label=label, stays=stays)
-        self._touched(link)
+        self._request_flush(link)
 
     def drain(self) -> None:
         """Publish nothing more; what was published still leaves. With a negative limit no stream takes a message

@@ -28,10 +28,10 @@ class TunnelTable:
 
     def __init__(
         self, *, tunnels_max: int, window_bytes: int, opened: Opened,
-        touched: Callable[[Link], None],
+        request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
         self._tunnels_max, self._window_bytes = tunnels_max, window_bytes
-        self._opened, self._touched = opened, touched
+        self._opened, self._request_flush = opened, request_flush
         self.endpoints: dict[str, dict[str, Endpoint]] = {}
         """Endpoints to which tunnels can be opened here, by cluster and name."""
         self.draining = False
@@ -115,12 +115,12 @@ class TunnelTable:
 
     def _push(self, end: TunnelEnd, kind: int, body: bytes) -> None:
         end.link.outbox.push_joined(end.wire_id, kind, end.wire_id, body)
-        self._touched(end.link)
+        self._request_flush(end.link)
 
     def _control(self, end: TunnelEnd, kind: int, body: bytes) -> None:
         if end.link.up:
             end.link.send_control(kind, end.wire_id, body)
-            self._touched(end.link)
+            self._request_flush(end.link)
 
     def _settle(self, end: TunnelEnd) -> None:
         """Forget the end if it is closed or broken."""
@@ -145,7 +145,7 @@ class TunnelTable:
             self.late += 1  # It broke or was reset here while this was on its way.
             if kind == Kind.TUNNEL_ACCEPT:  # Our RESET overtook the OPEN, on the other lane: again.
                 link.send_control(Kind.TUNNEL_RESET, ident | 1, encode_values("late", "given up"))
-                self._touched(link)
+                self._request_flush(link)
             return
         if kind == Kind.TUNNEL_DATA:
             end.received(body)

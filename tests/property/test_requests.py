@@ -53,7 +53,7 @@ class Requests(RuleBasedStateMachine):
         self.names = 0
         self.table = RequestTable(
             lambda cluster: list(self.candidates.values()), choose_of_two, self.timers, Random(1),
-            settle_s=SETTLE_S, requests_max=1000, touched=lambda link: None, present=tuple,
+            settle_s=SETTLE_S, requests_max=1000, request_flush=lambda link: None, present=tuple,
             idempotent=lambda node, target: target == "x/twice",
         )  # fmt: skip
         self.pending: list[Pending] = []
@@ -209,7 +209,7 @@ class Dispatching(RuleBasedStateMachine):
         self.dispatcher = Dispatcher(
             "x", {"default": Endpoint(), "guarded": Endpoint(frozenset({"other"}))}, {},
             concurrency=self.CONCURRENCY, queue_max=self.QUEUE, queue_bytes_max=1 << 20,
-            start=self.began, touched=lambda link: None,
+            start=self.began, request_flush=lambda link: None,
         )  # fmt: skip
 
     def began(self, job: Job) -> None:

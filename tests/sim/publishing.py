@@ -151,7 +151,7 @@ class TopicBook:
         if reader.closed or not reader.inbox:
             return
         delivery = reader.node.core.patterns.subscriptions.take(reader.inbox, self._network.now_s)
-        if reader.node.core.touched:
+        if reader.node.core.needs_flush:
             reader.node.wake_pump()
         key = (delivery.sender, delivery.topic)
         numbers = [NUMBER.unpack_from(payload)[0] for payload in delivery.payloads]

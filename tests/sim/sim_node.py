@@ -111,7 +111,7 @@ class SimNode:
                 cluster, endpoints, {"default": Endpoint()}, concurrency=setup.concurrency,
                 queue_max=setup.queue_max, queue_bytes_max=1 << 20,
                 start=lambda job, cluster=cluster: self._start(cluster, job),  # type: ignore[misc]
-                touched=core.touch,
+                request_flush=core.request_flush,
             )  # fmt: skip
             core.patterns.tunnels.endpoints[cluster] = {"plain": Endpoint(), "any": Endpoint()}
         self.node = Node(cast("Driver", self), config)

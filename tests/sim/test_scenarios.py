@@ -293,7 +293,7 @@ def test_who_takes_no_control_for_too_long_loses_its_link_and_nobody_crashes() -
     link = talker.core.peering.links[frozen.id]
     for _ in range(80):
         link.send_control(Kind.GOSSIP, 0, bytes(60_000))
-    talker.core.touch(link)
+    talker.core.request_flush(link)
     talker.settle()
     assert frozen.id not in talker.core.peering.links
     world.finish()

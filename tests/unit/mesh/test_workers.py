@@ -38,7 +38,7 @@ class Bench:
         self.workers = Workers(nursery, {"": handler}, {}, answered=lambda *, alone: None)
         self.workers.dispatcher = self.dispatcher = Dispatcher(
             "shop", {"": Endpoint()}, {}, concurrency=concurrency, queue_max=1000,
-            queue_bytes_max=1000, start=self.workers.start, touched=lambda link: None,
+            queue_bytes_max=1000, start=self.workers.start, request_flush=lambda link: None,
         )  # fmt: skip
 
     def offer(self, payload: bytes = b"", deadline_s: float | None = None) -> Job:

@@ -29,7 +29,7 @@ class Bench:
     def __init__(self, **settings: Any) -> None:
         self.link = make_link()
         self.started: list[Job] = []
-        self.touched: list[Link] = []
+        self.to_flush: list[Link] = []
         self.timers = Timers()
         membership = Membership(
             stalled_s=3.0, suspect_grace_s=0.5, dead_after_s=3.0, changed=lambda change: None
@@ -38,12 +38,12 @@ class Bench:
         self.patterns = Patterns(
             ME, 100, MeshConfig(clusters=("depot",), **settings),
             Rotation(membership, {OTHER: self.link}), self.timers, Random(1),
-            opened=lambda end, cluster, endpoint: None, touched=self.touched.append,
+            opened=lambda end, cluster, endpoint: None, request_flush=self.to_flush.append,
             subscribed=lambda: None, wall_us=lambda: 7,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
             "depot", {"get": Endpoint()}, {"flush": Endpoint()}, concurrency=1, queue_max=2,
-            queue_bytes_max=1000, start=self.started.append, touched=self.touched.append,
+            queue_bytes_max=1000, start=self.started.append, request_flush=self.to_flush.append,
         )  # fmt: skip
         self.patterns.dispatchers["depot"] = self.dispatcher
 

@@ -32,7 +32,7 @@ class Bench:
         self.table = RequestTable(
             lambda cluster: list(self.candidates), lambda candidates, rng: candidates[0],
             self.timers, Random(1), settle_s=SETTLE_S, requests_max=requests_max,
-            idempotent=lambda node, target: target in self.idempotent, touched=lambda link: None,
+            idempotent=lambda node, target: target in self.idempotent, request_flush=lambda link: None,
             present=lambda: ("other",),
         )  # fmt: skip
         for name in range(1, members + 1):

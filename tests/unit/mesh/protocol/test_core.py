@@ -103,7 +103,7 @@ def serve(core: Core) -> None:
     """Its own cluster, where nothing comes in."""
     core.patterns.dispatchers["x"] = Dispatcher(
         "x", {}, {}, concurrency=1, queue_max=1, queue_bytes_max=1, start=lambda _job: None,
-        touched=core.touch,
+        request_flush=core.request_flush,
     )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def test_what_waited_for_a_path_leaves_with_it_and_not_with_the_next_heartbeat()
     leaving(core)
     core.lost(SMALLER + b"%d" % DATA, 1.0)
     up.outbox.push(REQUESTS, Kind.REPLY, 1, b"waits")
-    core.touch(up)
+    core.request_flush(up)
     assert leaving(core) == []
     dial(core, SMALLER, DATA, at=b"anew")
     assert [one[0] for frame in leaving(core) for one in frame.records] == [
@@ -266,7 +266,7 @@ def test_what_came_after_an_acknowledgement_has_a_delay_of_its_own() -> None:
     hear(core, 1, 0.0)
     assert leaving(core) == []
     up.outbox.push(REQUESTS, Kind.REPLY, 1, b"takes it along")
-    core.touch(up)
+    core.request_flush(up)
     assert [frame.ack_data for frame in leaving(core)] == [1]
     hear(core, 2, 0.02)
     for now_s, acked in ((0.02, []), (0.05, []), (0.06, []), (0.07, [2])):

@@ -26,7 +26,7 @@ class Bench:
     def __init__(self) -> None:
         self.link = make_link(cluster="till")
         self.started: list[Job] = []
-        self.touched: list[Link] = []
+        self.to_flush: list[Link] = []
         self.now_s = 50.0
         self.jobs = 0
         self.dispatcher = Dispatcher(
@@ -34,7 +34,7 @@ class Bench:
             {"get": Endpoint(), "guarded": Endpoint(frozenset({"till"}))},
             {"flush": Endpoint(), "guarded": Endpoint(frozenset({"till"}))},
             concurrency=CONCURRENCY, queue_max=QUEUE, queue_bytes_max=QUEUE_BYTES,
-            start=self.started.append, touched=self.touched.append,
+            start=self.started.append, request_flush=self.to_flush.append,
         )  # fmt: skip
 
     def offer(
@@ -98,7 +98,7 @@ def test_runs_at_once_and_answers() -> None:
     assert (kind, ident) == (Kind.REPLY, job.ident)
     assert REPLY_PREFIX.unpack_from(body) == (1_500_000, 1), "how long it took, who else is here"
     assert body[REPLY_PREFIX.size :] == b"answer"
-    assert bench.touched == [bench.link]
+    assert bench.to_flush == [bench.link]
     assert bench.counts() == {"running": 1, "served": 1}
 
 

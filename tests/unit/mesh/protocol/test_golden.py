@@ -39,7 +39,7 @@ class Side:
         self.ends: list[TunnelEnd] = []
         self._said = said
         self.table = TunnelTable(
-            tunnels_max=1, window_bytes=WINDOW, touched=lambda link: None,
+            tunnels_max=1, window_bytes=WINDOW, request_flush=lambda link: None,
             opened=lambda end, cluster, endpoint: self.ends.append(end),
         )  # fmt: skip
         self.table.endpoints = {"archive": {"store": Endpoint()}}

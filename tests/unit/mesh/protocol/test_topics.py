@@ -29,7 +29,7 @@ def test_one_batch_goes_to_every_link_and_inbox_that_wants_it() -> None:
     assert arrive(one) == arrive(other) == [("a.b", 0, [b"x", b"y"])]
     assert arrive(third) == []
     assert inbox.take().payloads == [b"x", b"y"]
-    assert bench.touched == [one, other]
+    assert bench.to_flush == [one, other]
     assert bench.statistics() == PublisherStatistics(2, 1, 0, 0, 1)
 
 

@@ -27,7 +27,7 @@ class Bench:
         self.tables = tuple(
             TunnelTable(
                 tunnels_max=TUNNELS_MAX, window_bytes=window_bytes, opened=self.opened,
-                touched=lambda link: None,
+                request_flush=lambda link: None,
             )
             for _ in range(2)
         )  # fmt: skip

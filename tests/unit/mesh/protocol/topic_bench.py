@@ -20,11 +20,11 @@ class Bench:
 
     def __init__(self, topics_max: int = 100, gathered_bytes_max: int = 1 << 20) -> None:
         self.interest: Interest[Wanted] = Interest()
-        self.touched: list[Link] = []
+        self.to_flush: list[Link] = []
         self.publisher = Publisher(
             ME, self.interest, frame_bytes_max=2048,
             gathered_bytes_max=gathered_bytes_max, topics_max=topics_max, epoch=100,
-            wall_us=lambda: 7, touched=self.touched.append,
+            wall_us=lambda: 7, request_flush=self.to_flush.append,
         )  # fmt: skip
 
     def link(self, name: int = 1, outbox_bytes: int = 3 * (BATCH_BYTES + 16)) -> Link:
