@@ -333,7 +333,7 @@ class Driver:
         self.core.lost(conn, trio.current_time(), denied=denied)
 
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
-        self.core.inbound_lost(conns, trio.current_time())
+        self.core.check_inbound(conns, trio.current_time())
 
     def cut_off(self, conns: Sequence[Conn], what: str, address: str) -> None:
         self.core.cut_off(conns, what, address, trio.current_time())

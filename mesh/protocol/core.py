@@ -42,7 +42,7 @@ from .values import decode_values, encode_values
 
 OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
-LOOK_AGAIN_S = (0.002, 0.02, 0.2)
+CHECK_DELAYS_S = (0.002, 0.02, 0.2)
 """Seconds after a monitor's report that a connection has ended, at which an empty frame is sent on it to find out:
 libzmq tells its socket a little later than the monitor."""
 SUSPECT_GRACE_S = 0.5
@@ -245,17 +245,17 @@ class Core:
         self._now_s = now_s
         self.peering.cut_off(conns, what, who, now_s)
 
-    def inbound_lost(self, conns: Sequence[Conn], now_s: float) -> None:
+    def check_inbound(self, conns: Sequence[Conn], now_s: float) -> None:
         """Check accepted connections of which one may have ended: an empty frame sent on it shows that."""
         for conn in conns:
             if conn in self._connections.link_by_conn:
-                for delay_s in LOOK_AGAIN_S:
-                    self.timers.at(now_s + delay_s, partial(self._touch_lane, conn))
+                for delay_s in CHECK_DELAYS_S:
+                    self.timers.at(now_s + delay_s, partial(self._send_empty_frame, conn))
 
-    def _touch_lane(self, conn: Conn, _now_s: float) -> None:
+    def _send_empty_frame(self, conn: Conn, _now_s: float) -> None:
         link = self._connections.link_by_conn.get(conn)
         if link is not None:
-            link.touch_lane(conn, self.out)
+            link.send_empty_frame(conn, self.out)
 
     def probed(self, node: bytes, endpoint: str, result: ProbeResult, now_s: float) -> None:
         self._now_s = now_s
@@ -370,7 +370,7 @@ class Core:
         uris = tuple(endpoint.uri for endpoint in peer.announcement.endpoints)
         if link.dialled:  # A frame on each lane tells the other end that its WELCOMEs have come.
             for conn in (link.control.conn, link.data.conn):
-                link.touch_lane(conn, self.out)
+                link.send_empty_frame(conn, self.out)
         self.patterns.link_up(link, idempotent)
         self.peering.gossip_peers(link)
         self.request_flush(link)

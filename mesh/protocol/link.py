@@ -274,7 +274,7 @@ class Link:
         """Return the first frame, a BYE, of a link that is not up at this end and may be up at the other one."""
         return self._control_frame([pack_record(Kind.BYE, 0, body)])
 
-    def touch_lane(self, conn: Conn, out: list[Instruction]) -> None:
+    def send_empty_frame(self, conn: Conn, out: list[Instruction]) -> None:
         """Send an empty frame on the lane of this connection, by which the transport finds out whether it has ended."""
         lane = self._lane_of(conn)
         if lane is not None:

@@ -139,7 +139,7 @@ class SimTransport:
         ended = connection.names[ACCEPTOR]
         self._by_conn.pop(ended, None)
         if node.rng.random() < 0.8:  # Otherwise only the next send finds out.
-            node.hear("monitor", lambda: node.core.inbound_lost([ended], node.now_s))
+            node.hear("monitor", lambda: node.core.check_inbound([ended], node.now_s))
 
     # Heard by the core
 

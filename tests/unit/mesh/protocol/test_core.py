@@ -11,7 +11,7 @@ import pytest
 
 from mesh.config import MeshConfig
 from mesh.errors import NodeClosed
-from mesh.protocol.core import LOOK_AGAIN_S, TICK_S, Core
+from mesh.protocol.core import CHECK_DELAYS_S, TICK_S, Core
 from mesh.protocol.dialling import greeting
 from mesh.protocol.dispatch import LEAVING_LOAD, Dispatcher
 from mesh.protocol.frame import (
@@ -188,8 +188,8 @@ def test_what_a_node_says_is_newer_than_before_though_its_clock_was_set_back() -
 
 def touched(core: Core, conns: list[Conn], from_s: float) -> list[Conn]:
     """Data lanes on which something leaves within 0.4 s of the end of one of `conns`."""
-    core.inbound_lost(conns, from_s)
-    for delay_s in (*LOOK_AGAIN_S, 0.4):
+    core.check_inbound(conns, from_s)
+    for delay_s in (*CHECK_DELAYS_S, 0.4):
         core.tick(from_s + delay_s)
     sent = [item[0] for item in core.out if isinstance(item, tuple)]
     core.out.clear()
@@ -204,7 +204,7 @@ def test_an_accepted_connection_that_may_have_ended_is_touched_and_no_other() ->
     core.flush(0.0)
     core.out.clear()
     ended = SMALLER + b"%d" % DATA
-    assert touched(core, [ended, b"an introduction"], 1.0) == [ended] * len(LOOK_AGAIN_S)
+    assert touched(core, [ended, b"an introduction"], 1.0) == [ended] * len(CHECK_DELAYS_S)
     assert touched(core, [b"an introduction"], 2.0) == []
     assert touched(core, [], 3.0) == []
 

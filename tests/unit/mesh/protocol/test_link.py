@@ -190,13 +190,13 @@ def test_touching_a_lane_says_nothing_on_it_if_it_is_there() -> None:
     link = make_link()
     out: list[Instruction] = []
     for conn in ((DATA, 0), (CONTROL, 0), (DATA, 1)):
-        link.touch_lane(conn, out)
+        link.send_empty_frame(conn, out)
     assert [(frame.lane, frame.sequence, frame.records) for frame in frames(out)] == [
         (DATA, 0, []), (CONTROL, 0, []),
     ]  # fmt: skip
     link.detach((DATA, 0))
     out.clear()
-    link.touch_lane((DATA, 0), out)
+    link.send_empty_frame((DATA, 0), out)
     assert out == []
 
 
