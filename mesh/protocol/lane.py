@@ -25,8 +25,16 @@ Conn = Hashable
 class Lane:
     """Sender and receiver state of one lane. Survives its connections."""
 
-    __slots__ = ("conn", "expected", "next_sequence", "number", "unacked", "unacked_bytes",
-                 "unconfirmed_bytes", "window_bytes")  # fmt: skip
+    __slots__ = (
+        "ack_pending_bytes",
+        "conn",
+        "expected",
+        "next_sequence",
+        "number",
+        "unacked",
+        "unacked_bytes",
+        "window_bytes",
+    )  # fmt: skip
 
     def __init__(self, number: int, window_bytes: int) -> None:
         self.number, self.window_bytes = number, window_bytes
@@ -34,7 +42,7 @@ class Lane:
         self.next_sequence, self.expected = 1, 1
         self.unacked: deque[tuple[int, bytes]] = deque()
         self.unacked_bytes = 0
-        self.unconfirmed_bytes = 0
+        self.ack_pending_bytes = 0
         """Received and not yet acknowledged to the peer."""
 
     def credit_bytes(self) -> int:
@@ -58,19 +66,19 @@ class Lane:
             self.unacked_bytes -= len(unacked.popleft()[1])
 
     @property
-    def oldest(self) -> int:
+    def oldest_unacked(self) -> int:
         """The first sequence that is not acknowledged, or not sent."""
         return self.unacked[0][0] if self.unacked else self.next_sequence
 
     def is_acked(self, sequence: int) -> bool:
         """Return whether the frame of this sequence was sent and has been acknowledged; 0 stands for no frame."""
-        return 0 < sequence < self.oldest
+        return 0 < sequence < self.oldest_unacked
 
     def accept(self, sequence: int, size_bytes: int) -> bool:
         """Return True for a frame to be delivered, False for a duplicate. Raises RemoteProtocolError on a gap."""
         if sequence == self.expected:
             self.expected += 1
-            self.unconfirmed_bytes += size_bytes
+            self.ack_pending_bytes += size_bytes
             return True
         if sequence < self.expected:
             return False
@@ -78,9 +86,9 @@ class Lane:
 
     def check_resume(self, peer_expects: int) -> None:
         """Raise RemoteProtocolError unless the frame that the peer expects next is kept, or the next to be sent."""
-        if not self.oldest <= peer_expects <= self.next_sequence:
+        if not self.oldest_unacked <= peer_expects <= self.next_sequence:
             raise RemoteProtocolError(
-                f"expects frame {peer_expects}, but only {self.oldest} to {self.next_sequence - 1} are kept"
+                f"expects frame {peer_expects}, but only {self.oldest_unacked} to {self.next_sequence - 1} are kept"
             )
 
     def resume(self, peer_expects: int) -> list[bytes]:

@@ -180,7 +180,7 @@ class Link:
         again = lane.resume(peer_expects)
         lane.conn = conn
         # Our greeting has acknowledged these bytes: the peer has its credit back.
-        lane.unconfirmed_bytes = 0
+        lane.ack_pending_bytes = 0
         self._sent_again += len(again)
         if self.up:
             self._resumes += 1
@@ -259,7 +259,7 @@ class Link:
         frame = pack_frame(
             lane, sequence, self.control.expected - 1, self.data.expected - 1, count, parts
         )
-        self.control.unconfirmed_bytes = self.data.unconfirmed_bytes = 0
+        self.control.ack_pending_bytes = self.data.ack_pending_bytes = 0
         self.ack_due_s = None
         self._frames_sent += 1
         self._bytes_sent += len(frame)
@@ -282,7 +282,7 @@ class Link:
 
     def ack_now(self) -> bool:
         """Return whether so much has been received that the peer should get its credit back at once."""
-        return self.data.unconfirmed_bytes >= self._ack_bytes
+        return self.data.ack_pending_bytes >= self._ack_bytes
 
     # Receiving
 
@@ -303,9 +303,9 @@ class Link:
                 self._duplicates += 1
                 self.ack_due_s = now_s  # It was sent again because our ack was lost.
                 return []
-            if lane.unconfirmed_bytes > lane.window_bytes:
+            if lane.ack_pending_bytes > lane.window_bytes:
                 raise RemoteProtocolError(
-                    f"{lane.unconfirmed_bytes} bytes in flight, the window is {lane.window_bytes}"
+                    f"{lane.ack_pending_bytes} bytes in flight, the window is {lane.window_bytes}"
                 )
             if self.ack_due_s is None:
                 self.ack_due_s = now_s + self.limits.ack_delay_s

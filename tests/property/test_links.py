@@ -98,7 +98,7 @@ class LinkPair(RuleBasedStateMachine):
             for lane in (link.control, link.data):
                 assert lane.unacked_bytes == sum(len(raw) for _, raw in lane.unacked)
                 assert lane.unacked_bytes <= LIMITS.window_bytes
-                assert lane.unconfirmed_bytes <= LIMITS.window_bytes
+                assert lane.ack_pending_bytes <= LIMITS.window_bytes
                 sequences = [sequence for sequence, _ in lane.unacked]
                 first = lane.next_sequence - len(sequences)
                 assert sequences == list(range(first, lane.next_sequence))

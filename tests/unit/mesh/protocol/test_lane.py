@@ -48,7 +48,7 @@ def test_accepts_each_frame_once_and_in_order() -> None:
     assert lane.accept(1, 10)
     assert not lane.accept(1, 10), "seen before"
     assert lane.accept(2, 7)
-    assert (lane.expected, lane.unconfirmed_bytes) == (3, 17), "a duplicate counts once"
+    assert (lane.expected, lane.ack_pending_bytes) == (3, 17), "a duplicate counts once"
     with pytest.raises(RemoteProtocolError, match="frame 4 instead of 3"):
         lane.accept(4, 1)
 

@@ -238,7 +238,7 @@ def test_every_frame_acknowledges_both_lanes() -> None:
     (frame,) = take_frames(link)
     assert (frame.ack_control, frame.ack_data) == (0, 1)
     assert link.ack_due_s is None
-    assert link.data.unconfirmed_bytes == 0
+    assert link.data.ack_pending_bytes == 0
 
 
 def test_much_unacknowledged_is_acknowledged_at_once() -> None:
