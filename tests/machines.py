@@ -114,8 +114,8 @@ class Cable:
         out: list[Instruction] = []
         link = self.links[side]
         link.flush(out)
-        if link.ack_now() or (link.ack_due_s is not None and link.ack_due_s <= self.now_s):
-            link.unsequenced(out, [])
+        if link.needs_ack_now() or (link.ack_due_s is not None and link.ack_due_s <= self.now_s):
+            link.send_unsequenced(out, [])
         for item in out:
             assert isinstance(item, tuple)
             conn, data = item

@@ -219,8 +219,8 @@ class Core:
                 self.membership.heard(member, now_s)
             self._take(link, records, now_s)
             if link.up:
-                if link.ack_now():
-                    link.unsequenced(self.out, [])
+                if link.needs_ack_now():
+                    link.send_unsequenced(self.out, [])
                 self._to_flush[link] = None
         except RemoteProtocolError as error:
             self.peering.violated(conn, link, error, now_s)
@@ -233,7 +233,7 @@ class Core:
             elif link.up:
                 take(link, record, now_s)
             else:
-                link.early.append(record)
+                link.early_records.append(record)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
         """Note that a connection failed or ended. `denied`: see Dialler.lost."""
@@ -271,7 +271,7 @@ class Core:
             self.rotation.load(link.peer, loads)
             return
         if kind == Kind.BYE:  # The peer waits for this ack: frames unread when it ends are lost.
-            link.unsequenced(self.out, [])
+            link.send_unsequenced(self.out, [])
         for raw in decode_announcements(body):
             try:
                 self.peering.learn_peer(raw, now_s, relay=link.peer)
@@ -313,7 +313,7 @@ class Core:
         loads = {name: one.told_load for name, one in self.patterns.dispatchers.items()}
         record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
         for link in self.peering.links.values():
-            link.unsequenced(self.out, [record])
+            link.send_unsequenced(self.out, [record])
 
     @property
     def needs_flush(self) -> bool:
@@ -344,11 +344,11 @@ class Core:
         publisher = self.patterns.publisher
         losses = publisher.losses
         for link in to_flush:
-            if link in losses.of and link.flowing:
+            if link in losses.of and link.may_send_data:
                 losses.tell(link)
             link.flush(self.out)
             publisher.freed(link)
-            if link.overdue:
+            if link.control_overflowed:
                 self.peering.fail(link, "the peer takes no control records", now_s=self._now_s)
                 continue
             if link.ack_due_s is not None and not link.ack_timer:
@@ -360,7 +360,7 @@ class Core:
         if link.ack_due_s is None:
             return
         if link.ack_due_s <= now_s:
-            link.unsequenced(self.out, [])
+            link.send_unsequenced(self.out, [])
         else:  # Acknowledged meanwhile by other frames, and more came since.
             self._to_flush[link] = None
 
@@ -376,9 +376,9 @@ class Core:
         self.request_flush(link)
         self.membership.linked(link.peer, link.clusters, uris, self._now_s)
         self._rotation_grew(link.clusters)
-        early, link.early = link.early, []
+        early_records, link.early_records = link.early_records, []
         try:
-            self._take(link, early, self._now_s)
+            self._take(link, early_records, self._now_s)
         except RemoteProtocolError as error:
             self.peering.violated(link.data.conn, link, error, self._now_s)
 

@@ -97,7 +97,7 @@ class LinkStatistics:
 
 
 @dataclass(slots=True)
-class Unfinished:
+class PartialRecord:
     """A record of which some pieces have arrived."""
 
     pieces: list[Buffer] = field(default_factory=list)
@@ -126,19 +126,19 @@ class Link:
         """Timer by which peering gives the link up if it has had no path for too long."""
         self.ack_due_s: float | None = None
         self.ack_timer = False
-        self.overdue = False
+        self.control_overflowed = False
         """Whether so many control records wait that the link has to be given up; the core does so at its next flush."""
         self.outstanding = 0
         """How many of our requests this link carries; kept by the request table."""
         self.next_id = 0
-        self.early: list[Received] = []
+        self.early_records: list[Received] = []
         """Records received while the link was not up at this end. They wait, because nothing could be answered
         yet, and nothing of them may remain if the link never comes up. The window bounds them, because they
         are not acknowledged before."""
         self._ack_bytes = limits.window_bytes // 8
         self._control: list[bytes] = []
         self._control_bytes = 0
-        self._pieces: dict[tuple[int, int], Unfinished] = {}
+        self._pieces: dict[tuple[int, int], PartialRecord] = {}
         self._pieces_bytes = 0
         self._frames_sent = self._bytes_sent = self._bytes_received = 0
         self.frames_received = 0
@@ -202,21 +202,21 @@ class Link:
     # Sending
 
     def send_control(self, kind: int, ident: int, body: bytes) -> None:
-        """Queue a control record. The link becomes `overdue` if too many wait, because the peer takes none."""
+        """Queue a control record. The link becomes `control_overflowed` if too many wait, because the peer takes none."""
         chunk = self.limits.chunk_bytes
         for at in range(0, len(body) or 1, chunk):
             flags = MORE if at + chunk < len(body) else 0
             record = pack_record(kind, ident, body[at : at + chunk], flags)
             self._control.append(record)
             self._control_bytes += len(record)
-        self.overdue = self._control_bytes > CONTROL_QUEUE_BYTES_MAX
+        self.control_overflowed = self._control_bytes > CONTROL_QUEUE_BYTES_MAX
 
     def new_id(self) -> int:
         self.next_id += 1
         return self.next_id
 
     @property
-    def flowing(self) -> bool:
+    def may_send_data(self) -> bool:
         """Whether data may leave now: the data lane has a connection and credit."""
         data = self.data
         return data.conn is not None and data.credit_bytes() >= self.limits.frame_bytes_max
@@ -265,7 +265,7 @@ class Link:
         self._bytes_sent += len(frame)
         return frame
 
-    def unsequenced(self, out: list[Instruction], records: list[bytes]) -> None:
+    def send_unsequenced(self, out: list[Instruction], records: list[bytes]) -> None:
         """Send a frame outside the sequence, which may get lost: a heartbeat, or a pure ack, without records."""
         if self.control.conn is not None:
             out.append((self.control.conn, self._frame(CONTROL, 0, len(records), records)))
@@ -280,7 +280,7 @@ class Link:
         if lane is not None:
             out.append((conn, self._frame(lane.number, 0, 0, [])))
 
-    def ack_now(self) -> bool:
+    def needs_ack_now(self) -> bool:
         """Return whether so much has been received that the peer should get its credit back at once."""
         return self.data.ack_pending_bytes >= self._ack_bytes
 
@@ -312,26 +312,26 @@ class Link:
         elif any(record[0] != Kind.HEARTBEAT for record in frame.records):
             raise RemoteProtocolError("unsequenced records, which no window limits")
         data = frame.data
-        whole: list[Received] = []
+        complete: list[Received] = []
         pieces = self._pieces
         for kind, flags, ident, start, end in frame.records:
             if flags & MORE or (pieces and (kind, ident) in pieces):
                 # A view keeps the whole frame in memory, so a small piece is copied.
                 large = (end - start) * KEPT_FRAME_PARTS >= len(data)
                 piece = memoryview(data)[start:end] if large else bytes(data[start:end])
-                self._reassemble(whole, kind, flags, ident, piece)
+                self._reassemble(complete, kind, flags, ident, piece)
             else:
-                whole.append((kind, ident, data, start, end))
-        return whole
+                complete.append((kind, ident, data, start, end))
+        return complete
 
     def _reassemble(
-        self, whole: list[Received], kind: int, flags: int, ident: int, piece: Buffer
+        self, complete: list[Received], kind: int, flags: int, ident: int, piece: Buffer
     ) -> None:
         if flags & MORE and len(piece) < PIECE_BYTES_MIN:
             raise RemoteProtocolError(
                 f"piece of {len(piece)} bytes that is not the last, want at least {PIECE_BYTES_MIN}"
             )
-        record = self._pieces.setdefault((kind, ident), Unfinished())
+        record = self._pieces.setdefault((kind, ident), PartialRecord())
         record.pieces.append(piece)
         record.size_bytes += len(piece)
         self._pieces_bytes += len(piece)
@@ -346,7 +346,7 @@ class Link:
             del self._pieces[kind, ident]
             body = b"".join(record.pieces)
             self._pieces_bytes -= len(body)
-            whole.append((kind, ident, body, 0, len(body)))
+            complete.append((kind, ident, body, 0, len(body)))
 
     def check_payload(self, size_bytes: int) -> None:
         """Raise RemoteProtocolError if the peer sent a larger payload than both ends agreed on."""

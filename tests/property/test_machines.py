@@ -103,7 +103,7 @@ class LinkPair(RuleBasedStateMachine):
         end = self.ends[side]
         end.flush(out)
         if end.ack_due_s is not None and end.ack_due_s <= self.now_s:
-            end.unsequenced(out, [])
+            end.send_unsequenced(out, [])
         for item in out:
             assert isinstance(item, tuple)
             lane, _ = cast("tuple[int, int]", item[0])
@@ -125,7 +125,7 @@ class LinkPair(RuleBasedStateMachine):
             for kind, _, buffer, start, end in receiver.receive(Frame(data), len(data), self.now_s):
                 assert kind == Kind.REPLY
                 self.got[1 - side].append(bytes(buffer[start:end]))
-            if receiver.ack_now():
+            if receiver.needs_ack_now():
                 receiver.ack_due_s = self.now_s
             self.carry_out(1 - side)
 

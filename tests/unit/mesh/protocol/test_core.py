@@ -232,7 +232,7 @@ def test_what_came_before_its_link_was_up_is_taken_then_and_kept_no_longer() -> 
     assert not core.patterns.subscribers.patterns()
     dial(core, SMALLER, DATA)
     assert core.patterns.subscribers.patterns() == {"t"}
-    assert core.peering.links[SMALLER].early == []
+    assert core.peering.links[SMALLER].early_records == []
 
 
 def hear(core: Core, sequence: int, now_s: float) -> None:

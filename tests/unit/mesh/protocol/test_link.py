@@ -78,9 +78,9 @@ def test_acknowledges_by_an_eighth_of_the_window_that_both_agreed_on() -> None:
     link = make_link(window_bytes=1 << 20)
     link.adopt(negotiate_limits(link.limits, theirs(8192, 2048)))
     feed(link, pack_record(Kind.REPLY, 1, bytes(900)))
-    assert not link.ack_now()
+    assert not link.needs_ack_now()
     feed(link, pack_record(Kind.REPLY, 2, bytes(100)), sequence=2)
-    assert link.ack_now()
+    assert link.needs_ack_now()
 
 
 def test_limits_both_ends_agreed_on_are_kept() -> None:
@@ -169,20 +169,22 @@ def test_a_peer_that_never_takes_its_control_records_is_given_up() -> None:
     link = make_link(up=False)
     size = CONTROL_QUEUE_BYTES_MAX // 16
     for ident in range(17):
-        assert link.overdue is (ident > 15)
+        assert link.control_overflowed is (ident > 15)
         link.send_control(Kind.GOSSIP, ident, bytes(size))
-    assert link.overdue, "the core gives it up; nobody who only wanted to say something crashes"
+    assert link.control_overflowed, (
+        "the core gives it up; nobody who only wanted to say something crashes"
+    )
 
 
 def test_unsequenced_frames_are_not_kept_and_need_a_connection() -> None:
     link = make_link()
     out: list[Instruction] = []
-    link.unsequenced(out, [pack_record(Kind.HEARTBEAT, 0, b"\x91\x80")])
+    link.send_unsequenced(out, [pack_record(Kind.HEARTBEAT, 0, b"\x91\x80")])
     (frame,) = frames(out)
     assert (frame.lane, frame.sequence, len(link.control.unacked)) == (CONTROL, 0, 0)
     link.detach((CONTROL, 0))
     out.clear()
-    link.unsequenced(out, [])
+    link.send_unsequenced(out, [])
     assert out == []
 
 
@@ -245,9 +247,9 @@ def test_much_unacknowledged_is_acknowledged_at_once() -> None:
     link = make_link()
     body = bytes(LIMITS.window_bytes // 8 - 100)
     feed(link, pack_record(Kind.REPLY, 1, body))
-    assert not link.ack_now()
+    assert not link.needs_ack_now()
     feed(link, pack_record(Kind.REPLY, 2, bytes(100)), sequence=2)
-    assert link.ack_now()
+    assert link.needs_ack_now()
 
 
 def test_more_than_the_window_is_refused() -> None:
