@@ -25,7 +25,7 @@ REQUESTS, LARGE_REQUESTS, TOPICS = "requests", "large requests", "topics"
 SMALL_BYTES, JOINED_BYTES_MAX = 2048, 16 * 1024
 """Records up to SMALL_BYTES that may be joined are, up to JOINED_BYTES_MAX together: each one alone would cost
 200 bytes of memory beside its content."""
-DEAD_MAX = 64
+DISCARDED_MAX = 64
 """Records taken back stay in a flow's queue until there are this many more than half of its length."""
 
 Piece = tuple[Sequence[Buffer], int]
@@ -35,10 +35,10 @@ Piece = tuple[Sequence[Buffer], int]
 class Owner(Protocol):
     """Is told when a record leaves."""
 
-    def begins(self) -> None:
+    def on_first_piece(self) -> None:
         """The record's first piece enters a frame: from then on the peer may have seen it."""
 
-    def ends(self) -> None:
+    def on_last_piece(self) -> None:
         """The record's last piece enters a frame, maybe the same one."""
 
 
@@ -55,7 +55,7 @@ class Record:
     owner: Owner | None
     label: Any
     begun: bool = False
-    gone: bool = False
+    discarded: bool = False
     flow: Hashable = None
     """The name of the flow that it waits in."""
     joined: bytearray | None = None
@@ -70,16 +70,16 @@ class Flow:
     droppable: deque[Record] = field(default_factory=deque)
     """Records that `drop_oldest` may take back, oldest first."""
     size_bytes: int = 0
-    dead: int = 0
+    discarded_count: int = 0
 
     def front(self) -> Record | None:
         """Return the record to leave next, None if there is none."""
         records = self.records
         while records:
-            if not records[0].gone:
+            if not records[0].discarded:
                 return records[0]
             records.popleft()
-            self.dead -= 1
+            self.discarded_count -= 1
         return None
 
     def join(self, piece: bytes, limit_bytes: int) -> bool:
@@ -96,21 +96,21 @@ class Flow:
         self.size_bytes += size
         return True
 
-    def bury(self, record: Record) -> None:
-        record.gone = True
+    def discard(self, record: Record) -> None:
+        record.discarded = True
         record.parts, record.rest, record.joined = (), None, None
         self.size_bytes -= record.total_bytes
-        self.dead += 1
-        if self.dead > len(self.records) // 2 + DEAD_MAX:
-            self.records = deque(one for one in self.records if not one.gone)
-            self.dead = 0
+        self.discarded_count += 1
+        if self.discarded_count > len(self.records) // 2 + DISCARDED_MAX:
+            self.records = deque(one for one in self.records if not one.discarded)
+            self.discarded_count = 0
 
 
 class Outbox:
     """Queue of one link, bounded by the caller: it checks `room_bytes` or `takes` before a push that may be refused."""
 
     __slots__ = (
-        "_begun_bytes", "_flows", "_next", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
+        "_begun_bytes", "_flows", "_next_large", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, *, limit_bytes: int, chunk_bytes: int, reassembly_bytes: int) -> None:
@@ -119,7 +119,7 @@ class Outbox:
         """Limit for all records in pieces that have begun to leave; one alone may exceed it."""
         self.size_bytes = self._begun_bytes = 0
         self._flows: dict[Hashable, Flow] = {}
-        self._next: Hashable | None = None
+        self._next_large: Hashable | None = None
         """The flow whose large record waits until others have left completely; until it begins, no other flow may
         begin a large record."""
 
@@ -249,13 +249,13 @@ class Outbox:
             quantum = 0
             while records and quantum < QUANTUM_BYTES:
                 record = records[0]
-                if record.gone:
+                if record.discarded:
                     flow.front()
                     continue
                 size = record.size_bytes
                 if taken + size > limit_bytes and count:
                     if quantum:  # Else it keeps its turn: it is the first in the next frame.
-                        self._turn(name)
+                        self._rotate(name)
                     self.size_bytes -= taken
                     return parts, count
                 if not record.begun and not self._begin(name, flow, record):
@@ -270,11 +270,11 @@ class Outbox:
                     continue
                 records.popleft()
                 if record.owner is not None:
-                    record.owner.ends()
+                    record.owner.on_last_piece()
                 if size < record.total_bytes:
                     self._begun_bytes -= record.total_bytes
             skipped = 0 if quantum else skipped + 1
-            self._turn(name)
+            self._rotate(name)
         self.size_bytes -= taken
         return parts, count
 
@@ -282,23 +282,23 @@ class Outbox:
         """Note that the record's first piece leaves. Return False, for a large record, if that has to wait, so that
         the peer's limit for unfinished records is kept."""
         if record.rest:
-            if self._next not in self._flows:
-                self._next = None
+            if self._next_large not in self._flows:
+                self._next_large = None
             full = self._begun_bytes + record.total_bytes > self.reassembly_bytes
-            if (full and self._begun_bytes) or self._next not in (None, name):
-                self._next = name if self._next is None else self._next
+            if (full and self._begun_bytes) or self._next_large not in (None, name):
+                self._next_large = name if self._next_large is None else self._next_large
                 return False
             self._begun_bytes += record.total_bytes
-        if self._next == name:
-            self._next = None
+        if self._next_large == name:
+            self._next_large = None
         record.begun = True
         if flow.droppable and flow.droppable[0] is record:
             flow.droppable.popleft()
         if record.owner is not None:
-            record.owner.begins()
+            record.owner.on_first_piece()
         return True
 
-    def _turn(self, name: Hashable) -> None:
+    def _rotate(self, name: Hashable) -> None:
         """Move the flow behind all others, or remove it if it is empty."""
         flow = self._flows.pop(name)
         if flow.front() is not None:
@@ -307,10 +307,10 @@ class Outbox:
     def discard(self, flow: Hashable, record: Record) -> bool:
         """Take a record back. Return False if it has begun to leave; then the rest of it leaves, too."""
         found = self._flows.get(flow)
-        if found is None or record.begun or record.gone:
+        if found is None or record.begun or record.discarded:
             return False
         self.size_bytes -= record.total_bytes
-        found.bury(record)
+        found.discard(record)
         if found.front() is None:
             del self._flows[flow]
         return True

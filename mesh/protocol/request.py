@@ -131,12 +131,12 @@ class Pending:
         """Its record in the outbox of the link to the member that has it."""
         self.outcome: bytes | MeshError | None = None
 
-    def begins(self) -> None:
+    def on_first_piece(self) -> None:
         """See `outbox.Owner`: from now on the member may have seen the request."""
         if self.state == QUEUED:
             self.state = SENT
 
-    def ends(self) -> None:
+    def on_last_piece(self) -> None:
         """See `outbox.Owner`: the member has all of the request only if it has received this frame."""
         if self.candidate is not None:
             self.sequence = self.candidate.link.data.next_sequence

@@ -120,10 +120,10 @@ class Leaving:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def begins(self) -> None:
+    def on_first_piece(self) -> None:
         self.told.append("begins")
 
-    def ends(self) -> None:
+    def on_last_piece(self) -> None:
         self.told.append("ends")
 
 
