@@ -122,7 +122,7 @@ class Dispatcher:
         if (job.link, job.ident) in self._jobs:  # Else the first could not be cancelled any more.
             raise RemoteProtocolError(f"request {job.ident} received twice")
         endpoint = self.requests.get(job.endpoint)
-        if not job.link.outbox.takes(REQUESTS, 0):  # First, because an ERROR needs room as well.
+        if not job.link.outbox.has_room(REQUESTS, 0):  # First, because an ERROR needs room as well.
             self._busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
         elif endpoint is None:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
@@ -264,7 +264,7 @@ class Dispatcher:
 
 def refuse_unserved(link: Link, ident: int, cluster: str) -> None:
     """Answer a request for a cluster of which this node serves nothing, and so has no dispatcher."""
-    if link.outbox.takes(REQUESTS, 0):
+    if link.outbox.has_room(REQUESTS, 0):
         body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
         prefix = bytes(REPLY_PREFIX.size)
         link.outbox.push_request(Kind.ERROR, ident, body, prefix=prefix)

@@ -122,7 +122,7 @@ class Inbox:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def may_take(self, size_bytes: int) -> bool:
+    def has_room(self, size_bytes: int) -> bool:
         """Return whether this node, as a publisher, may push a batch of `size_bytes`; peers look at their credit."""
         waiting = self._from.get(None, 0)  # Only our own: each publisher has the limit to itself.
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
@@ -191,7 +191,7 @@ class Inbox:
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
         """Count the waiting bytes of one publisher. Return False if they exceed any credit that it can have had.
 
-        This node, as a publisher, has asked `may_take` before, so none of its own messages are dropped.
+        This node, as a publisher, has asked `has_room` before, so none of its own messages are dropped.
         """
         waiting = self._from.get(link, 0)
         if link is not None and waiting and waiting + size_bytes > self._peer_bytes_max:

@@ -34,7 +34,7 @@ class RemoteSubscription:
     window_bytes: int
     credit_bytes: int
 
-    def may_take(self, size_bytes: int) -> bool:
+    def has_room(self, size_bytes: int) -> bool:
         # One batch larger than the whole window would never fit: let it through when nothing is
         # outstanding.
         return size_bytes <= self.credit_bytes or self.credit_bytes >= self.window_bytes

@@ -107,7 +107,7 @@ class Flow:
 
 
 class Outbox:
-    """Queue of one link, bounded by the caller: it checks `room_bytes` or `takes` before a push that may be refused."""
+    """Queue of one link, bounded by the caller: it checks `room_bytes` or `has_room` before a push that may be refused."""
 
     __slots__ = (
         "_begun_bytes", "_flows", "_next_large", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
@@ -130,7 +130,7 @@ class Outbox:
     def room_bytes(self) -> int:
         return self.limit_bytes - self.size_bytes
 
-    def takes(self, flow: Hashable, size_bytes: int) -> bool:
+    def has_room(self, flow: Hashable, size_bytes: int) -> bool:
         """Return whether `size_bytes` more may wait in `flow`: up to the limit, or any size if the flow is empty.
 
         Other flows do not count: topics that flood a link must not keep requests off it. Large requests and replies

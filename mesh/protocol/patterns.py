@@ -149,7 +149,7 @@ class Patterns:
         told = 0
         for _, link in self._rotation.linked(cluster):
             size = len(payload)
-            if size > link.payload_bytes_max or not link.outbox.takes(REQUESTS, size):
+            if size > link.payload_bytes_max or not link.outbox.has_room(REQUESTS, size):
                 self.broadcasts.skipped += 1
                 continue
             link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)

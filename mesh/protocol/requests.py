@@ -124,7 +124,7 @@ class RequestTable:
         only = pending.only
         if only is None:
             picked = self._pick(pending, now_s)
-        elif self._takes(only.link, len(pending.payload)):
+        elif self._has_room(only.link, len(pending.payload)):
             picked = only, False
         else:
             picked = None
@@ -146,8 +146,8 @@ class RequestTable:
         soft = len(fresh) > 1 and len(tried) < SOFT_TRIES
         candidate = self._choose(fresh or candidates, self._rng)
         size = len(pending.payload)
-        if not candidate.link.outbox.takes(REQUESTS, size):
-            roomy = [one for one in candidates if self._takes(one.link, size)]
+        if not candidate.link.outbox.has_room(REQUESTS, size):
+            roomy = [one for one in candidates if self._has_room(one.link, size)]
             if not roomy:
                 self._wait(pending)
                 return None
@@ -213,7 +213,7 @@ class RequestTable:
         for pending in line.firsts() if line is not None else ():
             candidates = _open_to(pending, members)
             size = len(pending.payload)
-            goes = any(self._takes(one.link, size) for one in candidates)
+            goes = any(self._has_room(one.link, size) for one in candidates)
             refused = bool(pending.full) and not candidates
             alone = not members and pending.settled.over  # All went while it waited for room.
             if goes or refused or alone:
@@ -230,8 +230,8 @@ class RequestTable:
             del self._waiting[pending.cluster]
 
     @staticmethod
-    def _takes(link: Link, size_bytes: int) -> bool:
-        return link.outbox.takes(REQUESTS, size_bytes)
+    def _has_room(link: Link, size_bytes: int) -> bool:
+        return link.outbox.has_room(REQUESTS, size_bytes)
 
     # Answers
 

@@ -287,7 +287,7 @@ class Publisher:
     def _blocker(self, stream: TopicStream, size: int) -> Blocker | None:
         """Return one that has no room for `size` bytes of the stream now; None if all have."""
         for inbox in stream.inboxes:
-            if not inbox.may_take(size):
+            if not inbox.has_room(size):
                 return inbox
         if not stream.blockers:
             return None
@@ -295,7 +295,7 @@ class Publisher:
             if policy == BLOCK and link.outbox.room_bytes < size and link.outbox:
                 return link
         for blocker in stream.blockers:
-            if not blocker.may_take(size):
+            if not blocker.has_room(size):
                 return blocker
         return None
 
@@ -312,10 +312,10 @@ class Publisher:
         self._evictable.move_to_end(stream)
         self._batch_id += 1
         for blocker in stream.blockers:
-            if _takes(blocker.link, size, payloads):
+            if _within_limits(blocker.link, size, payloads):
                 blocker.credit_bytes -= size
         for link, policy in stream.links.items():
-            if _takes(link, size, payloads):
+            if _within_limits(link, size, payloads):
                 self._push(link, policy, stream, pieces, size, first, count)
             else:
                 self.losses.add(link, stream, first, count)
@@ -403,7 +403,7 @@ class Publisher:
         )
 
 
-def _takes(link: Link, size: int, payloads: Sequence[bytes]) -> bool:
+def _within_limits(link: Link, size: int, payloads: Sequence[bytes]) -> bool:
     """Return whether a batch of `size` bytes, and each message in it, is within the peer's limits."""
     most = link.payload_bytes_max
     return size <= most or (

@@ -317,7 +317,7 @@ def test_publishers_of_this_node_ask_first(policy: str, waiting: int, size: int,
     inbox, _ = make_inbox(policy, limit=100)
     fill(inbox, *[range(1)] * waiting)
     assert inbox.statistics().waiting_bytes == 79 * waiting
-    assert inbox.may_take(size) is may
+    assert inbox.has_room(size) is may
 
 
 def test_what_others_sent_does_not_count_against_a_publisher_of_this_node() -> None:
@@ -325,11 +325,11 @@ def test_what_others_sent_does_not_count_against_a_publisher_of_this_node() -> N
     inbox, _ = make_inbox(BLOCK, limit=100)
     for n, link in enumerate((make_link(b"1" * 16), make_link(b"2" * 16))):
         inbox.push(make_batch(n, [BODY]), link)
-    assert inbox.may_take(100)
+    assert inbox.has_room(100)
     fill(inbox, range(2, 3))
-    assert (inbox.may_take(100 - 79), inbox.may_take(100 - 78)) == (True, False)
+    assert (inbox.has_room(100 - 79), inbox.has_room(100 - 78)) == (True, False)
     drain(inbox)
-    assert inbox.may_take(1000)
+    assert inbox.has_room(1000)
 
 
 def test_statistics_name_the_subscription() -> None:

@@ -74,4 +74,4 @@ def test_credit_and_the_batch_that_is_larger_than_all_of_it(
     credit: int, size: int, may: bool
 ) -> None:
     subscription = RemoteSubscription(make_link(), 1, ("a",), BLOCK, 100, credit)
-    assert subscription.may_take(size) is may
+    assert subscription.has_room(size) is may

@@ -220,11 +220,11 @@ def test_what_was_taken_back_takes_no_memory() -> None:
 
 def test_each_flow_has_the_limit_for_itself_and_one_record_always_fits() -> None:
     outbox = make_outbox(limit=100)
-    assert outbox.takes("a", 1000), "alone, whatever its size"
+    assert outbox.has_room("a", 1000), "alone, whatever its size"
     outbox.push("a", 1, 1, bytes(100 - RECORD_BYTES - 30))
-    assert outbox.takes("a", 30)
-    assert not outbox.takes("a", 31)
-    assert outbox.takes("b", 1000)
+    assert outbox.has_room("a", 30)
+    assert not outbox.has_room("a", 31)
+    assert outbox.has_room("b", 1000)
 
 
 def test_a_small_reply_is_not_delayed_by_the_pieces_of_a_large_one() -> None:

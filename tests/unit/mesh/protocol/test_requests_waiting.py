@@ -225,13 +225,13 @@ def test_what_a_flush_costs_is_not_up_to_how_many_wait(monkeypatch: pytest.Monke
         bench.busy(bench.links()[0], pending, hard=True)
     behind = [bench.ask() for _ in range(500)]
     looks = []
-    takes = RequestTable._takes
+    takes = RequestTable._has_room
 
     def counted(link: Link, size_bytes: int) -> bool:
         looks.append(link)
         return takes(link, size_bytes)
 
-    monkeypatch.setattr(RequestTable, "_takes", staticmethod(counted))
+    monkeypatch.setattr(RequestTable, "_has_room", staticmethod(counted))
     bench.table.room_came(bench.now_s)
     assert len(looks) <= 4
     assert {pending.state for pending in stuck + behind} == {WAITING}
