@@ -86,7 +86,7 @@ class Driver:
         """Join the network, then run until cancelled."""
         async with open_nursery() as nursery:
             self._nursery, self.running = nursery, True
-            self.core.timers.sooner = self._sooner
+            self.core.timers.on_earlier = self._sooner
             endpoints = await nursery.start(self._transport.run, self)
             self.endpoints = tuple(endpoints)
             try:
@@ -201,15 +201,15 @@ class Driver:
                 await finder.withdraw()
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call `call` after `seconds`, unless the timer is cancelled or the node has left; see `Timers.patiently`.
+        """Call `call` after `seconds`, unless the timer is cancelled or the node has left; see `Timers.call_later`.
 
         `call` must not raise.
         """
-        return self.core.timers.patiently(trio.current_time(), seconds, lambda _now_s: call())
+        return self.core.timers.call_later(trio.current_time(), seconds, lambda _now_s: call())
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[trio.CancelScope]:
-        """Like `trio.move_on_after`, with a deadline as of `Timers.patiently`. Raises WrongThread."""
+        """Like `trio.move_on_after`, with a deadline as of `Timers.call_later`. Raises WrongThread."""
         self.check_thread()
         scope = trio.CancelScope()
         timer = self.after(seconds, scope.cancel)

@@ -22,5 +22,5 @@ def driving(core: Ticking) -> Driver:
     """Return a driver of `core`; its `_keep_time` has to be run as a task."""
     driver = Driver(cast("Any", None))
     driver.core = cast("Any", core)
-    core.timers.sooner = driver._sooner
+    core.timers.on_earlier = driver._sooner
     return driver

@@ -240,7 +240,7 @@ class Sender(AsyncBlock, ABC):
             with self._spinner if little else nullcontext():
                 for run in handed.runs:
                     while not run.done:
-                        if timer.over:
+                        if timer.is_over:
                             if not anew or self._outbox.latest_confirm == latest_confirm:
                                 return False
                             latest_confirm = self._outbox.latest_confirm

@@ -145,7 +145,7 @@ class Acceptor:
         self._peering.links[peer.node] = link
         self._roster.linked(peer, link)
         half_open_s = 2 * self._settings.handshake_s
-        self._timers.at(now_s + half_open_s, lambda now: self._fail_half_open(link, now))
+        self._timers.call_at(now_s + half_open_s, lambda now: self._fail_half_open(link, now))
         return link
 
     def _fail_half_open(self, link: Link, now_s: float) -> None:

@@ -124,7 +124,7 @@ class Core:
         self._own.endpoints = endpoints
         self._sign(now_s)
         self._tick_due_s = now_s + TICK_S
-        self.timers.at(self._tick_due_s, self._tick)
+        self.timers.call_at(self._tick_due_s, self._tick)
 
     def _sign(self, now_s: float, *, left: bool = False) -> None:
         self.peering.announcement = self._own.sign(now_s, left=left)
@@ -250,7 +250,7 @@ class Core:
         for conn in conns:
             if conn in self._connections.link_by_conn:
                 for delay_s in CHECK_DELAYS_S:
-                    self.timers.at(now_s + delay_s, partial(self._send_empty_frame, conn))
+                    self.timers.call_at(now_s + delay_s, partial(self._send_empty_frame, conn))
 
     def _send_empty_frame(self, conn: Conn, _now_s: float) -> None:
         link = self._connections.link_by_conn.get(conn)
@@ -296,7 +296,7 @@ class Core:
             self._heartbeat_due_s = now_s + self.config.heartbeat_s
             self._heartbeat(now_s)
         self._tick_due_s = now_s + TICK_S
-        self.timers.at(self._tick_due_s, self._tick)
+        self.timers.call_at(self._tick_due_s, self._tick)
 
     def _heartbeat(self, now_s: float) -> None:
         self._tell_loads()
@@ -353,7 +353,7 @@ class Core:
                 continue
             if link.ack_due_s is not None and not link.ack_timer:
                 link.ack_timer = True
-                self.timers.at(link.ack_due_s, partial(self._ack, link))
+                self.timers.call_at(link.ack_due_s, partial(self._ack, link))
 
     def _ack(self, link: Link, now_s: float) -> None:
         link.ack_timer = False

@@ -152,7 +152,9 @@ class Dialler:
     def connect_later(self, peer: Peer, now_s: float, delay_s: float) -> None:
         """Try again after `delay_s`, and not when it was planned before: otherwise plans and dials would multiply."""
         peer.retry_timer.cancel()
-        peer.retry_timer = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
+        peer.retry_timer = self._timers.call_at(
+            now_s + delay_s, lambda now: self.connect(peer, now)
+        )
 
     def retry_others_soon(self, now_s: float) -> None:
         """Try some other peers soon: a link came up, or its path is back, so what kept them away may be over, too."""
@@ -208,7 +210,7 @@ class Dialler:
         self._pending_dials[conn] = dial
         dial.endpoint = endpoint
         dial.due_s = now_s + self._timeout_s(dial)
-        self._timers.at(dial.due_s, lambda now: self._on_timeout(conn, now))
+        self._timers.call_at(dial.due_s, lambda now: self._on_timeout(conn, now))
         self._out.append(Dial(conn, dial.lane, endpoint, server, client))
         self._out.append((conn, greeting(dial.lane, kind, body)))
         return conn
@@ -288,7 +290,7 @@ class Dialler:
     def _on_timeout(self, conn: int, now_s: float) -> None:
         dial = self._pending_dials.get(conn)
         if dial is not None and now_s < dial.due_s:
-            self._timers.at(dial.due_s, lambda now: self._on_timeout(conn, now))
+            self._timers.call_at(dial.due_s, lambda now: self._on_timeout(conn, now))
         elif dial is not None:
             self._connections.hang_up(conn)
             self.lost(conn, now_s)
@@ -320,7 +322,7 @@ class Dialler:
 
     def _redial_later(self, dial: PendingDial, link: Link, now_s: float) -> None:
         prior_attempts = dial.prior_attempts + 1
-        self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now, prior_attempts))
+        self._timers.call_at(now_s + BACKOFF_S, lambda now: self.redial(link, now, prior_attempts))
 
     def try_again(self, peer: Peer, now_s: float) -> None:
         """End an attempt that has failed; plan another one, perhaps at another address."""

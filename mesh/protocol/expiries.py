@@ -56,7 +56,7 @@ class Expiries:
         if heap and heap[0][0] < self._due_s:
             self._timer.cancel()
             self._due_s = heap[0][0]
-            self._timer = self._timers.at(self._due_s, self._run)
+            self._timer = self._timers.call_at(self._due_s, self._run)
 
     def _run(self, now_s: float) -> None:
         self._due_s = math.inf

@@ -137,7 +137,7 @@ class Peering:
             self._fail_by_hearsay(link, now_s)
             return
         self._listener.left_by_hearsay(link)
-        self._timers.at(now_s + HEARSAY_S, lambda now: self._fail_by_hearsay(link, now))
+        self._timers.call_at(now_s + HEARSAY_S, lambda now: self._fail_by_hearsay(link, now))
 
     def _fail_by_hearsay(self, link: Link, now_s: float) -> None:
         if self.links.get(link.peer) is link:
@@ -208,7 +208,7 @@ class Peering:
             self.probe(peer)
         if was_connected:  # Else the timer runs already, from when the path was lost.
             due_s = now_s + self._settings.resume_s
-            link.resume_timer = self._timers.at(due_s, lambda now: self._give_up(link, now))
+            link.resume_timer = self._timers.call_at(due_s, lambda now: self._give_up(link, now))
 
     def violated(
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
@@ -263,7 +263,7 @@ class Peering:
         if peer.pending_probes:
             return
         if link.connected:
-            self._timers.at(now_s + IN_FLIGHT_S, lambda _: self._note_refused(link, peer))
+            self._timers.call_at(now_s + IN_FLIGHT_S, lambda _: self._note_refused(link, peer))
         elif peer.frames_at_refusal is None or link.frames_received <= peer.frames_at_refusal:
             self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
 

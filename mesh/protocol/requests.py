@@ -185,7 +185,7 @@ class RequestTable:
             self._finish(pending, _overloaded(pending, len(pending.full)))
         else:  # For settle_s from now, however old it is: a new request would wait as long.
             self._wait(pending)
-            pending.settled = self._timers.patiently(
+            pending.settled = self._timers.call_later(
                 now_s, self._settle_s, lambda now: self._settled(pending, now)
             )
 
@@ -215,7 +215,7 @@ class RequestTable:
             size = len(pending.payload)
             goes = any(self._has_room(one.link, size) for one in candidates)
             refused = bool(pending.full) and not candidates
-            alone = not members and pending.settled.over  # All went while it waited for room.
+            alone = not members and pending.settled.is_over  # All went while it waited for room.
             if goes or refused or alone:
                 self._stop_waiting(pending)
                 self._assign(pending, now_s)  # Or it fails with Overloaded, or waits for a member.

@@ -130,7 +130,7 @@ class Seeds:
         seed.misses += 1
         if seed.misses <= MISSES_MAX:
             delay_s = self._introducer.backoff_s(seed.misses - 1)
-            self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
+            self._timers.call_at(now_s + delay_s, lambda now: self._ask(seed, now))
 
     def answered(self, seed: Seed, node: bytes, now_s: float, *, ours: bool) -> None:
         """Note that `node` has answered; empty: one that is not wanted. `ours`: it is this node itself."""

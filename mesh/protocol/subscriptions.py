@@ -164,7 +164,7 @@ class Subscriptions:
                 # Returned soon as well, because the next message may be as large as the window.
                 self._owing[inbox] = None
                 if len(self._owing) == 1:
-                    self._timers.at(now_s + OWED_S, self._return_owed)
+                    self._timers.call_at(now_s + OWED_S, self._return_owed)
         return delivery
 
     def _return_owed(self, _now_s: float) -> None:

@@ -19,7 +19,7 @@ class Timer:
         self.callback: Callable[[float], None] | None = callback
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether its time has come, or it was cancelled."""
         return self.callback is None
 
@@ -33,46 +33,46 @@ NO_TIMER.cancel()
 
 
 class Timers:
-    """Deadlines in a heap. `sooner` is called when the earliest one has become earlier, to wake the clock task."""
+    """Deadlines in a heap. `on_earlier` is called when the earliest one has become earlier, to wake the clock task."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._cancelled_limit = 1024
-        self.sooner: Callable[[], None] = lambda: None
+        self.on_earlier: Callable[[], None] = lambda: None
 
-    def at(self, at_s: float, callback: Callable[[float], None]) -> Timer:
+    def call_at(self, at_s: float, callback: Callable[[float], None]) -> Timer:
         timer = Timer(callback)
         self._set(timer, at_s)
         return timer
 
-    def patiently(self, now_s: float, seconds: float, callback: Callable[[float], None]) -> Timer:
+    def call_later(self, now_s: float, seconds: float, callback: Callable[[float], None]) -> Timer:
         """Set a deadline in `seconds`, of which a blocked loop uses up one eighth, however long it is blocked
         (see `patience`)."""
-        part_s, left = seconds / PARTS, PARTS
+        part_s, parts_left = seconds / PARTS, PARTS
         due_s = now_s + part_s
 
         def next_part(now_s: float) -> None:
-            nonlocal due_s, left
-            left -= 1
-            if not left:
+            nonlocal due_s, parts_left
+            parts_left -= 1
+            if not parts_left:
                 callback(now_s)
                 return
             due_s = next_due(due_s, part_s, now_s)
             timer.callback = next_part
             self._set(timer, due_s)
 
-        timer = self.at(due_s, next_part)
+        timer = self.call_at(due_s, next_part)
         return timer
 
     def _set(self, timer: Timer, at_s: float) -> None:
         heap = self._heap
-        sooner = not heap or at_s < heap[0][0]
+        is_earliest = not heap or at_s < heap[0][0]
         heapq.heappush(heap, (at_s, next(self._order), timer))
         if len(heap) > self._cancelled_limit:
             self._forget_cancelled()
-        if sooner:
-            self.sooner()
+        if is_earliest:
+            self.on_earlier()
 
     def _forget_cancelled(self) -> None:
         # Without this, timers that are set and cancelled long before they are due would fill the heap.

@@ -105,7 +105,7 @@ class SimNode:
             identity, config, self.keyring, self, self.rng, self.wall_us,
             idempotent=tuple(f"{cluster}/twice" for cluster in setup.clusters),
         )  # fmt: skip
-        core.timers.sooner = self._schedule_tick
+        core.timers.on_earlier = self._schedule_tick
         for cluster in setup.clusters:
             core.patterns.dispatchers[cluster] = Dispatcher(
                 cluster, endpoints, {"default": Endpoint()}, concurrency=setup.concurrency,
@@ -238,7 +238,7 @@ class SimNode:
         """It is never forked."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        return self.core.timers.at(self.now_s + seconds, lambda _now_s: call())
+        return self.core.timers.call_at(self.now_s + seconds, lambda _now_s: call())
 
     def within(self, seconds: float) -> NoReturn:
         """Not used, as there are no tasks."""

@@ -29,12 +29,12 @@ class Checking(Ticking):
         self.ticks += 1
         self.past_s = max(self.past_s, trio.current_time() - now_s)
         super().tick(now_s)
-        self.timers.at(now_s + LATE_S, lambda _now_s: None)
+        self.timers.call_at(now_s + LATE_S, lambda _now_s: None)
 
 
 def driven() -> tuple[Driver, Checking]:
     core = Checking()
-    core.timers.at(0.0, lambda _now_s: None)
+    core.timers.call_at(0.0, lambda _now_s: None)
     return driving(core), core
 
 
