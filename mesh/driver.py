@@ -189,12 +189,12 @@ class Driver:
         core.drain()
         with trio.move_on_after(core.config.drain_s):
             self.settle()
-            while core.busy() or self.handling:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
+            while core.is_busy() or self.handling:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
         self.settle()
         with trio.move_on_after(GOODBYE_S):
-            while not core.goodbye_heard():  # noqa: ASYNC110
+            while not core.goodbye_acked():  # noqa: ASYNC110
                 await trio.sleep(0.002)
         with trio.move_on_after(WITHDRAW_S):
             for finder in self.finders:

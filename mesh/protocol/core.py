@@ -40,7 +40,7 @@ from .topics import TopicStream
 from .tunnel import TunnelEnd
 from .values import decode_values, encode_values
 
-OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
+CORE_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
 CHECK_DELAYS_S = (0.002, 0.02, 0.2)
 """Seconds after a monitor's report that a connection has ended, at which an empty frame is sent on it to find out:
@@ -83,7 +83,7 @@ class Core:
         self._now_s = 0.0
         """Time of the latest call, and so of what peering and membership report during it."""
         self._tick_due_s = self._heartbeat_due_s = 0.0
-        self._own = OwnAnnouncement(identity, config, keyring, wall_us)
+        self._own_announcement = OwnAnnouncement(identity, config, keyring, wall_us)
         roster = Roster(
             identity.node, identity.host, keyring, skew_s=config.clock_skew_s,
             tombstone_s=config.tombstone_s, peers_max=config.peers_max, refusals=self.refusals,
@@ -121,13 +121,13 @@ class Core:
 
     def announce(self, endpoints: Sequence[Endpoint], now_s: float) -> None:
         """Announce that the node can be reached at these endpoints from now on."""
-        self._own.endpoints = endpoints
+        self._own_announcement.endpoints = endpoints
         self._sign(now_s)
         self._tick_due_s = now_s + TICK_S
         self.timers.call_at(self._tick_due_s, self._tick)
 
     def _sign(self, now_s: float, *, left: bool = False) -> None:
-        self.peering.announcement = self._own.sign(now_s, left=left)
+        self.peering.announcement = self._own_announcement.sign(now_s, left=left)
         self._shell.announced(self.peering.announcement)
 
     def drain(self) -> None:
@@ -140,7 +140,7 @@ class Core:
         # Callers are told at once that there is no room here, before they try.
         self._tell_loads()
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return whether handlers run, or anything waits to leave or is not yet acknowledged."""
         if any(dispatcher.running for dispatcher in self.patterns.dispatchers.values()):
             return True
@@ -180,7 +180,7 @@ class Core:
         self.patterns.tunnels.let_go(why)
         self.patterns.publisher.streams.clear()  # Publishing to one of them would check nothing.
 
-    def goodbye_heard(self) -> bool:
+    def goodbye_acked(self) -> bool:
         """Return whether every peer has acknowledged the goodbye, or is gone."""
         return not any(
             link.connected and link.control.unacked for link in self.peering.links.values()
@@ -217,7 +217,7 @@ class Core:
             member = self.membership.members.get(link.peer)
             if member is not None:
                 self.membership.heard(member, now_s)
-            self._take(link, records, now_s)
+            self._process_records(link, records, now_s)
             if link.up:
                 if link.needs_ack_now():
                     link.send_unsequenced(self.out, [])
@@ -225,13 +225,13 @@ class Core:
         except RemoteProtocolError as error:
             self.peering.violated(conn, link, error, now_s)
 
-    def _take(self, link: Link, records: Sequence[Received], now_s: float) -> None:
-        take = self.patterns.record
+    def _process_records(self, link: Link, records: Sequence[Received], now_s: float) -> None:
+        on_record = self.patterns.on_record
         for record in records:
-            if record[0] in OWN_KINDS:
-                self._own_record(link, record, now_s)
+            if record[0] in CORE_KINDS:
+                self._on_core_record(link, record, now_s)
             elif link.up:
-                take(link, record, now_s)
+                on_record(link, record, now_s)
             else:
                 link.early_records.append(record)
 
@@ -261,7 +261,7 @@ class Core:
         self._now_s = now_s
         self.peering.probed(node, endpoint, result, now_s)
 
-    def _own_record(self, link: Link, record: Received, now_s: float) -> None:
+    def _on_core_record(self, link: Link, record: Received, now_s: float) -> None:
         kind, _, data, start, end = record
         body = bytes(data[start:end])
         if kind == Kind.HEARTBEAT:
@@ -301,7 +301,7 @@ class Core:
     def _heartbeat(self, now_s: float) -> None:
         self._tell_loads()
         self.peering.tick(now_s)
-        if self._own.is_due(now_s) and not self.closing:
+        if self._own_announcement.is_due(now_s) and not self.closing:
             self._sign(now_s)
             body = encode_announcements([self.peering.announcement])
             for link in self.peering.links.values():
@@ -378,7 +378,7 @@ class Core:
         self._rotation_grew(link.clusters)
         early_records, link.early_records = link.early_records, []
         try:
-            self._take(link, early_records, self._now_s)
+            self._process_records(link, early_records, self._now_s)
         except RemoteProtocolError as error:
             self.peering.violated(link.data.conn, link, error, self._now_s)
 

@@ -80,7 +80,7 @@ class Patterns:
         self.dispatchers: dict[str, Dispatcher] = {}
         self.broadcasts = BroadcastCounters()
         self._cancelled: Latest[tuple[Link, int], None] = Latest(CANCELLED_MAX)
-        self._on: dict[int, Callable[[Link, Received, float], None]] = {
+        self._handlers: dict[int, Callable[[Link, Received, float], None]] = {
             int(Kind.BATCH): self.subscriptions.arrived,
             int(Kind.REQUEST): self._on_request,
             int(Kind.REPLY): self.requests.replied_to,
@@ -95,15 +95,15 @@ class Patterns:
 
     # Records
 
-    def record(self, link: Link, record: Received, now_s: float) -> None:
+    def on_record(self, link: Link, record: Received, now_s: float) -> None:
         """Process one complete record of a link. Raises RemoteProtocolError."""
         kind = record[0]
-        handler = self._on.get(kind)
+        handler = self._handlers.get(kind)
         if handler is not None:
             handler(link, record, now_s)
         elif Kind.TUNNEL_OPEN <= kind <= Kind.TUNNEL_BLOCKED:
             _, ident, data, start, end = record
-            self.tunnels.record(link, kind, ident, bytes(data[start:end]))
+            self.tunnels.on_record(link, kind, ident, bytes(data[start:end]))
         else:
             raise RemoteProtocolError(f"unexpected record type {kind} on a link")
 

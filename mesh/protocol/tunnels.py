@@ -131,7 +131,7 @@ class TunnelTable:
 
     # Records
 
-    def record(self, link: Link, kind: int, ident: int, body: bytes) -> None:
+    def on_record(self, link: Link, kind: int, ident: int, body: bytes) -> None:
         """Process a record of a tunnel.
 
         Raises:

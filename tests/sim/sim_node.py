@@ -289,7 +289,7 @@ class SimNode:
         self._drained(self.now_s + self.core.config.drain_s)
 
     def _drained(self, until_s: float) -> None:
-        if self.core.busy() and self.now_s < until_s:
+        if self.core.is_busy() and self.now_s < until_s:
             self.later("tasks", lambda: self._drained(until_s), delay_s=0.01)
             return
         self.core.leave(self.now_s)
@@ -297,7 +297,7 @@ class SimNode:
         self._goodbye(self.now_s + GOODBYE_S)
 
     def _goodbye(self, until_s: float) -> None:
-        if not self.core.goodbye_heard() and self.now_s < until_s:
+        if not self.core.goodbye_acked() and self.now_s < until_s:
             self.later("tasks", lambda: self._goodbye(until_s), delay_s=0.002)
         else:
             self.kill(graceful=True)

@@ -49,7 +49,7 @@ class Bench:
 
     def record(self, kind: int, ident: int, body: bytes, link: Link | None = None) -> None:
         data = b"<<" + body + b">>"
-        self.patterns.record(link or self.link, (kind, ident, data, 2, 2 + len(body)), NOW_S)
+        self.patterns.on_record(link or self.link, (kind, ident, data, 2, 2 + len(body)), NOW_S)
 
     def sent(self) -> list[Record]:
         return take_records(self.link)

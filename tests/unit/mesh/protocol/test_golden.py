@@ -47,7 +47,7 @@ class Side:
     def tell(self, other: Side) -> None:
         for kind, ident, body in take_records(self.link):
             self._said.append((kind, ident, body))
-            other.table.record(other.link, kind, ident, body)
+            other.table.on_record(other.link, kind, ident, body)
 
 
 def test_records_of_a_tunnel() -> None:

@@ -229,7 +229,7 @@ def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
     for filler in (0, 300, 100_000):
         frame = memoryview(bytes(filler) + raw + bytes(filler))
         record = (int(Kind.BATCH), 1, frame, filler, filler + len(raw))
-        bench.patterns.record(bench.link, record, NOW_S)
+        bench.patterns.on_record(bench.link, record, NOW_S)
         delivery = bench.patterns.subscriptions.take(inbox, NOW_S)
         assert (delivery.payloads, delivery.sequence) == ([b"x"], 3)
         assert delivery.batch.raw() == raw

@@ -61,7 +61,7 @@ class Bench:
         self.cable.flush(side)
         while self.cable.wires[side, lane]:
             for kind, ident, body in self.cable.carry(side, lane):
-                self.tables[1 - side].record(self.links[1 - side], kind, ident, body)
+                self.tables[1 - side].on_record(self.links[1 - side], kind, ident, body)
 
     def settle(self) -> None:
         for _ in range(4):
@@ -233,7 +233,7 @@ def test_a_reset_stops_what_the_other_end_has_not_sent_yet() -> None:
     bench.tables[0].reset(end, "aborted", "")
     bench.cable.flush(0)
     for kind, ident, body in bench.cable.carry(0, CONTROL):
-        bench.tables[1].record(bench.links[1], kind, ident, body)
+        bench.tables[1].on_record(bench.links[1], kind, ident, body)
     assert not bench.links[1].outbox
 
 
@@ -285,7 +285,7 @@ def test_who_stops_reading_says_so_once() -> None:
     bench.tables[1].stop_reading(other)
     bench.cable.flush(1)
     assert sum(len(bench.cable.carry(1, CONTROL)) for _ in range(3)) == 1
-    bench.tables[0].record(bench.links[0], Kind.TUNNEL_STOP, other.wire_id, b"")
+    bench.tables[0].on_record(bench.links[0], Kind.TUNNEL_STOP, other.wire_id, b"")
     assert end.peer_stopped
 
 
@@ -409,23 +409,23 @@ def test_impossible_records_are_refused(kind: Kind, ident: int, body: bytes) -> 
     table = Bench().tables[1]
     link = make_link()
     if kind != Kind.TUNNEL_OPEN:
-        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
+        table.on_record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
     with pytest.raises(RemoteProtocolError):
-        table.record(link, kind, ident, body)
+        table.on_record(link, kind, ident, body)
 
 
 def test_opening_twice_is_refused() -> None:
     table, link = Bench().tables[1], make_link()
-    table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
+    table.on_record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
     with pytest.raises(RemoteProtocolError, match="id 3"):
-        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
+        table.on_record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
 
 
 def test_records_of_tunnels_nobody_knows_are_counted() -> None:
     bench = Bench()
     link: Link = bench.links[1]
     for kind in (Kind.TUNNEL_DATA, Kind.TUNNEL_EOF, Kind.TUNNEL_STOP, Kind.TUNNEL_RESET):
-        bench.tables[1].record(link, kind, 41, b"\xc1")
+        bench.tables[1].on_record(link, kind, 41, b"\xc1")
     assert bench.tables[1].late == 4
     bench.cable.flush(1)
     assert not bench.cable.wires[1, CONTROL]
