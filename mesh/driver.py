@@ -234,7 +234,7 @@ class Driver:
         """Stop, since this process is a forked child; verbs raise NodeClosed that says so."""
         here = self.running and get_ident() == self._thread
         self.forked, self.running, self._thread = True, False, 0
-        self.core.let_go(FORKED)
+        self.core.abandon(FORKED)
         if here:
             end_where_it_waits()
 

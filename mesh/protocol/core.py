@@ -78,7 +78,7 @@ class Core:
         self.timers = Timers()
         self.refusals = Refusals(shell.log)
         self.left = False
-        self._left_why = "the node has left"
+        self._leave_reason = "the node has left"
         self._to_flush: dict[Link, None] = {}
         self._now_s = 0.0
         """Time of the latest call, and so of what peering and membership report during it."""
@@ -171,13 +171,13 @@ class Core:
     def close(self) -> None:
         """End everything, and wake all that wait, because the node has left or crashed."""
         self.peering.closing = self.left = True
-        self.patterns.close(self._left_why)
+        self.patterns.close(self._leave_reason)
 
-    def let_go(self, why: str) -> None:
+    def abandon(self, reason: str) -> None:
         """Make this node unusable without telling peers or waking tasks, in a forked child."""
         self.peering.closing = self.left = True
-        self._left_why = why
-        self.patterns.tunnels.let_go(why)
+        self._leave_reason = reason
+        self.patterns.tunnels.abandon(reason)
         self.patterns.publisher.streams.clear()  # Publishing to one of them would check nothing.
 
     def goodbye_acked(self) -> bool:
@@ -428,7 +428,7 @@ class Core:
     def check_open(self) -> None:
         """Raise NodeClosed once the node has left. Not while it drains: handlers may still need other members."""
         if self.left:
-            raise NodeClosed(self._left_why)
+            raise NodeClosed(self._leave_reason)
 
     def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
         """Return a member that may take a tunnel and was not tried; None if there is none."""

@@ -164,12 +164,12 @@ class Patterns:
         self._idempotent[link.peer] = frozenset(idempotent)
         self.subscriptions.link_up(link)
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """End requests, topics, tunnels and subscriptions, and wake who waits for them: the node has left."""
-        self.requests.close(why)
+        self.requests.close(reason)
         self.publisher.close()
         for end in list(self.tunnels):
-            end.broke(why)
+            end.broke(reason)
         self.subscriptions.close()
 
     def link_down(self, link: Link, reason: str, now_s: float, *, left: bool = False) -> None:

@@ -401,13 +401,13 @@ class RequestTable:
             outcome.maybe_executed = True  # By `ran_at`, whatever the last member reports.
         pending.wake()
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """End all requests with NodeClosed, because the node leaves."""
         for pending in list(self._pending.values()):
             executed = pending.state == SENT or bool(pending.ran_at)
             self._withdraw(pending)
             # An error of its own for each: where it is raised, it collects frames of the traceback.
-            self._finish(pending, NodeClosed(why, maybe_executed=executed))
+            self._finish(pending, NodeClosed(reason, maybe_executed=executed))
 
 
 def _overloaded(pending: Pending, tried: int) -> Overloaded:

@@ -105,10 +105,10 @@ class TunnelTable:
         end.broke(f"aborted at this end: {told}")
         self._settle(end)
 
-    def let_go(self, why: str) -> None:
+    def abandon(self, reason: str) -> None:
         """Mark all ends as broken, but tell neither peers nor waiting tasks."""
         for end in self:
-            end.state, end.reason = BROKEN, why
+            end.state, end.reason = BROKEN, reason
 
     def _discard(self, end: TunnelEnd) -> None:
         end.link.outbox.discard_all(end.wire_id)
