@@ -81,16 +81,16 @@ class Patterns:
         self.broadcasts = BroadcastCounters()
         self._cancelled: Latest[tuple[Link, int], None] = Latest(CANCELLED_MAX)
         self._handlers: dict[int, Callable[[Link, Received, float], None]] = {
-            int(Kind.BATCH): self.subscriptions.arrived,
+            int(Kind.BATCH): self.subscriptions.on_batch,
             int(Kind.REQUEST): self._on_request,
-            int(Kind.REPLY): self.requests.replied_to,
-            int(Kind.ERROR): self.requests.error_for,
-            int(Kind.BUSY): self.requests.busy_for,
+            int(Kind.REPLY): self.requests.on_reply,
+            int(Kind.ERROR): self.requests.on_error,
+            int(Kind.BUSY): self.requests.on_busy,
             int(Kind.CANCEL): self._on_cancel,
             int(Kind.BROADCAST): self._on_broadcast,
-            int(Kind.SUBSCRIBE): self.subscribers.subscribed,
-            int(Kind.UNSUBSCRIBE): self.subscribers.unsubscribed,
-            int(Kind.CREDIT): self.subscribers.credited,
+            int(Kind.SUBSCRIBE): self.subscribers.on_subscribe,
+            int(Kind.UNSUBSCRIBE): self.subscribers.on_unsubscribe,
+            int(Kind.CREDIT): self.subscribers.on_credit,
         }
 
     # Records

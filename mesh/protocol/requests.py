@@ -245,7 +245,7 @@ class RequestTable:
         self.late += 1
         return None
 
-    def replied_to(self, link: Link, record: Received, _now_s: float) -> None:
+    def on_reply(self, link: Link, record: Received, _now_s: float) -> None:
         """Process a REPLY: what the handler has returned. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         link.check_payload(end - start - REPLY_PREFIX.size)
@@ -257,7 +257,7 @@ class RequestTable:
         self.replied += 1
         self._finish(pending, bytes(data[body_at:end]))
 
-    def error_for(self, link: Link, record: Received, _now_s: float) -> None:
+    def on_error(self, link: Link, record: Received, _now_s: float) -> None:
         """Process an ERROR, of the handler, or of the member before the handler started. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         answered = self._answered(link, ident)
@@ -282,7 +282,7 @@ class RequestTable:
         candidate.observe(service_us / 1e6, queue)
         return start + REPLY_PREFIX.size
 
-    def busy_for(self, link: Link, record: Received, now_s: float) -> None:
+    def on_busy(self, link: Link, record: Received, now_s: float) -> None:
         """Process a BUSY: the request was not started; ask another member, or fail with Overloaded. Raises
         RemoteProtocolError."""
         _, ident, data, start, end = record

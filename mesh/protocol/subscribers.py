@@ -28,7 +28,7 @@ class Subscribers:
         self._subscriptions_max, self._grew = subscriptions_max, grew
         self._remote: dict[Link, dict[int, RemoteSubscription]] = {}
 
-    def subscribed(self, link: Link, record: Received, _now_s: float) -> None:
+    def on_subscribe(self, link: Link, record: Received, _now_s: float) -> None:
         """Process a SUBSCRIBE. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         pattern, policy, window, waiting = decode_values(
@@ -49,7 +49,7 @@ class Subscribers:
         self._interest.add(tokens, subscription)
         self._grew()
 
-    def unsubscribed(self, link: Link, record: Received, _now_s: float) -> None:
+    def on_unsubscribe(self, link: Link, record: Received, _now_s: float) -> None:
         """Process an UNSUBSCRIBE. Raises RemoteProtocolError."""
         ident = record[1]
         subscription = self._remote.get(link, {}).pop(ident, None)
@@ -61,7 +61,7 @@ class Subscribers:
         self._interest.remove(subscription.pattern, subscription)
         self._publisher.freed(subscription)
 
-    def credited(self, link: Link, record: Received, _now_s: float) -> None:
+    def on_credit(self, link: Link, record: Received, _now_s: float) -> None:
         """Process a CREDIT. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))

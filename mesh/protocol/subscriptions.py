@@ -54,7 +54,7 @@ class Subscriptions:
         """Subscriptions that owe credit for less than a quarter of their window, until the timer returns it."""
         self.unwanted_batches = 0
 
-    def arrived(self, link: Link, record: Received, _now_s: float) -> None:
+    def on_batch(self, link: Link, record: Received, _now_s: float) -> None:
         """Process a BATCH. Raises RemoteProtocolError."""
         _, _, data, start, end = record
         if len(data) > 4 * (end - start):  # A small batch that waits must not keep a large frame.

@@ -116,7 +116,7 @@ class Requests(RuleBasedStateMachine):
         link, ident = self.held.pop(place % len(self.held))
         body = encode_values("no", "because") if error else b"reply"
         data = REPLY_PREFIX.pack(1000, 1) + body
-        handle = self.table.error_for if error else self.table.replied_to
+        handle = self.table.on_error if error else self.table.on_reply
         handle(link, (Kind.ERROR if error else Kind.REPLY, ident, data, 0, len(data)), self.now_s)
 
     @rule(place=st.integers(0, 50), hard=st.booleans())
@@ -127,7 +127,7 @@ class Requests(RuleBasedStateMachine):
         # It was not started: going elsewhere is no second time.
         self.taken[self.numbers[ident]] -= 1
         body = encode_values(9, 100, hard)
-        self.table.busy_for(link, (Kind.BUSY, ident, body, 0, len(body)), self.now_s)
+        self.table.on_busy(link, (Kind.BUSY, ident, body, 0, len(body)), self.now_s)
 
     @rule(place=st.integers(0, 50))
     def give_up(self, place: int) -> None:

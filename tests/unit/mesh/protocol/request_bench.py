@@ -81,11 +81,11 @@ class Bench:
 
     def reply(self, link: Link, pending: Pending, body: bytes = b"reply") -> None:
         data = b"?" + REPLY_PREFIX.pack(2_000_000, 7) + body
-        self.table.replied_to(link, (Kind.REPLY, pending.ident, data, 1, len(data)), self.now_s)
+        self.table.on_reply(link, (Kind.REPLY, pending.ident, data, 1, len(data)), self.now_s)
 
     def error(self, link: Link, pending: Pending, *values: object) -> None:
         data = REPLY_PREFIX.pack(0, 0) + encode_values(*values)
-        self.table.error_for(link, (Kind.ERROR, pending.ident, data, 0, len(data)), self.now_s)
+        self.table.on_error(link, (Kind.ERROR, pending.ident, data, 0, len(data)), self.now_s)
 
     def busy(
         self, link: Link, pending: Pending, *, hard: bool, queue: int = 9, met: tuple[Any, ...] = ()
@@ -94,7 +94,7 @@ class Bench:
 
     def busy_saying(self, link: Link, pending: Pending, *values: object) -> None:
         body = encode_values(*values)
-        self.table.busy_for(link, (Kind.BUSY, pending.ident, body, 0, len(body)), self.now_s)
+        self.table.on_busy(link, (Kind.BUSY, pending.ident, body, 0, len(body)), self.now_s)
 
     def counts(self) -> tuple[int, ...]:
         table = self.table

@@ -142,7 +142,7 @@ def test_malformed_answers_cost_the_link_that_sent_them() -> None:
     link = bench.links()[0]
     take_records(link)
     with pytest.raises(RemoteProtocolError, match="reply of 5 bytes"):
-        bench.table.replied_to(link, (Kind.REPLY, pending.ident, bytes(5), 0, 5), bench.now_s)
+        bench.table.on_reply(link, (Kind.REPLY, pending.ident, bytes(5), 0, 5), bench.now_s)
     for values in (("code",), (1, "text"), ("code", b"text")):
         with pytest.raises(RemoteProtocolError):
             bench.error(link, pending, *values)
@@ -268,7 +268,7 @@ def test_what_is_asked_again_has_another_number() -> None:
     ((_, second, _),) = take_records(link)
     assert first != second
     data = REPLY_PREFIX.pack(0, 0) + b"reply"
-    bench.table.replied_to(link, (Kind.REPLY, first, data, 0, len(data)), bench.now_s)
+    bench.table.on_reply(link, (Kind.REPLY, first, data, 0, len(data)), bench.now_s)
     assert (pending.state, bench.table.late) == (SENT, 1)
     bench.wait(TIMEOUT_S)
     assert isinstance(outcome(pending), RequestTimeout)
