@@ -335,7 +335,7 @@ class Core:
         if publisher.may_retry and (freed := publisher.retry()):
             self._shell.freed(freed)
         if self.patterns.requests.waiting:
-            self.patterns.requests.room_came(self._now_s)
+            self.patterns.requests.assign_all_waiting(self._now_s)
         if self._to_flush:
             self._flush_links()
 
@@ -395,7 +395,7 @@ class Core:
     def _rotation_grew(self, clusters: Sequence[str]) -> None:
         self.rotation.changed()
         for cluster in clusters:
-            self.patterns.requests.members_came(cluster, self._now_s)
+            self.patterns.requests.assign_waiting(cluster, self._now_s)
         self._shell.grew()
 
     def left_by_hearsay(self, link: Link) -> None:

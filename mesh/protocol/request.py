@@ -93,7 +93,7 @@ class Pending:
         "record",
         "retry_after_s",
         "sequence",
-        "settled",
+        "settle_timer",
         "soft",
         "started_s",
         "state",
@@ -121,7 +121,7 @@ class Pending:
         self.ran_at = b""
         """The member that may have executed the request and was lost, so that another was asked; empty: none."""
         self.retry_after_s = 0.0
-        self.settled = NO_TIMER
+        self.settle_timer = NO_TIMER
         """Timer for how long the request waits while its cluster has no members."""
         self.sequence = 0
         """Sequence of the data frame in which its last piece left; 0: that has not left."""

@@ -139,7 +139,7 @@ class RequestTable:
         ended."""
         candidates, tried = _open_to(pending, self._rotation(pending.cluster)), pending.tried
         if not candidates:
-            self._nobody(pending, now_s)
+            self._on_no_candidates(pending, now_s)
             return None
         fresh = [one for one in candidates if one.node not in tried] if tried else candidates
         # A member may answer BUSY early only while there is another one to ask.
@@ -180,13 +180,13 @@ class RequestTable:
         )
         self._request_flush(link)
 
-    def _nobody(self, pending: Pending, now_s: float) -> None:
+    def _on_no_candidates(self, pending: Pending, now_s: float) -> None:
         if pending.full:
             self._finish(pending, _overloaded(pending, len(pending.full)))
         else:  # For settle_s from now, however old it is: a new request would wait as long.
             self._wait(pending)
-            pending.settled = self._timers.call_later(
-                now_s, self._settle_s, lambda now: self._settled(pending, now)
+            pending.settle_timer = self._timers.call_later(
+                now_s, self._settle_s, lambda now: self._on_settle_timeout(pending, now)
             )
 
     def _no_members(self, pending: Pending, now_s: float) -> NoMembers:
@@ -197,33 +197,35 @@ class RequestTable:
         pending.state, pending.candidate = WAITING, None
         self._waiting.setdefault(pending.cluster, Line()).add(pending)
 
-    def _settled(self, pending: Pending, now_s: float) -> None:
+    def _on_settle_timeout(self, pending: Pending, now_s: float) -> None:
         """Fail the request if there are still no members. It waits: this timer is cancelled when it no longer does."""
         if not self._rotation(pending.cluster):
             self._finish(pending, self._no_members(pending, now_s))
 
-    def room_came(self, now_s: float) -> None:
+    def assign_all_waiting(self, now_s: float) -> None:
         """Assign waiting requests for which there is room, because frames have left; first come, first served."""
         for cluster in list(self._waiting):
-            self.members_came(cluster, now_s)
+            self.assign_waiting(cluster, now_s)
 
-    def members_came(self, cluster: str, now_s: float) -> None:
+    def assign_waiting(self, cluster: str, now_s: float) -> None:
         """Assign waiting requests of a cluster, because its rotation has grown or there is room in an outbox."""
         line, members = self._waiting.get(cluster), self._rotation(cluster)
         for pending in line.firsts() if line is not None else ():
             candidates = _open_to(pending, members)
             size = len(pending.payload)
-            goes = any(self._has_room(one.link, size) for one in candidates)
+            has_room = any(self._has_room(one.link, size) for one in candidates)
             refused = bool(pending.full) and not candidates
-            alone = not members and pending.settled.is_over  # All went while it waited for room.
-            if goes or refused or alone:
+            no_members = (
+                not members and pending.settle_timer.is_over
+            )  # All went while it waited for room.
+            if has_room or refused or no_members:
                 self._stop_waiting(pending)
                 self._assign(pending, now_s)  # Or it fails with Overloaded, or waits for a member.
             elif len(candidates) == len(members):
                 return  # No member has room for it, and those behind it must not overtake it.
 
     def _stop_waiting(self, pending: Pending) -> None:
-        pending.settled.cancel()  # Else it would keep the request in memory after its end.
+        pending.settle_timer.cancel()  # Else it would keep the request in memory after its end.
         line = self._waiting[pending.cluster]
         line.remove(pending)
         if not line:

@@ -70,7 +70,7 @@ class Requests(RuleBasedStateMachine):
             self.names += 1
             link = make_link(self.names)
             self.candidates[self.names] = Candidate(link.peer, link)
-            self.table.members_came("x", self.now_s)
+            self.table.assign_waiting("x", self.now_s)
 
     @rule(idempotent=st.booleans())
     def ask(self, idempotent: bool) -> None:
@@ -153,7 +153,7 @@ class Requests(RuleBasedStateMachine):
             candidate = self.candidates.pop(name)
             self.table.lost(candidate.link, self.now_s)
             self.candidates[name] = candidate
-            self.table.members_came("x", self.now_s)
+            self.table.assign_waiting("x", self.now_s)
 
     @rule(seconds=st.floats(0.0, 3.0))
     def time_passes(self, seconds: float) -> None:

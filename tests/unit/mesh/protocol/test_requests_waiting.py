@@ -44,10 +44,10 @@ def test_a_loop_that_is_late_is_not_told_that_nobody_is_there() -> None:
     bench = Bench(members=0)
     pending = bench.ask()
     bench.block(2 * SETTLE_S)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert pending.state == WAITING
     link = bench.add(1).link
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     assert [ident for _, ident, _ in take_records(link)] == [pending.ident]
 
 
@@ -56,13 +56,13 @@ def test_who_waited_for_a_member_and_then_for_room_is_told_when_it_goes() -> Non
     large = bytes(Bench().links()[0].limits.outbox_bytes)
     first, second = bench.ask(payload=large), bench.ask(payload=large)
     link = bench.add(1).link
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     assert [first.state, second.state] == [QUEUED, WAITING]
     bench.wait(SETTLE_S)
     assert second.state == WAITING
     bench.candidates.clear()
     bench.table.lost(link, bench.now_s)
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     bench.wait(SETTLE_S - 0.1)
     assert second.state == WAITING
     bench.wait(0.1)
@@ -74,9 +74,9 @@ def test_goes_as_soon_as_somebody_comes() -> None:
     pending, cancelled = bench.ask(), bench.ask()
     bench.table.cancel(cancelled)
     link = bench.add(1).link
-    bench.table.members_came("depot", bench.now_s)
+    bench.table.assign_waiting("depot", bench.now_s)
     assert pending.state == WAITING
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     assert [ident for _, ident, _ in take_records(link)] == [pending.ident]
     bench.wait(SETTLE_S)
     assert pending.state == SENT
@@ -85,10 +85,10 @@ def test_goes_as_soon_as_somebody_comes() -> None:
 def test_members_that_are_gone_again_are_waited_for_again() -> None:
     bench = Bench(members=0)
     pending = bench.ask()
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     assert pending.state == WAITING
     bench.add(1)
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     assert pending.state == QUEUED
 
 
@@ -142,13 +142,13 @@ def test_waits_for_room_and_goes_in_order() -> None:
     large = bytes(link.limits.outbox_bytes)
     one, two, three = bench.ask(payload=large), bench.ask(payload=large), bench.ask(payload=b"s")
     assert [one.state, two.state, three.state] == [QUEUED, WAITING, WAITING]
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert two.state == WAITING, "there is none yet"
     link.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert [one.state, two.state, three.state] == [SENT, QUEUED, WAITING]
     link.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert three.state == QUEUED
     assert not bench.table.waiting
 
@@ -162,7 +162,7 @@ def test_nobody_overtakes_one_that_waits_for_room() -> None:
     large, small = bench.ask(payload=bytes(limit - 4000)), bench.ask(payload=bytes(10))
     assert [large.state, small.state] == [WAITING, WAITING], "there would be room for the small one"
     link.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert [large.state, small.state] == [QUEUED, QUEUED]
 
 
@@ -178,7 +178,7 @@ def test_one_whose_members_are_full_holds_nobody_up() -> None:
     behind = bench.ask(payload=b"behind")
     assert [stuck.state, behind.state] == [WAITING, WAITING]
     one.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert [stuck.state, behind.state] == [WAITING, QUEUED]
 
 
@@ -207,12 +207,12 @@ def test_many_that_wait_all_go_in_order_past_those_whose_members_are_full(stuck_
         else:
             rest.append(bench.ask(payload=b"%d" % at))
     one.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert {pending.state for pending in stuck} == {WAITING}
     assert {pending.state for pending in rest} == {QUEUED}
     assert [read_payload(one) for one in take_records(one)] == [one.payload for one in rest]
     other.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert not bench.table.waiting
     assert [read_payload(one) for one in take_records(other)] == [one.payload for one in stuck]
 
@@ -232,7 +232,7 @@ def test_what_a_flush_costs_is_not_up_to_how_many_wait(monkeypatch: pytest.Monke
         return takes(link, size_bytes)
 
     monkeypatch.setattr(RequestTable, "_has_room", staticmethod(counted))
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert len(looks) <= 4
     assert {pending.state for pending in stuck + behind} == {WAITING}
 
@@ -246,10 +246,10 @@ def test_of_those_with_different_members_left_the_first_goes_first() -> None:
     bench.busy(one, refused, hard=True)
     after = bench.ask(payload=bytes(limit))
     other.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert [before.state, refused.state, after.state] == [QUEUED, WAITING, WAITING]
     other.outbox.take(1 << 30)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert [refused.state, after.state] == [QUEUED, WAITING]
 
 
@@ -260,10 +260,10 @@ def test_when_all_members_go_those_that_waited_for_room_are_told() -> None:
     bench.ask(payload=large, timeout_s=60)
     pending = bench.ask(payload=large, timeout_s=60)
     bench.candidates.clear()
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert pending.state == WAITING, "somebody may come yet"
     bench.wait(SETTLE_S)
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert isinstance(outcome(pending), NoMembers)
 
 
@@ -274,14 +274,14 @@ def test_all_that_waited_for_room_with_members_that_go_wait_for_others_from_then
     waiting = [bench.ask(payload=bytes([one]) + large[1:], timeout_s=60) for one in range(3)]
     bench.wait(SETTLE_S)
     bench.candidates.clear()
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     bench.wait(SETTLE_S - 0.1)
     links = [bench.add(name).link for name in (2, 3)]
-    bench.table.members_came("shop", bench.now_s)
+    bench.table.assign_waiting("shop", bench.now_s)
     assert [one.state for one in waiting] == [QUEUED, QUEUED, WAITING]
     assert [read_payload(*take_records(one))[0] for one in links] == [0, 1], "first come first"
     bench.candidates.clear()
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     bench.wait(SETTLE_S)
     assert isinstance(outcome(waiting[2]), NoMembers)
 
@@ -326,10 +326,10 @@ def test_one_that_waits_for_room_with_the_last_member_that_is_not_full() -> None
     full.outbox.take(1 << 30)
     bench.busy(full, pending, hard=True)
     assert pending.state == WAITING
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert pending.state == WAITING
     del bench.candidates[1]
-    bench.table.room_came(bench.now_s)
+    bench.table.assign_all_waiting(bench.now_s)
     assert isinstance(outcome(pending), Overloaded)
 
 
