@@ -50,7 +50,7 @@ from .request import (
 )
 from .timers import Timers
 from .values import decode_values
-from .waiting import Line
+from .waiting import WaitQueue
 
 SOFT_TRIES = 3
 """How many members may answer BUSY although they have room, before one is told to queue the request."""
@@ -75,7 +75,7 @@ class RequestTable:
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._request_flush, self._present = idempotent, request_flush, present
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[str, Line] = {}
+        self._waiting: dict[str, WaitQueue] = {}
         """Waiting requests, by cluster."""
         self._next_id = 0
         self._expiries = Expiries(self._pending, timers, self._expire)
@@ -195,7 +195,7 @@ class RequestTable:
     def _wait(self, pending: Pending) -> None:
         """Let the request wait for a member, or for room in the outbox to one."""
         pending.state, pending.candidate = WAITING, None
-        self._waiting.setdefault(pending.cluster, Line()).add(pending)
+        self._waiting.setdefault(pending.cluster, WaitQueue()).add(pending)
 
     def _on_settle_timeout(self, pending: Pending, now_s: float) -> None:
         """Fail the request if there are still no members. It waits: this timer is cancelled when it no longer does."""
@@ -209,8 +209,8 @@ class RequestTable:
 
     def assign_waiting(self, cluster: str, now_s: float) -> None:
         """Assign waiting requests of a cluster, because its rotation has grown or there is room in an outbox."""
-        line, members = self._waiting.get(cluster), self._rotation(cluster)
-        for pending in line.firsts() if line is not None else ():
+        queue, members = self._waiting.get(cluster), self._rotation(cluster)
+        for pending in queue.group_heads() if queue is not None else ():
             candidates = _open_to(pending, members)
             size = len(pending.payload)
             has_room = any(self._has_room(one.link, size) for one in candidates)
@@ -226,9 +226,9 @@ class RequestTable:
 
     def _stop_waiting(self, pending: Pending) -> None:
         pending.settle_timer.cancel()  # Else it would keep the request in memory after its end.
-        line = self._waiting[pending.cluster]
-        line.remove(pending)
-        if not line:
+        queue = self._waiting[pending.cluster]
+        queue.remove(pending)
+        if not queue:
             del self._waiting[pending.cluster]
 
     @staticmethod

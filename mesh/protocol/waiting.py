@@ -13,13 +13,13 @@ from heapq import heapify, heappop, heappush
 from .request import Pending
 
 
-class Line:
+class WaitQueue:
     """Queue of these requests. The `full` of a request must not change while it is in here."""
 
     def __init__(self) -> None:
         self._groups: dict[frozenset[bytes], OrderedDict[Pending, int]] = {}
         """Each an OrderedDict: finding the first entry of a dict takes time for all removed before it."""
-        self._came = 0
+        self._arrivals = 0
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -29,9 +29,9 @@ class Line:
 
     def add(self, pending: Pending) -> None:
         """Add a request at the end; one that is here already keeps its place."""
-        self._came += 1
+        self._arrivals += 1
         group = self._groups.setdefault(frozenset(pending.full), OrderedDict())
-        group.setdefault(pending, self._came)
+        group.setdefault(pending, self._arrivals)
 
     def remove(self, pending: Pending) -> None:
         key = frozenset(pending.full)
@@ -39,7 +39,7 @@ class Line:
         if not self._groups[key]:
             del self._groups[key]
 
-    def firsts(self) -> Iterator[Pending]:
+    def group_heads(self) -> Iterator[Pending]:
         """Yield the first of each group, in the order in which they came. If the caller removes one, or moves it to
         the end, the next of its group follows."""
         heap = [(next(iter(group.values())), key) for key, group in self._groups.items()]
