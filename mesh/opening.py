@@ -63,7 +63,7 @@ async def _find(
             if end.refusal not in ("", "busy"):
                 raise ServiceError(end.refusal, f"tunnel to {target!r} refused")
             if end.refusal:
-                cause = Overloaded(target, len(tried), RETRY_S, *end.full_of)
+                cause = Overloaded(target, len(tried), RETRY_S, *end.limit_reached)
             else:
                 cause = PeerLost(target, short(candidate.node), maybe_executed=True)
     if scope.cancelled_caught and tried:

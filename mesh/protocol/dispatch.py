@@ -130,7 +130,7 @@ class Dispatcher:
             self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
         elif self.draining:
             self._busy(job, now_s)
-        elif full := self._full(job):
+        elif full := self._reached_limit(job):
             self._busy(job, now_s, *full)
         elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
             self._busy(job, now_s, "concurrency", self.concurrency, hard=False)
@@ -142,12 +142,12 @@ class Dispatcher:
         """Admit a broadcast that has arrived; drop and count it if there is no room, or it is not allowed."""
         endpoint = self.broadcasts.get(job.endpoint)
         allowed = endpoint is not None and (endpoint.allow is None or job.caller in endpoint.allow)
-        if not allowed or self.draining or self._full(job):
+        if not allowed or self.draining or self._reached_limit(job):
             self.broadcasts_dropped += 1
             return
         self._admit(job, now_s)
 
-    def _full(self, job: Job) -> tuple[str, int] | None:
+    def _reached_limit(self, job: Job) -> tuple[str, int] | None:
         """Return the setting that leaves no room for the job, and its limit; None if there is room."""
         if self.running < self.concurrency:
             return None

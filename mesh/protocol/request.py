@@ -83,13 +83,13 @@ class Pending:
         "deadline_s",
         "endpoint",
         "expires_s",
-        "full",
-        "full_of",
+        "full_nodes",
         "ident",
+        "limit_reached",
+        "maybe_executed_by",
         "only",
         "outcome",
         "payload",
-        "ran_at",
         "record",
         "retry_after_s",
         "sequence",
@@ -114,11 +114,11 @@ class Pending:
         self.candidate: Candidate | None = None
         self.tried: tuple[bytes, ...] = ()
         """Members that were lost, or answered BUSY although they have room."""
-        self.full: tuple[bytes, ...] = ()
+        self.full_nodes: tuple[bytes, ...] = ()
         """Members that answered BUSY because they have no room."""
-        self.full_of = ("", 0)
+        self.limit_reached = ("", 0)
         """The setting whose limit the last member that answered BUSY had reached, and that limit."""
-        self.ran_at = b""
+        self.maybe_executed_by = b""
         """The member that may have executed the request and was lost, so that another was asked; empty: none."""
         self.retry_after_s = 0.0
         self.settle_timer = NO_TIMER

@@ -158,8 +158,12 @@ class RequestTable:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
             error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
-            if pending.ran_at:  # TooLarge would mean that nothing was sent: it was, to `ran_at`.
-                error = PeerLost(pending.target, short(pending.ran_at), maybe_executed=True)
+            if (
+                pending.maybe_executed_by
+            ):  # TooLarge would mean that nothing was sent: it was, to `maybe_executed_by`.
+                error = PeerLost(
+                    pending.target, short(pending.maybe_executed_by), maybe_executed=True
+                )
             self._finish(pending, error)
             return
         pending.candidate, pending.state, pending.soft = candidate, QUEUED, soft
@@ -181,8 +185,8 @@ class RequestTable:
         self._request_flush(link)
 
     def _on_no_candidates(self, pending: Pending, now_s: float) -> None:
-        if pending.full:
-            self._finish(pending, _overloaded(pending, len(pending.full)))
+        if pending.full_nodes:
+            self._finish(pending, _overloaded(pending, len(pending.full_nodes)))
         else:  # For settle_s from now, however old it is: a new request would wait as long.
             self._wait(pending)
             pending.settle_timer = self._timers.call_later(
@@ -214,7 +218,7 @@ class RequestTable:
             candidates = _open_to(pending, members)
             size = len(pending.payload)
             has_room = any(self._has_room(one.link, size) for one in candidates)
-            refused = bool(pending.full) and not candidates
+            refused = bool(pending.full_nodes) and not candidates
             no_members = (
                 not members and pending.settle_timer.is_over
             )  # All went while it waited for room.
@@ -298,10 +302,10 @@ class RequestTable:
         # A soft BUSY from a member that was told to queue the request counts as hard: otherwise the request
         # could go round among the members until its deadline.
         if hard or not pending.soft:
-            pending.full += (candidate.node,)
+            pending.full_nodes += (candidate.node,)
         else:
             pending.tried += (candidate.node,)
-        pending.retry_after_s, pending.full_of = retry_after_ms / 1000, (setting, limit)
+        pending.retry_after_s, pending.limit_reached = retry_after_ms / 1000, (setting, limit)
         self._release(pending)
         if pending.only is not None:
             self._finish(pending, _overloaded(pending, 1))
@@ -329,7 +333,7 @@ class RequestTable:
                 self.retried += 1
                 pending.tried += (node,)
                 if executed:
-                    pending.ran_at = node
+                    pending.maybe_executed_by = node
                     self._renumber(pending)
                 self._assign(pending, now_s)
             else:
@@ -399,23 +403,29 @@ class RequestTable:
         pending.state, pending.outcome = DONE, outcome
         if isinstance(outcome, MeshError):
             self.failed += 1
-        if isinstance(outcome, RequestError) and pending.ran_at:
-            outcome.maybe_executed = True  # By `ran_at`, whatever the last member reports.
+        if isinstance(outcome, RequestError) and pending.maybe_executed_by:
+            outcome.maybe_executed = (
+                True  # By `maybe_executed_by`, whatever the last member reports.
+            )
         pending.wake()
 
     def close(self, reason: str) -> None:
         """End all requests with NodeClosed, because the node leaves."""
         for pending in list(self._pending.values()):
-            executed = pending.state == SENT or bool(pending.ran_at)
+            executed = pending.state == SENT or bool(pending.maybe_executed_by)
             self._withdraw(pending)
             # An error of its own for each: where it is raised, it collects frames of the traceback.
             self._finish(pending, NodeClosed(reason, maybe_executed=executed))
 
 
 def _overloaded(pending: Pending, tried: int) -> Overloaded:
-    return Overloaded(pending.target, tried, pending.retry_after_s, *pending.full_of)
+    return Overloaded(pending.target, tried, pending.retry_after_s, *pending.limit_reached)
 
 
 def _open_to(pending: Pending, members: list[Candidate]) -> list[Candidate]:
     """Return those members of the rotation that have not answered that they have no room."""
-    return [one for one in members if one.node not in pending.full] if pending.full else members
+    return (
+        [one for one in members if one.node not in pending.full_nodes]
+        if pending.full_nodes
+        else members
+    )

@@ -64,7 +64,7 @@ class TunnelEnd:
         self.state = OPENING if opener else OPEN
         self.reason = ""
         self.refusal = ""
-        self.full_of: Sequence[Any] = ("", 0)
+        self.limit_reached: Sequence[Any] = ("", 0)
         """The setting whose limit the other end had reached, and that limit, if it refused the tunnel for that."""
         self.window_bytes, self.peer_window_bytes = window_bytes, 0
         self.credit_bytes = 0

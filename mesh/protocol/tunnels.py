@@ -162,9 +162,11 @@ class TunnelTable:
         elif kind == Kind.TUNNEL_STOP:
             end.peer_stops()
         else:
-            code, text, *full_of = decode_values(body, "TUNNEL_RESET", (str, str), added=("", 0))
+            code, text, *limit_reached = decode_values(
+                body, "TUNNEL_RESET", (str, str), added=("", 0)
+            )
             if end.state == OPENING:
-                end.refusal, end.full_of = code, full_of
+                end.refusal, end.limit_reached = code, limit_reached
             self._discard(end)
             end.broke(f"aborted at the other end: {text}")
         self._settle(end)

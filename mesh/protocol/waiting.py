@@ -14,7 +14,7 @@ from .request import Pending
 
 
 class WaitQueue:
-    """Queue of these requests. The `full` of a request must not change while it is in here."""
+    """Queue of these requests. The `full_nodes` of a request must not change while it is in here."""
 
     def __init__(self) -> None:
         self._groups: dict[frozenset[bytes], OrderedDict[Pending, int]] = {}
@@ -25,16 +25,16 @@ class WaitQueue:
         return bool(self._groups)
 
     def __contains__(self, pending: Pending) -> bool:
-        return pending in self._groups.get(frozenset(pending.full), ())
+        return pending in self._groups.get(frozenset(pending.full_nodes), ())
 
     def add(self, pending: Pending) -> None:
         """Add a request at the end; one that is here already keeps its place."""
         self._arrivals += 1
-        group = self._groups.setdefault(frozenset(pending.full), OrderedDict())
+        group = self._groups.setdefault(frozenset(pending.full_nodes), OrderedDict())
         group.setdefault(pending, self._arrivals)
 
     def remove(self, pending: Pending) -> None:
-        key = frozenset(pending.full)
+        key = frozenset(pending.full_nodes)
         del self._groups[key][pending]
         if not self._groups[key]:
             del self._groups[key]

@@ -325,7 +325,7 @@ def test_a_node_that_leaves_takes_no_tunnels() -> None:
     end = bench.open()
     bench.settle()
     assert (end.state, end.refusal, bench.incoming) == (BROKEN, "busy", [])
-    assert [*end.full_of] == ["", 0]
+    assert [*end.limit_reached] == ["", 0]
 
 
 def test_those_who_may_open_it_do() -> None:
@@ -343,7 +343,7 @@ def test_full_here_is_an_error_and_full_there_busy() -> None:
     end = bench.open()
     bench.settle()
     assert (end.state, end.refusal, bench.incoming) == (BROKEN, "busy", [])
-    assert [*end.full_of] == ["tunnels_max", TUNNELS_MAX]
+    assert [*end.limit_reached] == ["tunnels_max", TUNNELS_MAX]
     with pytest.raises(LimitReached, match="tunnels_max"):
         bench.tables[1].open(make_link(), "x", "y", WINDOW)
 
