@@ -433,8 +433,8 @@ class Core:
     def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
         """Return a member that may take a tunnel and was not tried; None if there is none."""
         candidates = self.rotation.of_cluster(cluster)
-        fresh = [one for one in candidates if one.node not in tried]
-        return choose_of_two(fresh, self._rng) if fresh else None
+        untried = [one for one in candidates if one.node not in tried]
+        return choose_of_two(untried, self._rng) if untried else None
 
     def request(
         self, target: str, payload: bytes, *, now_s: float, deadline_s: float,

@@ -137,21 +137,21 @@ class RequestTable:
     def _pick(self, pending: Pending, now_s: float) -> tuple[Candidate, bool] | None:
         """Return a member with room, and whether it may answer BUSY early; None if the request now waits, or has
         ended."""
-        candidates, tried = _open_to(pending, self._rotation(pending.cluster)), pending.tried
+        candidates, tried = _without_full(pending, self._rotation(pending.cluster)), pending.tried
         if not candidates:
             self._on_no_candidates(pending, now_s)
             return None
-        fresh = [one for one in candidates if one.node not in tried] if tried else candidates
+        untried = [one for one in candidates if one.node not in tried] if tried else candidates
         # A member may answer BUSY early only while there is another one to ask.
-        soft = len(fresh) > 1 and len(tried) < SOFT_TRIES
-        candidate = self._choose(fresh or candidates, self._rng)
+        soft = len(untried) > 1 and len(tried) < SOFT_TRIES
+        candidate = self._choose(untried or candidates, self._rng)
         size = len(pending.payload)
         if not candidate.link.outbox.has_room(REQUESTS, size):
-            roomy = [one for one in candidates if self._has_room(one.link, size)]
-            if not roomy:
+            with_room = [one for one in candidates if self._has_room(one.link, size)]
+            if not with_room:
                 self._wait(pending)
                 return None
-            candidate = self._choose(roomy, self._rng)
+            candidate = self._choose(with_room, self._rng)
         return candidate, soft
 
     def _enqueue(self, pending: Pending, candidate: Candidate, soft: bool, now_s: float) -> None:
@@ -215,7 +215,7 @@ class RequestTable:
         """Assign waiting requests of a cluster, because its rotation has grown or there is room in an outbox."""
         queue, members = self._waiting.get(cluster), self._rotation(cluster)
         for pending in queue.group_heads() if queue is not None else ():
-            candidates = _open_to(pending, members)
+            candidates = _without_full(pending, members)
             size = len(pending.payload)
             has_room = any(self._has_room(one.link, size) for one in candidates)
             refused = bool(pending.full_nodes) and not candidates
@@ -241,7 +241,7 @@ class RequestTable:
 
     # Answers
 
-    def _answered(self, link: Link, ident: int) -> tuple[Pending, Candidate] | None:
+    def _match_answer(self, link: Link, ident: int) -> tuple[Pending, Candidate] | None:
         """Return the request with this id that `link` may answer; None, and counted as late, if it has ended."""
         pending = self._pending.get(ident)
         if pending is not None and pending.state == SENT:
@@ -255,10 +255,10 @@ class RequestTable:
         """Process a REPLY: what the handler has returned. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         link.check_payload(end - start - REPLY_PREFIX.size)
-        answered = self._answered(link, ident)
-        if answered is None:
+        matched = self._match_answer(link, ident)
+        if matched is None:
             return
-        pending, candidate = answered
+        pending, candidate = matched
         body_at = self._observe(candidate, data, start, end)
         self.replied += 1
         self._finish(pending, bytes(data[body_at:end]))
@@ -266,10 +266,10 @@ class RequestTable:
     def on_error(self, link: Link, record: Received, _now_s: float) -> None:
         """Process an ERROR, of the handler, or of the member before the handler started. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
-        answered = self._answered(link, ident)
-        if answered is None:
+        matched = self._match_answer(link, ident)
+        if matched is None:
             return
-        pending, candidate = answered
+        pending, candidate = matched
         body_at = self._observe(candidate, data, start, end)
         code, message = decode_values(bytes(data[body_at:end]), "ERROR", (str, str))
         if code != EXPIRED:
@@ -293,10 +293,10 @@ class RequestTable:
         RemoteProtocolError."""
         _, ident, data, start, end = record
         queue, retry_after_ms, hard, setting, limit = read_busy(bytes(data[start:end]))
-        answered = self._answered(link, ident)
-        if answered is None:
+        matched = self._match_answer(link, ident)
+        if matched is None:
             return
-        pending, candidate = answered
+        pending, candidate = matched
         candidate.queue = queue
         self.busy += 1
         # A soft BUSY from a member that was told to queue the request counts as hard: otherwise the request
@@ -327,7 +327,7 @@ class RequestTable:
             taken = not left or link.data.is_acked(pending.sequence)
             executed = pending.state == SENT and taken
             node = link.peer
-            self._take_back(pending)
+            self._discard_record(pending)
             self._release(pending)
             if pending.only is None and (not executed or self._idempotent(node, pending.target)):
                 self.retried += 1
@@ -374,7 +374,7 @@ class RequestTable:
         if candidate is None:
             return
         if pending.state == QUEUED:
-            self._take_back(pending)
+            self._discard_record(pending)
         elif pending.state == SENT:
             # Counted until the member next reports its queue: otherwise a frozen member would look idle, and
             # be asked again.
@@ -383,7 +383,7 @@ class RequestTable:
                 candidate.link.send_control(Kind.CANCEL, pending.ident, b"")
                 self._request_flush(candidate.link)
 
-    def _take_back(self, pending: Pending) -> None:
+    def _discard_record(self, pending: Pending) -> None:
         record = pending.record
         if pending.candidate is not None and record is not None:
             pending.candidate.link.outbox.discard(record.flow, record)
@@ -422,7 +422,7 @@ def _overloaded(pending: Pending, tried: int) -> Overloaded:
     return Overloaded(pending.target, tried, pending.retry_after_s, *pending.limit_reached)
 
 
-def _open_to(pending: Pending, members: list[Candidate]) -> list[Candidate]:
+def _without_full(pending: Pending, members: list[Candidate]) -> list[Candidate]:
     """Return those members of the rotation that have not answered that they have no room."""
     return (
         [one for one in members if one.node not in pending.full_nodes]
