@@ -111,9 +111,9 @@ class Patterns:
         _, ident, data, start, end = record
         if self._cancelled and self._cancelled.pop((link, ident), False) is None:
             return
-        cluster, endpoint, at, left_ms, flags = read_head(data, start, end)
+        cluster, endpoint, at, time_left_ms, flags = read_head(data, start, end)
         link.check_payload(end - at)
-        deadline_s = now_s + left_ms / 1000 if left_ms else None
+        deadline_s = now_s + time_left_ms / 1000 if time_left_ms else None
         job = Job(link, ident, endpoint, bytes(data[at:end]), deadline_s)
         dispatcher = self.dispatchers.get(cluster)
         if dispatcher is not None:

@@ -24,16 +24,16 @@ from .values import decode_values, encode_values
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
 MAY_BE_BUSY = 1
-LEFT_MS_MAX = 0xFFFFFFFF
+TIME_LEFT_MS_MAX = 0xFFFFFFFF
 EXPIRED = ""
 """Code of an ERROR: the deadline passed before the handler started. No ServiceError has this code."""
 
 WAITING, QUEUED, SENT, DONE = range(4)
 
 
-def pack_head(cluster: str, endpoint: str, left_ms: int = 0, flags: int = 0) -> bytes:
+def pack_head(cluster: str, endpoint: str, time_left_ms: int = 0, flags: int = 0) -> bytes:
     """Return what comes before the payload of a REQUEST or BROADCAST."""
-    return PREFIX.pack(left_ms, flags, len(cluster), len(endpoint)) + _names(cluster, endpoint)
+    return PREFIX.pack(time_left_ms, flags, len(cluster), len(endpoint)) + _names(cluster, endpoint)
 
 
 @lru_cache(maxsize=4096)
@@ -49,7 +49,7 @@ def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, i
     """
     if end - start < PREFIX.size:
         raise RemoteProtocolError(f"request of {end - start} bytes is shorter than its header")
-    left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
+    time_left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
     cluster_at = start + PREFIX.size
     endpoint_at = cluster_at + cluster_length
     at = endpoint_at + endpoint_length
@@ -57,7 +57,7 @@ def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, i
         raise RemoteProtocolError("request whose names do not fit")
     try:
         cluster = str(data[cluster_at:endpoint_at], "utf-8")
-        return cluster, str(data[endpoint_at:at], "utf-8"), at, left_ms, flags
+        return cluster, str(data[endpoint_at:at], "utf-8"), at, time_left_ms, flags
     except UnicodeDecodeError:
         raise RemoteProtocolError("request with a name that is not UTF-8") from None
 

@@ -38,11 +38,11 @@ from .outbox import REQUESTS
 from .request import (
     DONE,
     EXPIRED,
-    LEFT_MS_MAX,
     MAY_BE_BUSY,
     QUEUED,
     REPLY_PREFIX,
     SENT,
+    TIME_LEFT_MS_MAX,
     WAITING,
     Pending,
     pack_head,
@@ -173,12 +173,12 @@ class RequestTable:
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
-        left_ms = (pending.deadline_s - now_s) * 1000
-        if not 1 <= left_ms <= LEFT_MS_MAX:
-            left_ms = min(max(left_ms, 1), LEFT_MS_MAX)
+        time_left_ms = (pending.deadline_s - now_s) * 1000
+        if not 1 <= time_left_ms <= TIME_LEFT_MS_MAX:
+            time_left_ms = min(max(time_left_ms, 1), TIME_LEFT_MS_MAX)
         flags = MAY_BE_BUSY if soft else 0
         # Rounded up, so that the member does not end the request before its deadline.
-        head = pack_head(pending.cluster, pending.endpoint, math.ceil(left_ms), flags)
+        head = pack_head(pending.cluster, pending.endpoint, math.ceil(time_left_ms), flags)
         pending.record = link.outbox.push_request(
             Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending
         )

@@ -69,8 +69,8 @@ class Bench:
         )
 
 
-def call(cluster: str, endpoint: str, payload: bytes = b"", left_ms: int = 0) -> bytes:
-    head = PREFIX.pack(left_ms, 0, len(cluster), len(endpoint))
+def call(cluster: str, endpoint: str, payload: bytes = b"", time_left_ms: int = 0) -> bytes:
+    head = PREFIX.pack(time_left_ms, 0, len(cluster), len(endpoint))
     return head + f"{cluster}{endpoint}".encode() + payload
 
 

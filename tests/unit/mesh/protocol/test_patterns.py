@@ -23,7 +23,7 @@ from .patterns_bench import NOW_S, Bench, call, refused
 
 def test_a_request_reaches_its_handler_and_the_answer_the_caller() -> None:
     bench = Bench()
-    bench.record(Kind.REQUEST, 5, call("depot", "get", b"payload", left_ms=1500))
+    bench.record(Kind.REQUEST, 5, call("depot", "get", b"payload", time_left_ms=1500))
     (job,) = bench.started
     assert (job.ident, job.endpoint, job.payload, job.deadline_s) == (5, "get", b"payload", 11.5)
     bench.dispatcher.replied(job, b"reply", NOW_S)
