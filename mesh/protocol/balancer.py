@@ -43,7 +43,7 @@ class Candidate:
         self.service_s = service_s if known == 0.0 else known + SMOOTHING * (service_s - known)
         self.queue, self.renewed = queue, True
 
-    def beat(self, queue: int) -> None:
+    def observe_heartbeat(self, queue: int) -> None:
         """Take from a heartbeat how many requests wait or run at the member."""
         if not self.renewed:
             self.service_s /= 2

@@ -138,7 +138,7 @@ class Core:
         self.patterns.tunnels.draining = True
         self.patterns.publisher.drain()
         # Callers are told at once that there is no room here, before they try.
-        self._tell_loads()
+        self._send_loads()
 
     def is_busy(self) -> bool:
         """Return whether handlers run, or anything waits to leave or is not yet acknowledged."""
@@ -268,7 +268,7 @@ class Core:
             (loads,) = decode_values(body, "HEARTBEAT", (dict,))
             if not all(type(k) is str and type(v) is int for k, v in loads.items()):
                 raise RemoteProtocolError("HEARTBEAT with invalid loads")
-            self.rotation.load(link.peer, loads)
+            self.rotation.update_loads(link.peer, loads)
             return
         if kind == Kind.BYE:  # The peer waits for this ack: frames unread when it ends are lost.
             link.send_unsequenced(self.out, [])
@@ -299,7 +299,7 @@ class Core:
         self.timers.call_at(self._tick_due_s, self._tick)
 
     def _heartbeat(self, now_s: float) -> None:
-        self._tell_loads()
+        self._send_loads()
         self.peering.tick(now_s)
         if self._own_announcement.is_due(now_s) and not self.closing:
             self._sign(now_s)
@@ -309,8 +309,8 @@ class Core:
                     link.send_control(Kind.GOSSIP, 0, body)
                     self.request_flush(link)
 
-    def _tell_loads(self) -> None:
-        loads = {name: one.told_load for name, one in self.patterns.dispatchers.items()}
+    def _send_loads(self) -> None:
+        loads = {name: one.reported_load for name, one in self.patterns.dispatchers.items()}
         record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
         for link in self.peering.links.values():
             link.send_unsequenced(self.out, [record])

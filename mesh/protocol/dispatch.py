@@ -113,8 +113,8 @@ class Dispatcher:
         return self.running + len(self._queue)
 
     @property
-    def told_load(self) -> int:
-        """The load that callers are told, to choose by: a node that leaves takes no requests, however low its load."""
+    def reported_load(self) -> int:
+        """The load as callers get it, to choose by: a node that leaves takes no requests, however low its load."""
         return LEAVING_LOAD if self.draining else self.load
 
     def offer(self, job: Job, flags: int, now_s: float) -> None:
@@ -233,7 +233,7 @@ class Dispatcher:
         if job.cancelled or not job.reply or not job.link.up:
             return
         service_us = min(int((now_s - job.started_s) * 1e6), 0xFFFFFFFF) if job.started_s else 0
-        prefix = REPLY_PREFIX.pack(service_us, min(max(self.told_load - 1, 0), 0xFFFF))
+        prefix = REPLY_PREFIX.pack(service_us, min(max(self.reported_load - 1, 0), 0xFFFF))
         job.link.outbox.push_request(kind, job.ident, body, prefix=prefix)
         self.request_flush(job.link)
 
@@ -251,7 +251,9 @@ class Dispatcher:
         since_s = now_s - self._started_s if self.running >= self.concurrency else 0.0
         service_s = max(self._service_s, since_s)
         retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * service_s * turns)))
-        body = pack_busy(self.told_load, retry_after_ms, hard=hard, setting=setting, limit=limit)
+        body = pack_busy(
+            self.reported_load, retry_after_ms, hard=hard, setting=setting, limit=limit
+        )
         job.link.send_control(Kind.BUSY, job.ident, body)
         self.request_flush(job.link)
 

@@ -59,12 +59,12 @@ class Rotation:
             candidate = self._candidates[link.peer, cluster] = Candidate(link.peer, link)
         return candidate
 
-    def load(self, node: bytes, loads: dict[str, int]) -> None:
+    def update_loads(self, node: bytes, loads: dict[str, int]) -> None:
         """Take from a member's heartbeat how long its queues are, by cluster."""
         for cluster, queue in loads.items():
             candidate = self._candidates.get((node, cluster))
             if candidate is not None:
-                candidate.beat(queue)
+                candidate.observe_heartbeat(queue)
 
     def forget(self, node: bytes) -> None:
         for key in [key for key in self._candidates if key[0] == node]:

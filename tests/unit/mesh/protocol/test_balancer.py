@@ -35,15 +35,15 @@ def test_what_nothing_renews_counts_half_after_each_heartbeat() -> None:
     """Found: the slowest of three idle members by a hair, or after one long pause, was never asked again."""
     one, other = member(1), member(2, service_s=0.3)
     one.observe(1.0, 3)
-    one.beat(5)
+    one.observe_heartbeat(5)
     assert (one.service_s, one.queue) == (1.0, 5)
-    one.beat(0)
-    one.beat(0)
+    one.observe_heartbeat(0)
+    one.observe_heartbeat(0)
     assert one.service_s == 0.25
     assert choose_of_two([one, other], Dice([0.0, 0.0])) is one, "it is tried again"
     one.observe(1.0, 0)
     assert choose_of_two([one, other], Dice([0.0, 0.0])) is other
-    one.beat(0)
+    one.observe_heartbeat(0)
     assert one.service_s == 0.25 + SMOOTHING * 0.75
 
 

@@ -94,7 +94,7 @@ def test_what_the_balancer_knows_stays_with_a_link_and_a_cluster() -> None:
 def test_reported_load_reaches_those_who_were_asked() -> None:
     bench = Bench()
     (one, two) = bench.rotation.of_cluster("shop")
-    bench.rotation.load(TWO, {"shop": 7, "depot": 9, "other": 1})
+    bench.rotation.update_loads(TWO, {"shop": 7, "depot": 9, "other": 1})
     assert (one.queue, two.queue) == (0, 7)
     assert bench.rotation.of_cluster("depot")[0].queue == 0
 
