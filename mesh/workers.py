@@ -141,7 +141,7 @@ class Workers:
         job.cancel = None
         dispatcher, now_s = self.dispatcher, self._clock()
         if cut_short:
-            dispatcher.cut_short(job, now_s)
+            dispatcher.handler_cancelled(job, now_s)
         elif refusal is not None:
             dispatcher.raised(job, refusal.code, refusal.message, now_s)
         elif not job.reply:

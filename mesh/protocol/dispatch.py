@@ -123,17 +123,19 @@ class Dispatcher:
             raise RemoteProtocolError(f"request {job.ident} received twice")
         endpoint = self.requests.get(job.endpoint)
         if not job.link.outbox.has_room(REQUESTS, 0):  # First, because an ERROR needs room as well.
-            self._busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
+            self._send_busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
         elif endpoint is None:
-            self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
+            self._send_error(
+                job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}"
+            )
         elif endpoint.allow is not None and job.caller not in endpoint.allow:
-            self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
+            self._send_error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
         elif self.draining:
-            self._busy(job, now_s)
+            self._send_busy(job, now_s)
         elif full := self._reached_limit(job):
-            self._busy(job, now_s, *full)
+            self._send_busy(job, now_s, *full)
         elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
-            self._busy(job, now_s, "concurrency", self.concurrency, hard=False)
+            self._send_busy(job, now_s, "concurrency", self.concurrency, hard=False)
         else:
             self._jobs[job.link, job.ident] = job
             self._admit(job, now_s)
@@ -185,7 +187,7 @@ class Dispatcher:
         self._answer(job, Kind.ERROR, encode_values(clip(code), clip(message)), now_s)
         self.finished(job, now_s)
 
-    def cut_short(self, job: Job, now_s: float) -> None:
+    def handler_cancelled(self, job: Job, now_s: float) -> None:
         """Note that the handler was cancelled, because its deadline passed or its caller gave up."""
         self.expired += not job.cancelled
         self.finished(job, now_s)
@@ -198,16 +200,18 @@ class Dispatcher:
         if self._jobs.get((job.link, job.ident)) is job:  # A broadcast may have the same id.
             del self._jobs[job.link, job.ident]
         while self._queue and self.running < self.concurrency:
-            following = self._queue.popleft()
-            self._queue_bytes -= len(following.payload)
-            if following.deadline_s is not None and now_s >= following.deadline_s:
+            queued_job = self._queue.popleft()
+            self._queue_bytes -= len(queued_job.payload)
+            if queued_job.deadline_s is not None and now_s >= queued_job.deadline_s:
                 self.expired += 1  # A request: broadcasts have no deadline.
-                del self._jobs[following.link, following.ident]
-                self._error(following, EXPIRED, "the deadline passed while the request was queued")
+                del self._jobs[queued_job.link, queued_job.ident]
+                self._send_error(
+                    queued_job, EXPIRED, "the deadline passed while the request was queued"
+                )
                 continue
-            self._run(following, now_s)
+            self._run(queued_job, now_s)
 
-    def cancelled_by(self, link: Link, ident: int) -> bool:
+    def cancel_request(self, link: Link, ident: int) -> bool:
         """Cancel a request. Return False if it is not here, because it has ended or is yet to arrive."""
         job = self._jobs.pop((link, ident), None)
         if job is None:
@@ -237,11 +241,11 @@ class Dispatcher:
         job.link.outbox.push_request(kind, job.ident, body, prefix=prefix)
         self.request_flush(job.link)
 
-    def _error(self, job: Job, code: str, message: str) -> None:
+    def _send_error(self, job: Job, code: str, message: str) -> None:
         self.failed += 1
         self._answer(job, Kind.ERROR, encode_values(code, message), 0.0)
 
-    def _busy(
+    def _send_busy(
         self, job: Job, now_s: float, setting: str = "", limit: int = 0, *, hard: bool = True
     ) -> None:
         self.busy += 1

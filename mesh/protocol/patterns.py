@@ -124,7 +124,7 @@ class Patterns:
 
     def _on_cancel(self, link: Link, record: Received, _now_s: float) -> None:
         ident = record[1]
-        if any(one.cancelled_by(link, ident) for one in self.dispatchers.values()):
+        if any(one.cancel_request(link, ident) for one in self.dispatchers.values()):
             return
         # It may have overtaken its request on the other lane.
         self._cancelled[link, ident] = None

@@ -258,7 +258,7 @@ class Dispatching(RuleBasedStateMachine):
 
     @rule(place=st.integers(1, 50))
     def cancel(self, place: int) -> None:
-        if place in self.offered and self.dispatcher.cancelled_by(self.link, place):
+        if place in self.offered and self.dispatcher.cancel_request(self.link, place):
             self.cancelled.add(place)
 
     @rule(seconds=st.floats(0.0, 1.0))

@@ -166,7 +166,7 @@ async def test_what_is_cancelled_before_it_began_takes_nothing_with_it() -> None
     async with serving(handle) as bench:
         for _ in range(6):
             bench.offer()
-        assert bench.dispatcher.cancelled_by(bench.link, 3)
+        assert bench.dispatcher.cancel_request(bench.link, 3)
         await bench.turns()
         assert sorted(bench.replied()) == [1, 2, 4, 5, 6]
         assert bench.dispatcher.statistics().running == 0

@@ -278,7 +278,7 @@ def test_an_expired_one_is_never_started() -> None:
     assert bench.started == [*running, alive]
     assert bench.answers() == [("REPLY", 1), ("ERROR", expired.ident)]
     assert bench.counts() == {"running": 2, "served": 1, "failed": 1, "expired": 1}
-    assert not bench.dispatcher.cancelled_by(bench.link, expired.ident)
+    assert not bench.dispatcher.cancel_request(bench.link, expired.ident)
 
 
 def test_cancelling_reaches_the_handler() -> None:
@@ -286,9 +286,9 @@ def test_cancelling_reaches_the_handler() -> None:
     job = bench.offer()
     cancelled: list[bool] = []
     job.cancel = lambda: cancelled.append(True)
-    assert bench.dispatcher.cancelled_by(bench.link, job.ident)
+    assert bench.dispatcher.cancel_request(bench.link, job.ident)
     assert (cancelled, job.cancelled) == ([True], True)
-    assert not bench.dispatcher.cancelled_by(bench.link, job.ident)
+    assert not bench.dispatcher.cancel_request(bench.link, job.ident)
     bench.reply(job)
     assert bench.answers() == [], "nobody waits for it"
     assert bench.counts() == {"served": 1, "cancelled": 1}
@@ -298,7 +298,7 @@ def test_a_cancelled_one_is_never_started() -> None:
     bench = Bench()
     running = [bench.offer() for _ in range(CONCURRENCY)]
     waiting, other = bench.offer(), bench.offer()
-    assert bench.dispatcher.cancelled_by(bench.link, waiting.ident)
+    assert bench.dispatcher.cancel_request(bench.link, waiting.ident)
     bench.reply(running[0])
     assert bench.started == [*running, other]
     assert bench.answers() == [("REPLY", 1)]
@@ -311,7 +311,7 @@ def test_a_cancelled_one_takes_no_place_in_the_queue() -> None:
         bench.offer()
     waiting = [bench.offer(payload=bytes(QUEUE_BYTES // QUEUE)) for _ in range(QUEUE)]
     for job in waiting:
-        bench.dispatcher.cancelled_by(bench.link, job.ident)
+        bench.dispatcher.cancel_request(bench.link, job.ident)
     assert bench.counts() == {"running": CONCURRENCY, "cancelled": QUEUE}
     bench.offer(payload=bytes(QUEUE_BYTES))
     assert bench.answers() == []
@@ -320,9 +320,9 @@ def test_a_cancelled_one_takes_no_place_in_the_queue() -> None:
 def test_only_requests_that_are_here_can_be_cancelled() -> None:
     bench = Bench()
     job = bench.offer()
-    assert not bench.dispatcher.cancelled_by(make_link(), job.ident)
+    assert not bench.dispatcher.cancel_request(make_link(), job.ident)
     bench.reply(job)
-    assert not bench.dispatcher.cancelled_by(bench.link, job.ident)
+    assert not bench.dispatcher.cancel_request(bench.link, job.ident)
 
 
 def test_callers_that_are_lost_are_cancelled() -> None:
@@ -376,7 +376,7 @@ def test_a_broadcast_that_ends_is_not_taken_for_a_request() -> None:
     request = bench.offer()
     broadcast = bench.offer_broadcast(ident=request.ident)
     bench.reply(broadcast)
-    assert bench.dispatcher.cancelled_by(bench.link, request.ident)
+    assert bench.dispatcher.cancel_request(bench.link, request.ident)
 
 
 def test_statistics_name_the_service() -> None:
