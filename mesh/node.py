@@ -373,12 +373,12 @@ class Node:
         """Return the members that this node has a link with, not dead and not gone; None: of every cluster."""
         if cluster is not None:
             check_cluster(cluster)
-        return list(self._core.membership.of_cluster(cluster))
+        return list(self._core.membership.members_of(cluster))
 
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members can take requests. No time limit: put a timeout around it."""
         check_cluster(cluster)
-        await self._driver.until(count, lambda: self._core.rotation.of_cluster(cluster))
+        await self._driver.until(count, lambda: self._core.rotation.candidates(cluster))
         return self.members(cluster)
 
     async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:

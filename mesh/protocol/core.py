@@ -384,7 +384,7 @@ class Core:
 
     def path_lost(self, link: Link) -> None:
         self.membership.path_lost(link.peer, self._now_s)
-        self.rotation.changed()
+        self.rotation.invalidate()
 
     def path_back(self, link: Link) -> None:
         self.membership.path_back(link.peer, self._now_s)
@@ -393,7 +393,7 @@ class Core:
         self._rotation_grew(member.clusters if member is not None else ())
 
     def _rotation_grew(self, clusters: Sequence[str]) -> None:
-        self.rotation.changed()
+        self.rotation.invalidate()
         for cluster in clusters:
             self.patterns.requests.assign_waiting(cluster, self._now_s)
         self._shell.grew()
@@ -402,7 +402,7 @@ class Core:
         self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)
 
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:
-        self.rotation.changed()
+        self.rotation.invalidate()
         if ending is Ending.LOST:
             self.membership.gone(link.peer, State.DEAD, reason)
         else:  # Reported as left also if only others said so.
@@ -412,7 +412,7 @@ class Core:
         self._to_flush.pop(link, None)
 
     def _member_changed(self, change: Change) -> None:
-        self.rotation.changed()
+        self.rotation.invalidate()
         link = self.peering.links.get(change.member.node)
         if change.kind == "dead" and link is not None:
             self.patterns.requests.lost(link, self._now_s)
@@ -432,7 +432,7 @@ class Core:
 
     def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
         """Return a member that may take a tunnel and was not tried; None if there is none."""
-        candidates = self.rotation.of_cluster(cluster)
+        candidates = self.rotation.candidates(cluster)
         untried = [one for one in candidates if one.node not in tried]
         return choose_of_two(untried, self._rng) if untried else None
 

@@ -104,7 +104,7 @@ class Membership:
         self._gone: dict[bytes, None] = {}
         """Nodes of members that are dead or have left, those that went first in front."""
 
-    def of_cluster(self, cluster: str | None) -> Iterable[Member]:
+    def members_of(self, cluster: str | None) -> Iterable[Member]:
         """Return the members of `cluster` (None: of all clusters) that are not dead and have not left."""
         return (
             member
@@ -124,14 +124,14 @@ class Membership:
             return member
         member.clusters, member.endpoints = clusters, endpoints
         member.heard_s, member.path_lost_s = now_s, None
-        self._move(member, State.ALIVE, "link is up")
+        self._transition(member, State.ALIVE, "link is up")
         return member
 
     def heard(self, member: Member, now_s: float) -> None:
         """Note that a frame came from the member, so its event loop runs."""
         member.heard_s = now_s
         if member.state is State.STALLED:
-            self._move(member, State.ALIVE, "its event loop is running again")
+            self._transition(member, State.ALIVE, "its event loop is running again")
 
     def path_lost(self, node: bytes, now_s: float) -> None:
         member = self.members.get(node)
@@ -142,13 +142,13 @@ class Membership:
         member = self.members.get(node)
         if member is not None:
             member.path_lost_s, member.heard_s = None, now_s
-            self._move(member, State.ALIVE, "path is back")
+            self._transition(member, State.ALIVE, "path is back")
 
     def gone(self, node: bytes, state: State, reason: str) -> None:
         """Note that the node has left (LEFT), or that its link was given up (DEAD)."""
         member = self.members.get(node)
         if member is not None:
-            self._move(member, state, reason)
+            self._transition(member, state, reason)
 
     def forget(self, node: bytes) -> None:
         self.members.pop(node, None)
@@ -176,16 +176,16 @@ class Membership:
             if member.path_lost_s is not None:
                 silence_s = now_s - member.path_lost_s
                 if silence_s >= self._dead_s:
-                    self._move(member, State.DEAD, f"no path for {silence_s:.1f} s")
+                    self._transition(member, State.DEAD, f"no path for {silence_s:.1f} s")
                 elif silence_s >= self._grace_s:
-                    self._move(member, State.SUSPECT, f"no path for {silence_s:.1f} s")
+                    self._transition(member, State.SUSPECT, f"no path for {silence_s:.1f} s")
             elif now_s - member.heard_s >= self._stalled_s:
                 silence_s = now_s - member.heard_s
-                self._move(
+                self._transition(
                     member, State.STALLED, f"its event loop has been silent for {silence_s:.1f} s"
                 )
 
-    def _move(self, member: Member, state: State, reason: str) -> None:
+    def _transition(self, member: Member, state: State, reason: str) -> None:
         if (member.state, state) not in TRANSITIONS:
             return  # No change; or from LEFT, which is final; or from SUSPECT to STALLED, which is less.
         member.state, member.reason, member.gone_s = state, reason, None

@@ -55,7 +55,7 @@ class Patterns:
         self._rotation, self._request_flush = rotation, request_flush
         self._idempotent: dict[bytes, frozenset[str]] = {}
         self.requests = RequestTable(
-            rotation.of_cluster, choose_of_two, timers, rng, settle_s=config.settle_s,
+            rotation.candidates, choose_of_two, timers, rng, settle_s=config.settle_s,
             requests_max=config.requests_max, request_flush=request_flush, present=rotation.present,
             idempotent=lambda node, target: target in self._idempotent.get(node, ()),
         )  # fmt: skip

@@ -19,12 +19,12 @@ class Rotation:
         self._lists: dict[str, list[Candidate]] = {}
         self._present: tuple[str, ...] | None = None
 
-    def changed(self) -> None:
+    def invalidate(self) -> None:
         """Discard all lists, because a member or a link has changed."""
         self._lists.clear()
         self._present = None
 
-    def of_cluster(self, cluster: str) -> list[Candidate]:
+    def candidates(self, cluster: str) -> list[Candidate]:
         """Return the members that may take a request; the list must not be modified."""
         found = self._lists.get(cluster)
         if found is None:
@@ -41,14 +41,14 @@ class Rotation:
         """Return all members with a link, also those whose path is lost at the moment."""
         return [
             (member, link)
-            for member in self._membership.of_cluster(cluster)
+            for member in self._membership.members_of(cluster)
             if (link := self._links.get(member.node)) is not None and link.up
         ]
 
     def present(self) -> tuple[str, ...]:
         """Clusters that have members now, whether they may take a request or not; sorted."""
         if self._present is None:
-            members = self._membership.of_cluster(None)
+            members = self._membership.members_of(None)
             self._present = tuple(sorted({one for member in members for one in member.clusters}))
         return self._present
 

@@ -346,7 +346,7 @@ class SimNode:
 
     def rotation(self, cluster: str = "x") -> set[bytes]:
         """Return the members that may take a request now."""
-        return {one.node for one in self.core.rotation.of_cluster(cluster)}
+        return {one.node for one in self.core.rotation.candidates(cluster)}
 
     def find(self, *seeds: SimNode) -> None:
         """Report the seeds' addresses, as a finder does."""

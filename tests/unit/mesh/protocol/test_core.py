@@ -125,7 +125,7 @@ def test_who_left_has_left_whoever_told_of_it(teller: bytes, kind: Kind) -> None
     say(core, teller, kind, announce(SMALLER, 2, left=True))
     told = shell.changes[2:]
     assert [(one.member.node, one.kind, one.reason) for one in told] == [(SMALLER, "left", "left")]
-    assert [one.node for one in core.rotation.of_cluster("x")] == [LARGER]
+    assert [one.node for one in core.rotation.candidates("x")] == [LARGER]
     core.tick(HEARSAY_S)  # Its own goodbye, if it is to come, has come.
     assert list(core.peering.links) == [LARGER]
     assert shell.changes[2:] == told

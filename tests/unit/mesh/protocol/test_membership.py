@@ -121,7 +121,7 @@ def test_strangers_change_nothing() -> None:
     bench.table.forget(OTHER)
     assert bench.told() == ["joined"]
     bench.table.forget(NODE)
-    assert list(bench.table.of_cluster(None)) == []
+    assert list(bench.table.members_of(None)) == []
 
 
 def test_our_own_lag_is_no_evidence() -> None:
@@ -155,10 +155,10 @@ def test_of_cluster(state: State, there: bool) -> None:
     bench = Bench()
     other = bench.table.linked(OTHER, ("depot", "shop"), (), 0.0)
     bench.member.state = state
-    assert list(bench.table.of_cluster("shop")) == [bench.member] * there + [other]
-    assert list(bench.table.of_cluster("depot")) == [other]
-    assert list(bench.table.of_cluster(None)) == [bench.member] * there + [other]
-    assert list(bench.table.of_cluster("nobody")) == []
+    assert list(bench.table.members_of("shop")) == [bench.member] * there + [other]
+    assert list(bench.table.members_of("depot")) == [other]
+    assert list(bench.table.members_of(None)) == [bench.member] * there + [other]
+    assert list(bench.table.members_of("nobody")) == []
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
@@ -216,4 +216,4 @@ def test_of_those_who_went_so_many_are_remembered_and_the_first_are_forgotten() 
     table.gone(names[5], State.LEFT, "left")
     table.gone(names[6], State.LEFT, "left")
     assert [*table.members] == [names[0], names[1], *names[4:]]
-    assert [one.node for one in table.of_cluster("shop")] == [names[0], names[1], names[7]]
+    assert [one.node for one in table.members_of("shop")] == [names[0], names[1], names[7]]
