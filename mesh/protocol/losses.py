@@ -24,7 +24,7 @@ class Stream(Protocol):
     """What this module uses of a topic's stream."""
 
     epoch: int
-    raw: bytes
+    encoded_topic: bytes
 
 
 @dataclass(slots=True)
@@ -64,7 +64,12 @@ class Losses:
         for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
             loss = losses[stream]
             body = encode_lost(
-                self._me, stream.epoch, loss.first, self._wall_us(), stream.raw, loss.count
+                self._me,
+                stream.epoch,
+                loss.first,
+                self._wall_us(),
+                stream.encoded_topic,
+                loss.count,
             )
             link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 

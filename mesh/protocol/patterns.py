@@ -28,7 +28,7 @@ from .rotation import Rotation
 from .subscribers import Subscribers
 from .subscriptions import Subscriptions
 from .timers import Timers
-from .topics import Publisher, Wanted
+from .topics import AnySubscription, Publisher
 from .tunnels import Opened, TunnelTable
 
 CANCELLED_MAX = 10_000
@@ -63,7 +63,7 @@ class Patterns:
             tunnels_max=config.tunnels_max, window_bytes=config.tunnel_window_bytes,
             opened=opened, request_flush=request_flush,
         )  # fmt: skip
-        self.interest: Interest[Wanted] = Interest()
+        self.interest: Interest[AnySubscription] = Interest()
         self.publisher = Publisher(
             me, self.interest, frame_bytes_max=config.frame_bytes_max,
             gathered_bytes_max=config.window_bytes // 2, topics_max=config.topics_max,

@@ -8,7 +8,7 @@ from ..errors import RemoteProtocolError
 from ..names import read_pattern
 from .interest import POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
-from .topics import Publisher, Wanted
+from .topics import AnySubscription, Publisher
 from .values import decode_values
 
 
@@ -16,7 +16,7 @@ class Subscribers:
     """Subscriptions of peers, by link and the peer's id for each."""
 
     def __init__(
-        self, interest: Interest[Wanted], publisher: Publisher, *, subscriptions_max: int,
+        self, interest: Interest[AnySubscription], publisher: Publisher, *, subscriptions_max: int,
         grew: Callable[[], object],
     ) -> None:  # fmt: skip
         """

@@ -17,7 +17,7 @@ from .interest import BLOCK, POLICIES, Interest
 from .link import Link, Received
 from .sharing import Sharing, one_of_each, overlap
 from .timers import Timers
-from .topics import Publisher, Wanted
+from .topics import AnySubscription, Publisher
 from .values import clip, encode_values
 
 OWED_S = 0.05
@@ -30,7 +30,7 @@ class Subscriptions:
     """Subscriptions of one node, to topics of its peers and its own."""
 
     def __init__(
-        self, interest: Interest[Wanted], publisher: Publisher, timers: Timers, *,
+        self, interest: Interest[AnySubscription], publisher: Publisher, timers: Timers, *,
         topics_max: int, early_bytes: int, request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """

@@ -28,7 +28,7 @@ from .sharing import one_of_each
 BATCH_EXTRA_BYTES = HEADER_BYTES + TOPIC_BYTES_MAX
 """Most bytes that a batch takes beside its messages."""
 
-Wanted = RemoteSubscription | Inbox
+AnySubscription = RemoteSubscription | Inbox
 Blocker = RemoteSubscription | Inbox | Link
 """What blocks a stream: a subscriber without credit, a full inbox of this node, or a link with a full outbox."""
 
@@ -43,7 +43,7 @@ class TopicStream:
     """
 
     topic: str
-    raw: bytes
+    encoded_topic: bytes
     epoch: int
     sequence: int = 0
     payloads: list[bytes] = field(default_factory=list)
@@ -55,11 +55,11 @@ class TopicStream:
     version: int = -1
     links: dict[Link, str] = field(default_factory=dict)
     """Links whose peers want the topic, and the policy there."""
-    blockers: list[RemoteSubscription] = field(default_factory=list)
+    block_subscriptions: list[RemoteSubscription] = field(default_factory=list)
     inboxes: list[Inbox] = field(default_factory=list)
 
     @property
-    def wanted(self) -> bool:
+    def has_subscribers(self) -> bool:
         return bool(self.links or self.inboxes)
 
 
@@ -78,7 +78,7 @@ class Publisher:
     """All topic streams of one node."""
 
     def __init__(
-        self, me: bytes, interest: Interest[Wanted], *, frame_bytes_max: int,
+        self, me: bytes, interest: Interest[AnySubscription], *, frame_bytes_max: int,
         gathered_bytes_max: int, topics_max: int, epoch: int, wall_us: Callable[[], int],
         request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
@@ -113,11 +113,11 @@ class Publisher:
         self.check_open()
         stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
-            raw = check_topic(topic)
+            encoded_topic = check_topic(topic)
             if len(self.streams) >= self._topics_max:
                 self._evict()
             # An evicted topic starts again under a new epoch, so its sequence may start at zero.
-            stream = self.streams[topic] = TopicStream(topic, raw, self._next_epoch)
+            stream = self.streams[topic] = TopicStream(topic, encoded_topic, self._next_epoch)
             self._evictable[stream] = None
             self._next_epoch += 1
             self.refresh(stream)
@@ -145,28 +145,28 @@ class Publisher:
     def _match(self, stream: TopicStream) -> None:
         if stream.version != self._interest.version:
             stream.version = self._interest.version
-            stream.links, stream.blockers, stream.inboxes = {}, [], []
-            for wanted in self._interest.match(stream.topic):
-                if isinstance(wanted, Inbox):
-                    stream.inboxes.append(wanted)
+            stream.links, stream.block_subscriptions, stream.inboxes = {}, [], []
+            for subscription in self._interest.match(stream.topic):
+                if isinstance(subscription, Inbox):
+                    stream.inboxes.append(subscription)
                     continue
-                policy = stream.links.get(wanted.link)
-                if policy is None or wanted.policy == BLOCK:
-                    stream.links[wanted.link] = wanted.policy
-                if wanted.policy == BLOCK:
-                    stream.blockers.append(wanted)
+                policy = stream.links.get(subscription.link)
+                if policy is None or subscription.policy == BLOCK:
+                    stream.links[subscription.link] = subscription.policy
+                if subscription.policy == BLOCK:
+                    stream.block_subscriptions.append(subscription)
             stream.inboxes = one_of_each(stream.inboxes)
 
     def _limit(self, stream: TopicStream) -> None:
-        if not stream.wanted or stream.blocked or self._draining:
+        if not stream.has_subscribers or stream.blocked or self._draining:
             stream.limit_bytes = -1
             return
         limit = self._batch_bytes_max
         credit = limit + BATCH_EXTRA_BYTES
         for link in stream.links:  # All must take the batch; a larger message goes alone.
             limit = min(limit, link.payload_bytes_max)
-        for blocker in stream.blockers:
-            credit = min(credit, blocker.credit_bytes)
+        for subscription in stream.block_subscriptions:
+            credit = min(credit, subscription.credit_bytes)
         for inbox in stream.inboxes:
             if inbox.policy == BLOCK:
                 credit = min(credit, inbox.batch_bytes_max)
@@ -178,7 +178,7 @@ class Publisher:
         if stream.size_bytes + PER_MESSAGE_BYTES + size_bytes <= stream.limit_bytes:
             return True
         self.refresh(stream)
-        if not stream.wanted and not stream.payloads:
+        if not stream.has_subscribers and not stream.payloads:
             return True
         if stream.payloads:
             return self.flush(stream)
@@ -195,14 +195,14 @@ class Publisher:
         """
         if stream.blocked:
             return stream
-        size = HEADER_BYTES + len(stream.raw) + PER_MESSAGE_BYTES + size_bytes
+        size = HEADER_BYTES + len(stream.encoded_topic) + PER_MESSAGE_BYTES + size_bytes
         blocker = self._blocker(stream, size)
         waiting = self._blocked.get(blocker) if blocker is not None else None
         return waiting[-1] if waiting else None
 
     def append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
         """Add one message, after `make_room`. Return True if it is the first since the last flush."""
-        if not stream.wanted and not stream.payloads:
+        if not stream.has_subscribers and not stream.payloads:
             self._nobody += 1
             return False
         if headers is not None and stream.headers is None:
@@ -259,13 +259,13 @@ class Publisher:
         """Pack what has gathered, and queue it for all who want it. Return False if the stream is blocked."""
         self._match(stream)
         payloads = stream.payloads
-        if not payloads or not stream.wanted:
+        if not payloads or not stream.has_subscribers:
             self._nobody += len(payloads)
             stream.payloads, stream.headers, stream.size_bytes = [], None, 0
             self._unblock(stream)
             self._limit(stream)
             return True
-        size = HEADER_BYTES + len(stream.raw) + stream.size_bytes
+        size = HEADER_BYTES + len(stream.encoded_topic) + stream.size_bytes
         blocker = self._blocker(stream, size)
         if blocker is not None:
             if not stream.blocked:
@@ -289,19 +289,19 @@ class Publisher:
         for inbox in stream.inboxes:
             if not inbox.has_room(size):
                 return inbox
-        if not stream.blockers:
+        if not stream.block_subscriptions:
             return None
         for link, policy in stream.links.items():
             if policy == BLOCK and link.outbox.room_bytes < size and link.outbox:
                 return link
-        for blocker in stream.blockers:
+        for blocker in stream.block_subscriptions:
             if not blocker.has_room(size):
                 return blocker
         return None
 
     def _send(self, stream: TopicStream, payloads: list[bytes]) -> None:
         pieces, size = batch_pieces(
-            self._me, stream.epoch, stream.sequence, self._wall_us(), stream.raw, payloads,
+            self._me, stream.epoch, stream.sequence, self._wall_us(), stream.encoded_topic, payloads,
             message_headers=stream.headers,
         )  # fmt: skip
         count, first = len(payloads), stream.sequence
@@ -311,7 +311,7 @@ class Publisher:
         self.batches += 1
         self._evictable.move_to_end(stream)
         self._batch_id += 1
-        for blocker in stream.blockers:
+        for blocker in stream.block_subscriptions:
             if _within_limits(blocker.link, size, payloads):
                 blocker.credit_bytes -= size
         for link, policy in stream.links.items():

@@ -80,7 +80,7 @@ def test_what_nobody_wants_is_counted_and_takes_no_number() -> None:
 def test_interest_that_comes_and_goes_is_noticed() -> None:
     bench = Bench()
     stream = bench.publisher.stream("a")
-    assert (stream.limit_bytes, stream.wanted) == (-1, False)
+    assert (stream.limit_bytes, stream.has_subscribers) == (-1, False)
     inbox = bench.inbox("a")
     bench.publisher.refresh(stream)
     assert stream.limit_bytes > 1000

@@ -7,7 +7,13 @@ from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import DROP_OLDEST, Interest, RemoteSubscription
 from mesh.protocol.link import Link
-from mesh.protocol.topics import Blocker, Publisher, PublisherStatistics, TopicStream, Wanted
+from mesh.protocol.topics import (
+    AnySubscription,
+    Blocker,
+    Publisher,
+    PublisherStatistics,
+    TopicStream,
+)
 from tests.machines import ME, make_link, take_records
 
 BODY = bytes(150)
@@ -19,7 +25,7 @@ class Bench:
     """A publisher, and links whose outboxes hold three batches of one BODY each."""
 
     def __init__(self, topics_max: int = 100, gathered_bytes_max: int = 1 << 20) -> None:
-        self.interest: Interest[Wanted] = Interest()
+        self.interest: Interest[AnySubscription] = Interest()
         self.to_flush: list[Link] = []
         self.publisher = Publisher(
             ME, self.interest, frame_bytes_max=2048,
