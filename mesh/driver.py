@@ -227,7 +227,7 @@ class Driver:
         self.core.close()
         for watch in list(self.watches):
             watch.close()
-        self.freed(list(self.topics_freed))
+        self.streams_freed(list(self.topics_freed))
         self.grown.wake()
 
     def let_go(self) -> None:
@@ -362,7 +362,7 @@ class Driver:
         if not self.core.closing:
             self._announce_due.wake()
 
-    def freed(self, streams: Sequence[TopicStream]) -> None:
+    def streams_freed(self, streams: Sequence[TopicStream]) -> None:
         for stream in streams:
             if (bell := self.topics_freed.pop(stream, None)) is not None:
                 bell.wake()

@@ -206,7 +206,7 @@ class Node:
                     stream.size_bytes = size
                     return
                 self._driver.begin(stream, payload, size)
-                if self._publisher.enough:
+                if self._publisher.flush_due:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return
         except (KeyError, TypeError):
@@ -264,7 +264,7 @@ class Node:
         if stream.size_bytes + total <= stream.limit_bytes:
             if self._publisher.extend(stream, payloads, total, headers):
                 self._driver.gathers()
-                if self._publisher.enough:
+                if self._publisher.flush_due:
                     await trio.lowlevel.checkpoint()
             return
         batches = self._publisher.batches
@@ -316,7 +316,7 @@ class Node:
     ) -> TopicStream:
         size = _size_bytes(payload, headers)
         await trio.lowlevel.checkpoint()
-        while (ahead := self._publisher.ahead(stream, size)) is not None:
+        while (ahead := self._publisher.blocking_stream(stream, size)) is not None:
             self._publisher.check_open()
             await self._driver.topics_freed.setdefault(ahead, Bell()).wait()
         return self._publisher.stream(stream.topic)  # It may have been evicted while it was idle.

@@ -55,7 +55,7 @@ class Shell(Protocol):
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def changed(self, change: Change) -> None: ...
     def announced(self, raw: bytes) -> None: ...
-    def freed(self, streams: Sequence[TopicStream]) -> None: ...
+    def streams_freed(self, streams: Sequence[TopicStream]) -> None: ...
     def grew(self) -> None: ...
     def log(self, text: str) -> None: ...
 
@@ -333,7 +333,7 @@ class Core:
         if self._to_flush:
             self._flush_links()
         if publisher.may_retry and (freed := publisher.retry()):
-            self._shell.freed(freed)
+            self._shell.streams_freed(freed)
         if self.patterns.requests.waiting:
             self.patterns.requests.assign_all_waiting(self._now_s)
         if self._to_flush:
@@ -347,7 +347,7 @@ class Core:
             if link in losses.of and link.may_send_data:
                 losses.tell(link)
             link.flush(self.out)
-            publisher.freed(link)
+            publisher.blocker_freed(link)
             if link.control_overflowed:
                 self.peering.fail(link, "the peer takes no control records", now_s=self._now_s)
                 continue

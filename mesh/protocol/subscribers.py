@@ -59,7 +59,7 @@ class Subscribers:
 
     def _uninterested(self, subscription: RemoteSubscription) -> None:
         self._interest.remove(subscription.pattern, subscription)
-        self._publisher.freed(subscription)
+        self._publisher.blocker_freed(subscription)
 
     def on_credit(self, link: Link, record: Received, _now_s: float) -> None:
         """Process a CREDIT. Raises RemoteProtocolError."""
@@ -74,7 +74,7 @@ class Subscribers:
         # way to another subscription of that node when this one began. The window is the limit.
         credit_bytes = subscription.credit_bytes + size
         subscription.credit_bytes = min(credit_bytes, subscription.window_bytes)
-        self._publisher.freed(subscription)
+        self._publisher.blocker_freed(subscription)
 
     def of(self, topic: str) -> set[bytes]:
         """Return the peers that have a subscription to `topic`."""

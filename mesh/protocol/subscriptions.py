@@ -112,7 +112,7 @@ class Subscriptions:
         self._matches.clear()
         if inbox.sharing is not None:
             inbox.sharing.members.discard(inbox)
-        self._publisher.freed(inbox)
+        self._publisher.blocker_freed(inbox)
         return True
 
     def share(self, inbox: Inbox, sharing: Sharing, after: Iterable[Inbox]) -> None:
@@ -156,7 +156,7 @@ class Subscriptions:
         """Return the next messages of a subscription, and when it is due, credit to their publisher."""
         delivery = inbox.take()
         if inbox.policy == BLOCK:
-            self._publisher.freed(inbox)
+            self._publisher.blocker_freed(inbox)
             for link, owed in list(inbox.owed.items()):
                 if owed * 4 >= inbox.limit_bytes:
                     self._return_credit(inbox, link)

@@ -98,11 +98,11 @@ class Publisher:
         self._evictable: OrderedDict[TopicStream, None] = OrderedDict()
         """Streams that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
-        self.enough = False
+        self.flush_due = False
         """Whether the first messages of all dirty streams come to `gathered_bytes_max`: they should leave before other
         streams begin."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
-        self._freed: dict[Blocker, None] = {}
+        self._freed_blockers: dict[Blocker, None] = {}
         self.losses = Losses(me, wall_us)
         self.published = self.batches = self._nobody = 0
         self._batch_id = 0
@@ -140,7 +140,7 @@ class Publisher:
     def refresh(self, stream: TopicStream) -> None:
         """Match the stream again if interest has changed, and set its limit."""
         self._match(stream)
-        self._limit(stream)
+        self._set_limit(stream)
 
     def _match(self, stream: TopicStream) -> None:
         if stream.version != self._interest.version:
@@ -157,7 +157,7 @@ class Publisher:
                     stream.block_subscriptions.append(subscription)
             stream.inboxes = one_of_each(stream.inboxes)
 
-    def _limit(self, stream: TopicStream) -> None:
+    def _set_limit(self, stream: TopicStream) -> None:
         if not stream.has_subscribers or stream.blocked or self._draining:
             stream.limit_bytes = -1
             return
@@ -182,12 +182,12 @@ class Publisher:
             return True
         if stream.payloads:
             return self.flush(stream)
-        if self.ahead(stream, size_bytes) is None:
+        if self.blocking_stream(stream, size_bytes) is None:
             return True
         stream.limit_bytes = -1  # So that this is called again for the next message.
         return False
 
-    def ahead(self, stream: TopicStream, size_bytes: int) -> TopicStream | None:
+    def blocking_stream(self, stream: TopicStream, size_bytes: int) -> TopicStream | None:
         """Return the stream that has to go on before this one takes another message; None if none has to.
 
         That is this stream itself if it is blocked; or else, if its blocker has no room for the message, the
@@ -245,12 +245,12 @@ class Publisher:
         if stream.limit_bytes > share:
             stream.limit_bytes = share
         self._begun_bytes += stream.size_bytes
-        self.enough = self._begun_bytes >= self._gathered_bytes_max
+        self.flush_due = self._begun_bytes >= self._gathered_bytes_max
 
     def flush_gathered(self) -> None:
         """Flush all streams in which messages have gathered, as far as they are not blocked."""
         dirty, self.dirty = self.dirty, []
-        self._begun_bytes, self.enough = 0, False
+        self._begun_bytes, self.flush_due = 0, False
         for stream in dirty:
             stream.dirty = False
             self.flush(stream)
@@ -263,7 +263,7 @@ class Publisher:
             self._nobody += len(payloads)
             stream.payloads, stream.headers, stream.size_bytes = [], None, 0
             self._unblock(stream)
-            self._limit(stream)
+            self._set_limit(stream)
             return True
         size = HEADER_BYTES + len(stream.encoded_topic) + stream.size_bytes
         blocker = self._blocker(stream, size)
@@ -276,7 +276,7 @@ class Publisher:
             return False
         self._unblock(stream)
         self._send(stream, payloads)
-        self._limit(stream)
+        self._set_limit(stream)
         return True
 
     def _unblock(self, stream: TopicStream) -> None:
@@ -366,19 +366,19 @@ class Publisher:
             stream.payloads for waiting in self._blocked.values() for stream in waiting
         )
 
-    def freed(self, blocker: Blocker) -> None:
+    def blocker_freed(self, blocker: Blocker) -> None:
         """Note that a blocker has room again, or is gone; `retry` flushes what waits for it."""
         if blocker in self._blocked:
-            self._freed[blocker] = None
+            self._freed_blockers[blocker] = None
 
     @property
     def may_retry(self) -> bool:
-        return bool(self._freed)
+        return bool(self._freed_blockers)
 
     def retry(self) -> list[TopicStream]:
         """Flush the streams that wait for freed blockers; return those that may go on, or wait for other blockers."""
         may_go_on: list[TopicStream] = []
-        freed, self._freed = self._freed, {}
+        freed, self._freed_blockers = self._freed_blockers, {}
         for blocker in freed:
             waiting = self._blocked.pop(blocker, deque())
             while waiting:
@@ -395,7 +395,7 @@ class Publisher:
     def forget(self, link: Link) -> None:
         """Forget a link that has ended, and the losses that it was to be told."""
         self.losses.forget(link)
-        self.freed(link)
+        self.blocker_freed(link)
 
     def statistics(self) -> PublisherStatistics:
         return PublisherStatistics(

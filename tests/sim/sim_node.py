@@ -175,7 +175,7 @@ class SimNode:
     def announced(self, raw: bytes) -> None:
         pass
 
-    def freed(self, streams: Sequence[TopicStream]) -> None:
+    def streams_freed(self, streams: Sequence[TopicStream]) -> None:
         self.later("tasks", lambda: self.hooks.freed(self))
 
     def grew(self) -> None:

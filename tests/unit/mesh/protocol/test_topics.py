@@ -380,7 +380,7 @@ def test_topics_that_begin_with_much_are_enough_before_any_is_full() -> None:
     enough: list[bool] = []
     for topic in "abc":
         bench.publisher.append(bench.publisher.stream(topic), bytes(1000), None)
-        enough.append(bench.publisher.enough)
+        enough.append(bench.publisher.flush_due)
     assert enough == [False, False, True]
     bench.publisher.flush_gathered()
-    assert not bench.publisher.enough
+    assert not bench.publisher.flush_due

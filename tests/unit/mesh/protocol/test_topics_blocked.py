@@ -108,9 +108,9 @@ def test_a_new_topic_waits_behind_those_that_wait_for_the_same_subscriber() -> N
     assert not opens("s.4")
     assert not opens("s.free")
     assert opens("t.free"), "who has room is not to wait for it"
-    assert publisher.ahead(publisher.stream("s.2"), size) is publisher.streams["s.2"]
+    assert publisher.blocking_stream(publisher.stream("s.2"), size) is publisher.streams["s.2"]
     for topic in ("s.4", "s.free"):
-        assert publisher.ahead(publisher.stream(topic), size) is publisher.streams["s.3"]
+        assert publisher.blocking_stream(publisher.stream(topic), size) is publisher.streams["s.3"]
     stuck.credit_bytes = stuck.window_bytes
     assert bench.freed(stuck) == [publisher.streams["s.2"]]
     assert not opens("s.4")
@@ -151,11 +151,11 @@ def test_who_waits_behind_a_topic_that_waits_for_another_now_is_told() -> None:
     assert bench.publish("a", BODY)
     assert not bench.publish("a", BODY)
     a, b = publisher.streams["a"], publisher.stream("b")
-    assert publisher.ahead(b, len(BODY)) is a
+    assert publisher.blocking_stream(b, len(BODY)) is a
     slow.credit_bytes, stuck.credit_bytes = slow.window_bytes, 0
     assert bench.freed(slow) == [a]
     assert a.blocked
-    assert publisher.ahead(b, len(BODY)) is None
+    assert publisher.blocking_stream(b, len(BODY)) is None
 
 
 def test_of_many_that_wait_only_the_first_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Bench:
 
     def freed(self, blocker: Blocker) -> list[TopicStream]:
         """Report that `blocker` may have room; return the streams that went on."""
-        self.publisher.freed(blocker)
+        self.publisher.blocker_freed(blocker)
         return self.publisher.retry()
 
     def told(self, link: Link) -> list[tuple[str, int, int]]:
