@@ -344,8 +344,8 @@ class Core:
         publisher = self.patterns.publisher
         losses = publisher.losses
         for link in to_flush:
-            if link in losses.of and link.may_send_data:
-                losses.tell(link)
+            if link in losses.by_link and link.may_send_data:
+                losses.report(link)
             link.flush(self.out)
             publisher.blocker_freed(link)
             if link.control_overflowed:

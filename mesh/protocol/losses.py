@@ -1,4 +1,4 @@
-"""Messages that the publisher dropped for a link, until its peer is told.
+"""Messages that the publisher dropped for a link, until they are reported to its peer.
 
 A peer sees gaps in streams that it knows without being told; it is told for streams of which it has not
 received anything yet.
@@ -29,26 +29,26 @@ class Stream(Protocol):
 
 @dataclass(slots=True)
 class Loss:
-    """Messages of a stream, from `first` on, that were dropped for one link and not told yet."""
+    """Messages of a stream, from `first` on, that were dropped for one link and not reported yet."""
 
     first: int
     count: int = 0
 
 
 class Losses:
-    """Losses of one publisher that are not told yet, by link."""
+    """Losses of one publisher that are not reported yet, by link."""
 
-    __slots__ = ("_me", "_wall_us", "count", "of")
+    __slots__ = ("_me", "_wall_us", "by_link", "count")
 
     def __init__(self, me: bytes, wall_us: Callable[[], int]) -> None:
         self._me, self._wall_us = me, wall_us
-        self.of: dict[Link, Latest[Stream, Loss]] = {}
+        self.by_link: dict[Link, Latest[Stream, Loss]] = {}
         self.count = 0
-        """All messages dropped so far, told or not."""
+        """All messages dropped so far, reported or not."""
 
     def add(self, link: Link, stream: Stream, first: int, count: int) -> None:
         self.count += count
-        losses = self.of.get(link)
+        losses = self.by_link.get(link)
         if losses is None:
             losses = self.of[link] = Latest(STREAMS_MAX)
         loss = losses.get(stream)
@@ -57,9 +57,9 @@ class Losses:
         loss.first = min(loss.first, first)
         loss.count += count
 
-    def tell(self, link: Link) -> None:
-        """Tell what was dropped for a link that takes messages again, in front of all queued messages."""
-        losses: dict[Stream, Loss] = self.of.pop(link, {})
+    def report(self, link: Link) -> None:
+        """Report what was dropped for a link that takes messages again, in front of all queued messages."""
+        losses: dict[Stream, Loss] = self.by_link.pop(link, {})
         # Latest epoch first, as each is pushed in front of those before: a topic's epochs must arrive in order.
         for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
             loss = losses[stream]
@@ -74,4 +74,4 @@ class Losses:
             link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 
     def forget(self, link: Link) -> None:
-        self.of.pop(link, None)
+        self.by_link.pop(link, None)

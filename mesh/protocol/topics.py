@@ -393,7 +393,7 @@ class Publisher:
         return may_go_on
 
     def forget(self, link: Link) -> None:
-        """Forget a link that has ended, and the losses that it was to be told."""
+        """Forget a link that has ended, and the losses that were to be reported to it."""
         self.losses.forget(link)
         self.blocker_freed(link)
 

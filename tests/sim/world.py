@@ -277,7 +277,7 @@ def check_no_leak(node: SimNode) -> None:
         assert set(inbox.owed) <= links, who
     publisher = patterns.publisher
     assert not publisher.waiting, who
-    assert not publisher.losses.of, who
+    assert not publisher.losses.by_link, who
     for dispatcher in patterns.dispatchers.values():
         assert dispatcher.load == 0, f"{who}: {dispatcher}"
         assert not dispatcher._jobs, f"{who}: {dispatcher}"

@@ -253,7 +253,7 @@ def test_losses_of_a_topic_that_was_evicted_in_between_are_told_in_their_order()
     inbox = Inbox(1, (">",), DROP_NEWEST, 1 << 20, lambda: None)
 
     def deliver() -> None:
-        bench.publisher.losses.tell(link)
+        bench.publisher.losses.report(link)
         for _, _, body in take_records(link):
             inbox.push(Batch(body), link)
 
@@ -281,8 +281,8 @@ def test_more_losses_than_a_note_can_name() -> None:
     for _ in range(1 << 12):
         bench.publisher.losses.add(link, stream, stream.sequence, 1 << 20)
         stream.sequence += 1 << 20
-    assert bench.publisher.losses.of[link][stream].count == 1 << 32
-    bench.publisher.losses.tell(link)
+    assert bench.publisher.losses.by_link[link][stream].count == 1 << 32
+    bench.publisher.losses.report(link)
     (note,) = (Batch(body) for _, _, body in take_records(link))
     assert (note.kind, note.base_sequence, note.count) == (LOST, 0, (1 << 32) - 1)
     inbox.push(note, link)
@@ -298,7 +298,7 @@ def test_losses_that_could_not_be_told_take_little_memory() -> None:
     for n in range(2 * STREAMS_MAX):
         bench.publish(f"t{n}", BODY)
     assert link.outbox.size_bytes <= link.outbox.limit_bytes + BATCH_BYTES
-    assert len(bench.publisher.losses.of[link]) == STREAMS_MAX
+    assert len(bench.publisher.losses.by_link[link]) == STREAMS_MAX
     told = bench.told(link)
     assert len(told) == STREAMS_MAX
     assert (f"t{2 * STREAMS_MAX - 4}", 0, 1) in told, "the latest are told"

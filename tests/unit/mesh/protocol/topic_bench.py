@@ -62,8 +62,8 @@ class Bench:
 
     def told(self, link: Link) -> list[tuple[str, int, int]]:
         """Return (topic, first, count) of the losses that the link is told of now."""
-        count = len(self.publisher.losses.of.get(link, ()))
-        self.publisher.losses.tell(link)
+        count = len(self.publisher.losses.by_link.get(link, ()))
+        self.publisher.losses.report(link)
         batches = [Batch(bytes(link.outbox.take(1)[0][1])) for _ in range(count)]  # One at a time.
         assert all(batch.kind == LOST for batch in batches), "they come before all others"
         return [(batch.topic, batch.base_sequence, batch.count) for batch in batches]
