@@ -387,7 +387,7 @@ class Node:
         check_topic(topic)
 
         def subscribers() -> list[Member]:
-            found = self._core.patterns.subscribers.of(topic)
+            found = self._core.patterns.subscribers.peers_of(topic)
             return [one for one in self.members() if one.node in found]
 
         return await self._driver.until(count, subscribers)

@@ -34,10 +34,10 @@ class Subscribers:
         pattern, policy, window, waiting = decode_values(
             bytes(data[start:end]), "SUBSCRIBE", (str, int, int), added=(0,)
         )
-        remote = self._remote.setdefault(link, {})
-        if ident in remote or not 0 <= policy < len(POLICIES) or window < 1 or waiting < 0:
+        subscriptions = self._remote.setdefault(link, {})
+        if ident in subscriptions or not 0 <= policy < len(POLICIES) or window < 1 or waiting < 0:
             raise RemoteProtocolError(f"invalid SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
-        if len(remote) >= self._subscriptions_max:
+        if len(subscriptions) >= self._subscriptions_max:
             raise RemoteProtocolError(f"more than {self._subscriptions_max} subscriptions")
         try:
             tokens = read_pattern(pattern)
@@ -45,7 +45,7 @@ class Subscribers:
             raise RemoteProtocolError(str(error)) from None
         credit = window - waiting
         subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, credit)
-        remote[ident] = subscription
+        subscriptions[ident] = subscription
         self._interest.add(tokens, subscription)
         self._grew()
 
@@ -55,9 +55,9 @@ class Subscribers:
         subscription = self._remote.get(link, {}).pop(ident, None)
         if subscription is None:
             raise RemoteProtocolError(f"UNSUBSCRIBE {ident} without SUBSCRIBE")
-        self._uninterested(subscription)
+        self._remove_interest(subscription)
 
-    def _uninterested(self, subscription: RemoteSubscription) -> None:
+    def _remove_interest(self, subscription: RemoteSubscription) -> None:
         self._interest.remove(subscription.pattern, subscription)
         self._publisher.blocker_freed(subscription)
 
@@ -76,15 +76,19 @@ class Subscribers:
         subscription.credit_bytes = min(credit_bytes, subscription.window_bytes)
         self._publisher.blocker_freed(subscription)
 
-    def of(self, topic: str) -> set[bytes]:
+    def peers_of(self, topic: str) -> set[bytes]:
         """Return the peers that have a subscription to `topic`."""
         found = self._interest.match(topic)
         return {one.link.peer for one in found if isinstance(one, RemoteSubscription)}
 
     def patterns(self) -> set[str]:
         """Return the patterns of all these subscriptions."""
-        return {".".join(one.pattern) for of in self._remote.values() for one in of.values()}
+        return {
+            ".".join(one.pattern)
+            for subscriptions in self._remote.values()
+            for one in subscriptions.values()
+        }
 
     def link_down(self, link: Link) -> None:
         for subscription in self._remote.pop(link, {}).values():
-            self._uninterested(subscription)
+            self._remove_interest(subscription)
