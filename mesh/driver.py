@@ -367,7 +367,7 @@ class Driver:
             if (bell := self.topics_freed.pop(stream, None)) is not None:
                 bell.wake()
 
-    def grew(self) -> None:
+    def audience_grew(self) -> None:
         self.grown.wake()
 
     def log(self, text: str) -> None:

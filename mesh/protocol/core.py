@@ -56,7 +56,7 @@ class Shell(Protocol):
     def changed(self, change: Change) -> None: ...
     def announced(self, raw: bytes) -> None: ...
     def streams_freed(self, streams: Sequence[TopicStream]) -> None: ...
-    def grew(self) -> None: ...
+    def audience_grew(self) -> None: ...
     def log(self, text: str) -> None: ...
 
 
@@ -109,7 +109,7 @@ class Core:
         self.rotation = Rotation(self.membership, self.peering.links)
         self.patterns = Patterns(
             identity.node, identity.incarnation, config, self.rotation, self.timers, rng,
-            opened=shell.opened, subscribed=shell.grew, request_flush=self.request_flush, wall_us=wall_us,
+            opened=shell.opened, audience_grew=shell.audience_grew, request_flush=self.request_flush, wall_us=wall_us,
         )  # fmt: skip
 
     # Life
@@ -396,7 +396,7 @@ class Core:
         self.rotation.invalidate()
         for cluster in clusters:
             self.patterns.requests.assign_waiting(cluster, self._now_s)
-        self._shell.grew()
+        self._shell.audience_grew()
 
     def left_by_hearsay(self, link: Link) -> None:
         self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)

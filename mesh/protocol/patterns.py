@@ -44,12 +44,12 @@ class BroadcastCounters:
 
 
 class Patterns:
-    """State machines of one node. Calls `request_flush` with every link that has something to send now, and `subscribed`
-    when a peer has subscribed to something."""
+    """State machines of one node. Calls `request_flush` with every link that has something to send now, and
+    `audience_grew` when a peer has subscribed to something."""
 
     def __init__(
         self, me: bytes, incarnation: int, config: MeshConfig, rotation: Rotation, timers: Timers,
-        rng: Random, *, opened: Opened, subscribed: Callable[[], object],
+        rng: Random, *, opened: Opened, audience_grew: Callable[[], object],
         request_flush: Callable[[Link], None], wall_us: Callable[[], int],
     ) -> None:  # fmt: skip
         self._rotation, self._request_flush = rotation, request_flush
@@ -75,7 +75,7 @@ class Patterns:
         )  # fmt: skip
         self.subscribers = Subscribers(
             self.interest, self.publisher, subscriptions_max=config.subscriptions_max,
-            grew=subscribed,
+            audience_grew=audience_grew,
         )  # fmt: skip
         self.dispatchers: dict[str, Dispatcher] = {}
         self.broadcasts = BroadcastCounters()

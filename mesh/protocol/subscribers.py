@@ -17,15 +17,15 @@ class Subscribers:
 
     def __init__(
         self, interest: Interest[AnySubscription], publisher: Publisher, *, subscriptions_max: int,
-        grew: Callable[[], object],
+        audience_grew: Callable[[], object],
     ) -> None:  # fmt: skip
         """
         Args:
             subscriptions_max: most subscriptions of one peer.
-            grew: called when a peer has subscribed to something.
+            audience_grew: called when a peer has subscribed to something.
         """
         self._interest, self._publisher = interest, publisher
-        self._subscriptions_max, self._grew = subscriptions_max, grew
+        self._subscriptions_max, self._audience_grew = subscriptions_max, audience_grew
         self._remote: dict[Link, dict[int, RemoteSubscription]] = {}
 
     def on_subscribe(self, link: Link, record: Received, _now_s: float) -> None:
@@ -47,7 +47,7 @@ class Subscribers:
         subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, credit)
         subscriptions[ident] = subscription
         self._interest.add(tokens, subscription)
-        self._grew()
+        self._audience_grew()
 
     def on_unsubscribe(self, link: Link, record: Received, _now_s: float) -> None:
         """Process an UNSUBSCRIBE. Raises RemoteProtocolError."""

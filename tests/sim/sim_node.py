@@ -178,7 +178,7 @@ class SimNode:
     def streams_freed(self, streams: Sequence[TopicStream]) -> None:
         self.later("tasks", lambda: self.hooks.freed(self))
 
-    def grew(self) -> None:
+    def audience_grew(self) -> None:
         pass
 
     def log(self, text: str) -> None:

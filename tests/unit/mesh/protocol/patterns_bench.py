@@ -39,7 +39,7 @@ class Bench:
             ME, 100, MeshConfig(clusters=("depot",), **settings),
             Rotation(membership, {OTHER: self.link}), self.timers, Random(1),
             opened=lambda end, cluster, endpoint: None, request_flush=self.to_flush.append,
-            subscribed=lambda: None, wall_us=lambda: 7,
+            audience_grew=lambda: None, wall_us=lambda: 7,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
             "depot", {"get": Endpoint()}, {"flush": Endpoint()}, concurrency=1, queue_max=2,
