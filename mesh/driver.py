@@ -351,7 +351,7 @@ class Driver:
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None:
         self.tunnel_opened(end, cluster, endpoint)
 
-    def changed(self, change: Change) -> None:
+    def member_changed(self, change: Change) -> None:
         why = f", {change.reason}" if change.reason not in ("", change.kind) else ""
         logger.info("%r: %s%s", change.member, change.kind, why)
         for watch in list(self.watches):

@@ -103,7 +103,7 @@ async def test_every_change_of_a_member_is_one_line(caplog: pytest.LogCaptureFix
         (member,) = shop.members("databases")
         for kind in ("suspect", "stalled", "alive", "dead"):
             caplog.clear()
-            shop._driver.changed(Change(kind, member, "why"))
+            shop._driver.member_changed(Change(kind, member, "why"))
             assert [one.getMessage() for one in caplog.records] == [f"{member!r}: {kind}, why"]
 
 

@@ -165,7 +165,7 @@ class SimNode:
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None:
         self.hooks.opened(self, end, endpoint)
 
-    def changed(self, change: Change) -> None:
+    def member_changed(self, change: Change) -> None:
         self.changes.append((self.network.now_s, change))
         who = change.member.node
         self.network.note(self.name, f"{change.kind} {who.hex()[:8]} {change.reason}")

@@ -61,7 +61,7 @@ class Shell:
         self.changes: list[Change] = []
         self.logged: list[str] = []
 
-    def changed(self, change: Change) -> None:
+    def member_changed(self, change: Change) -> None:
         self.changes.append(change)
 
     def log(self, text: str) -> None:
