@@ -207,7 +207,7 @@ class Inbox:
         self._dropped += count
         epoch.waiting -= count
         if epoch.forgotten:
-            self.streams.missed(entry.batch, count)
+            self.streams.note_missed(entry.batch, count)
 
     def _make_room(self, entry: Entry) -> None:
         """Drop from the front until the entry fits, single messages where a whole batch is too much."""

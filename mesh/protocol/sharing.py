@@ -34,7 +34,7 @@ class Sharer(Protocol):
 S = TypeVar("S", bound=Sharer)
 
 
-def one_of_each(matching: Iterable[S]) -> list[S]:
+def one_per_group(matching: Iterable[S]) -> list[S]:
     """Return those of the matching subscriptions that get the messages: the first of each group, and all without
     a group."""
     found: list[S] = []

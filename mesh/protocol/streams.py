@@ -88,33 +88,33 @@ class Streams:
         lost = 0
         while epochs[0].epoch < batch.epoch and len(epochs) > 1:
             lost += _forget_first(epochs)
-        now = epochs[0]
-        if now.epoch == batch.epoch:
-            lost += now.missed + max(0, sequence - now.expected)
-            now.missed, now.expected = 0, end
+        current = epochs[0]
+        if current.epoch == batch.epoch:
+            lost += current.missed + max(0, sequence - current.expected)
+            current.missed, current.expected = 0, end
         self._epochs.move_to_end(key)
         return lost
 
-    def missed(self, batch: Batch, count: int) -> None:
+    def note_missed(self, batch: Batch, count: int) -> None:
         """Note that `count` of the batch's messages were dropped, which waited when their epoch was forgotten: a
         later epoch reports them, because gaps in their own are not counted any more."""
         later = self._epochs.get((batch.publisher, batch.topic))
         if later is not None:
             later[0].missed += count
 
-    def go_on(self, before: Streams, key: Key) -> None:
-        """Continue a stream of `before`, another subscription's, whose next messages arrive here.
+    def continue_from(self, predecessor: Streams, key: Key) -> None:
+        """Continue a stream of `predecessor`, another subscription's, whose next messages arrive here.
 
         That subscription itself reports what is missing between messages that it has delivered or will
         deliver; this one reports what is missing after those.
         """
-        epochs = before._epochs[key]
-        wait = [at for at, one in enumerate(epochs) if one.waiting]
-        first = wait[-1] if wait else 0
-        left = [Epoch(one.epoch, one.expected, one.end, one.missed) for one in epochs[first:]]
-        if wait:
-            left[0].expected, left[0].missed = epochs[first].waiting_end, 0
-        self._epochs[key] = left
+        epochs = predecessor._epochs[key]
+        waiting_at = [at for at, one in enumerate(epochs) if one.waiting]
+        first = waiting_at[-1] if waiting_at else 0
+        remaining = [Epoch(one.epoch, one.expected, one.end, one.missed) for one in epochs[first:]]
+        if waiting_at:
+            remaining[0].expected, remaining[0].missed = epochs[first].waiting_end, 0
+        self._epochs[key] = remaining
 
 
 def _forget_first(epochs: list[Epoch]) -> int:

@@ -15,7 +15,7 @@ from .frame import Kind
 from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest
 from .link import Link, Received
-from .sharing import Sharing, one_of_each, overlap
+from .sharing import Sharing, one_per_group, overlap
 from .timers import Timers
 from .topics import AnySubscription, Publisher
 from .values import clip, encode_values
@@ -87,7 +87,7 @@ class Subscriptions:
             raise RemoteProtocolError(f"batch with an invalid topic: {clip(str(error))}") from None
         if len(self._matches) >= self._topics_max:
             self._matches.clear()
-        inboxes = self._matches[topic] = one_of_each(self._local.match(topic))
+        inboxes = self._matches[topic] = one_per_group(self._local.match(topic))
         return inboxes
 
     def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
@@ -120,8 +120,8 @@ class Subscriptions:
         can arrive. `after`: see Subscription.share."""
         inbox.sharing = sharing
         sharing.members.add(inbox)
-        for before in after:
-            self._go_on(before, {inbox})
+        for predecessor in after:
+            self._continue_streams(predecessor, {inbox})
 
     def hand_over(self, inbox: Inbox) -> None:
         """Let others that share with this subscription, which has ended, report what is missing after its messages.
@@ -130,19 +130,19 @@ class Subscriptions:
         that wait in it are still taken. Not when all that share end: each would take over from the one before.
         """
         if inbox.sharing is not None:
-            self._go_on(inbox, inbox.sharing.members)
+            self._continue_streams(inbox, inbox.sharing.members)
 
-    def _go_on(self, before: Inbox, heirs: Set[Inbox]) -> None:
-        """Continue the streams of `before`, which has ended, in those of `heirs` that get their messages now."""
-        streams = before.streams.keys()
-        if len(heirs) < len(streams) and not any(
-            overlap(one.pattern, before.pattern) for one in heirs
+    def _continue_streams(self, predecessor: Inbox, successors: Set[Inbox]) -> None:
+        """Continue the streams of `predecessor`, which has ended, in those of `successors` that get their messages now."""
+        streams = predecessor.streams.keys()
+        if len(successors) < len(streams) and not any(
+            overlap(one.pattern, predecessor.pattern) for one in successors
         ):
             return
         for stream in streams:
-            for inbox in one_of_each(self._local.match(stream[1])):
-                if inbox in heirs:
-                    inbox.streams.go_on(before.streams, stream)
+            for inbox in one_per_group(self._local.match(stream[1])):
+                if inbox in successors:
+                    inbox.streams.continue_from(predecessor.streams, stream)
 
     def announce(self, link: Link, inbox: Inbox) -> None:
         policy = POLICIES.index(inbox.policy)

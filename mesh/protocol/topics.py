@@ -23,7 +23,7 @@ from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
 from .link import Link
 from .losses import Losses
 from .outbox import TOPICS
-from .sharing import one_of_each
+from .sharing import one_per_group
 
 BATCH_EXTRA_BYTES = HEADER_BYTES + TOPIC_BYTES_MAX
 """Most bytes that a batch takes beside its messages."""
@@ -155,7 +155,7 @@ class Publisher:
                     stream.links[subscription.link] = subscription.policy
                 if subscription.policy == BLOCK:
                     stream.block_subscriptions.append(subscription)
-            stream.inboxes = one_of_each(stream.inboxes)
+            stream.inboxes = one_per_group(stream.inboxes)
 
     def _set_limit(self, stream: TopicStream) -> None:
         if not stream.has_subscribers or stream.blocked or self._draining:
