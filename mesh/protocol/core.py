@@ -458,7 +458,7 @@ class Core:
         inbox = self.patterns.subscriptions.subscribe(pattern, policy, limit_bytes, wake)
         for link in self.peering.links.values():
             if link.up:
-                self.patterns.subscriptions.announce(link, inbox)
+                self.patterns.subscriptions.send_subscribe(link, inbox)
         return inbox
 
     def unsubscribe(self, inbox: Inbox) -> None:

@@ -110,12 +110,12 @@ class Inbox:
         self.sharing: Sharing | None = None
         """The group that this subscription shares its messages with; None: with nobody."""
         self._peer_bytes_max = limit_bytes + early_bytes
-        self._from: dict[Link | None, int] = {}
+        self._waiting_by_link: dict[Link | None, int] = {}
         """Waiting bytes by link, None for this node's own messages; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         self.streams = Streams()
-        self.owed: dict[Link, int] = {}
+        self.owed_bytes: dict[Link, int] = {}
         """Bytes read and not yet returned as credit, by link; only with `block`."""
         self._delivered = self._dropped = self._lost = 0
 
@@ -124,7 +124,9 @@ class Inbox:
 
     def has_room(self, size_bytes: int) -> bool:
         """Return whether this node, as a publisher, may push a batch of `size_bytes`; peers look at their credit."""
-        waiting = self._from.get(None, 0)  # Only our own: each publisher has the limit to itself.
+        waiting = self._waiting_by_link.get(
+            None, 0
+        )  # Only our own: each publisher has the limit to itself.
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
 
     @property
@@ -132,7 +134,7 @@ class Inbox:
         """With `block`, the largest batch that this node, as a publisher, should gather: what there is room for,
         or a quarter of the limit, for which it waits. With room alone as the measure, each batch would be
         smaller than the one that was just taken."""
-        return max(self.limit_bytes - self._from.get(None, 0), self.limit_bytes // 4)
+        return max(self.limit_bytes - self._waiting_by_link.get(None, 0), self.limit_bytes // 4)
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """Add a batch, or as much of it as the policy allows. `link` is None for this node's own messages."""
@@ -173,19 +175,23 @@ class Inbox:
         if self.policy == BLOCK:
             self._charge(entry.link, -entry.size_bytes)
             if entry.link is not None:
-                self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
+                self.owed_bytes[entry.link] = self.owed_bytes.get(entry.link, 0) + entry.size_bytes
         return Delivery(batch, payloads, sequence, lost)
 
     def take_over(self, link: Link) -> int:
         """Assign waiting messages that came by earlier links of the same peer to `link`, a new one, so that their
         credit is returned by it. Return how many bytes they are."""
-        before = {one for one in self._from if one is not None and one.peer == link.peer}
-        if not before:
+        earlier_links = {
+            one for one in self._waiting_by_link if one is not None and one.peer == link.peer
+        }
+        if not earlier_links:
             return 0
         for entry in self._entries:
-            if entry.link in before:
+            if entry.link in earlier_links:
                 entry.link = link
-        waiting = self._from[link] = sum(self._from.pop(one) for one in before)
+        waiting = self._waiting_by_link[link] = sum(
+            self._waiting_by_link.pop(one) for one in earlier_links
+        )
         return waiting
 
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
@@ -193,12 +199,12 @@ class Inbox:
 
         This node, as a publisher, has asked `has_room` before, so none of its own messages are dropped.
         """
-        waiting = self._from.get(link, 0)
+        waiting = self._waiting_by_link.get(link, 0)
         if link is not None and waiting and waiting + size_bytes > self._peer_bytes_max:
             return False
-        self._from[link] = waiting + size_bytes
-        if not self._from[link]:
-            del self._from[link]
+        self._waiting_by_link[link] = waiting + size_bytes
+        if not self._waiting_by_link[link]:
+            del self._waiting_by_link[link]
         return True
 
     def _drop(self, entry: Entry, count: int) -> None:

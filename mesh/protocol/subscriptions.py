@@ -20,7 +20,7 @@ from .timers import Timers
 from .topics import AnySubscription, Publisher
 from .values import clip, encode_values
 
-OWED_S = 0.05
+CREDIT_DELAY_S = 0.05
 """Seconds for which credit for less than a quarter of a subscription's window waits for more: a frame of its own
 takes both ends as long as a frame of messages. Only a message of more than three quarters of the window has to
 wait for such credit."""
@@ -50,7 +50,7 @@ class Subscriptions:
         self._local: Interest[Inbox] = Interest()
         self._matches: dict[str, list[Inbox]] = {}
         self._next_inbox = 0
-        self._owing: dict[Inbox, None] = {}
+        self._owing_inboxes: dict[Inbox, None] = {}
         """Subscriptions that owe credit for less than a quarter of their window, until the timer returns it."""
         self.unwanted_batches = 0
 
@@ -91,7 +91,7 @@ class Subscriptions:
         return inboxes
 
     def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
-        """Begin a subscription of this node and return its inbox; `announce` tells a link of it."""
+        """Begin a subscription of this node and return its inbox; `send_subscribe` tells a link of it."""
         self._next_inbox += 1
         inbox = Inbox(
             self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake,
@@ -144,7 +144,7 @@ class Subscriptions:
                 if inbox in successors:
                     inbox.streams.continue_from(predecessor.streams, stream)
 
-    def announce(self, link: Link, inbox: Inbox) -> None:
+    def send_subscribe(self, link: Link, inbox: Inbox) -> None:
         policy = POLICIES.index(inbox.policy)
         values = [".".join(inbox.pattern), policy, inbox.limit_bytes]
         if waiting_bytes := inbox.take_over(link):
@@ -157,35 +157,35 @@ class Subscriptions:
         delivery = inbox.take()
         if inbox.policy == BLOCK:
             self._publisher.blocker_freed(inbox)
-            for link, owed in list(inbox.owed.items()):
+            for link, owed in list(inbox.owed_bytes.items()):
                 if owed * 4 >= inbox.limit_bytes:
                     self._return_credit(inbox, link)
-            if inbox.owed and inbox not in self._owing:
+            if inbox.owed_bytes and inbox not in self._owing_inboxes:
                 # Returned soon as well, because the next message may be as large as the window.
-                self._owing[inbox] = None
-                if len(self._owing) == 1:
-                    self._timers.call_at(now_s + OWED_S, self._return_owed)
+                self._owing_inboxes[inbox] = None
+                if len(self._owing_inboxes) == 1:
+                    self._timers.call_at(now_s + CREDIT_DELAY_S, self._return_owed)
         return delivery
 
     def _return_owed(self, _now_s: float) -> None:
-        owing, self._owing = self._owing, {}
-        for inbox in owing:
-            for link in list(inbox.owed):
+        owing_inboxes, self._owing_inboxes = self._owing_inboxes, {}
+        for inbox in owing_inboxes:
+            for link in list(inbox.owed_bytes):
                 self._return_credit(inbox, link)
 
     def _return_credit(self, inbox: Inbox, link: Link) -> None:
-        owed = inbox.owed.pop(link)
+        owed = inbox.owed_bytes.pop(link)
         if link.up and inbox.ident in self.inboxes:
             link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))
             self._request_flush(link)
 
     def link_up(self, link: Link) -> None:
         for inbox in self.inboxes.values():
-            self.announce(link, inbox)
+            self.send_subscribe(link, inbox)
 
     def link_down(self, link: Link) -> None:
         for inbox in self.inboxes.values():
-            inbox.owed.pop(link, None)
+            inbox.owed_bytes.pop(link, None)
 
     def close(self) -> None:
         """Wake all tasks that wait for messages, because the node has left."""

@@ -146,7 +146,7 @@ class InboxMachine(RuleBasedStateMachine):
         link = self.senders.pop(id(dumb))
         if self.policy == BLOCK and link is not None:
             self.owed[link] = self.owed.get(link, 0) + dumb.batch_bytes
-        assert self.inbox.owed == self.owed
+        assert self.inbox.owed_bytes == self.owed
 
     @invariant()
     def promises(self) -> None:

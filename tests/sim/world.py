@@ -274,7 +274,7 @@ def check_no_leak(node: SimNode) -> None:
         assert candidate.link in links, who
         assert candidate.outstanding == 0, who
     for inbox in patterns.subscriptions.inboxes.values():
-        assert set(inbox.owed) <= links, who
+        assert set(inbox.owed_bytes) <= links, who
     publisher = patterns.publisher
     assert not publisher.waiting, who
     assert not publisher.losses.by_link, who

@@ -87,7 +87,7 @@ def test_records_of_the_other_patterns() -> None:
     """One of each kind, as a node says them: what it wants, what it no longer wants, and no."""
     bench, said = Bench(), []
     inbox = bench.subscribe("orders.>", BLOCK, 1000)
-    bench.patterns.subscriptions.announce(bench.link, inbox)
+    bench.patterns.subscriptions.send_subscribe(bench.link, inbox)
     bench.record(Kind.BATCH, 1, make_batch(0, [bytes(600)], topic="orders.eu").raw())
     bench.patterns.subscriptions.take(inbox, NOW_S)
     bench.timers.run(NOW_S + 1)  # The credit is due.

@@ -294,16 +294,16 @@ def test_block_never_drops_and_remembers_what_it_owes() -> None:
         batch = make_batch(first, [BODY])
         sizes.append(batch.size_bytes)
         inbox.push(batch, link)
-    assert inbox.owed == {}
+    assert inbox.owed_bytes == {}
     assert drain(inbox) == [(0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 0)]
-    assert inbox.owed == {one: sizes[0] + sizes[1], other: sizes[2]}
+    assert inbox.owed_bytes == {one: sizes[0] + sizes[1], other: sizes[2]}
 
 
 def test_others_owe_nothing() -> None:
     inbox, _ = make_inbox(DROP_OLDEST)
     inbox.push(make_batch(0, [BODY]), make_link())
     inbox.take()
-    assert inbox.owed == {}
+    assert inbox.owed_bytes == {}
 
 
 @pytest.mark.parametrize(

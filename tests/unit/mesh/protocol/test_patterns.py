@@ -12,7 +12,7 @@ from mesh.protocol.frame import Kind
 from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
 from mesh.protocol.patterns import BroadcastCounters
 from mesh.protocol.request import PREFIX, REPLY_PREFIX
-from mesh.protocol.subscriptions import OWED_S
+from mesh.protocol.subscriptions import CREDIT_DELAY_S
 from mesh.protocol.values import decode_values, encode_values
 from tests.machines import ME, OTHER, make_batch, make_link, take_records
 
@@ -240,7 +240,7 @@ def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
 def test_subscriptions_are_announced_with_policy_and_window() -> None:
     bench = Bench()
     inbox = bench.subscribe("a.>", BLOCK, 1000)
-    bench.patterns.subscriptions.announce(bench.link, inbox)
+    bench.patterns.subscriptions.send_subscribe(bench.link, inbox)
     assert bench.sent() == [(Kind.SUBSCRIBE, inbox.ident, encode_values("a.>", 2, 1000))]
     other = bench.subscribe("b")
     bench.patterns.link_up(bench.link, ())
@@ -270,8 +270,8 @@ def test_little_credit_comes_back_a_little_later_all_of_it_at_once() -> None:
         for inbox in inboxes:
             bench.patterns.subscriptions.take(inbox, NOW_S)
     assert bench.sent() == []
-    assert bench.timers.due_s() == NOW_S + OWED_S
-    bench.timers.run(NOW_S + OWED_S)
+    assert bench.timers.due_s() == NOW_S + CREDIT_DELAY_S
+    bench.timers.run(NOW_S + CREDIT_DELAY_S)
     owed = encode_values(3 * batch.size_bytes)
     assert bench.sent() == [(Kind.CREDIT, inbox.ident, owed) for inbox in inboxes]
     assert bench.timers.due_s() == inf
@@ -283,7 +283,7 @@ def test_credit_nobody_waits_for_any_more_is_not_sent() -> None:
     bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
     bench.patterns.subscriptions.take(inbox, NOW_S)
     bench.patterns.subscriptions.unsubscribe(inbox)
-    bench.timers.run(NOW_S + OWED_S)
+    bench.timers.run(NOW_S + CREDIT_DELAY_S)
     assert bench.sent() == []
 
 
@@ -386,7 +386,7 @@ def test_credit_for_what_was_sent_before_the_subscription_is_no_crime() -> None:
     assert len(raw) == len(body)
     subscriber.record(kind, ident, raw)
     subscriber.patterns.subscriptions.take(blocking, NOW_S)
-    subscriber.timers.run(NOW_S + OWED_S)
+    subscriber.timers.run(NOW_S + CREDIT_DELAY_S)
     ((kind, _, returned),) = subscriber.sent()
     publisher.record(Kind.SUBSCRIBE, 2, subscribe("t", 2, 1000))
     publisher.record(kind, 2, returned)
@@ -417,7 +417,7 @@ def test_a_new_link_has_the_credit_that_earlier_ones_left() -> None:
     subscriber.record(Kind.BATCH, 1, make_batch(3, [b"x" * 31]).raw(), link)
     while inbox:
         subscriber.patterns.subscriptions.take(inbox, NOW_S)
-    subscriber.timers.run(NOW_S + OWED_S)
+    subscriber.timers.run(NOW_S + CREDIT_DELAY_S)
     returned = [decode_values(body, "", (int,))[0] for _, _, body in take_records(link)]
     assert sum(returned) == 3 * size
 
@@ -461,7 +461,7 @@ def test_nothing_remains_of_a_link_that_is_gone(left: bool) -> None:
     assert patterns.interest.match("t") == [inbox]
     assert patterns.interest.match("other.a") == []
     assert (patterns.subscribers._remote, patterns._cancelled, patterns._idempotent) == ({}, {}, {})
-    assert (len(patterns.tunnels), inbox.owed) == (0, {})
+    assert (len(patterns.tunnels), inbox.owed_bytes) == (0, {})
     assert bench.started[0].cancelled
     assert isinstance(pending.outcome, PeerLost)
     patterns.link_down(make_link(), "a stranger", NOW_S)
