@@ -169,7 +169,7 @@ class Patterns:
         self.requests.close(reason)
         self.publisher.close()
         for end in list(self.tunnels):
-            end.broke(reason)
+            end.mark_broken(reason)
         self.subscriptions.close()
 
     def link_down(self, link: Link, reason: str, now_s: float, *, left: bool = False) -> None:

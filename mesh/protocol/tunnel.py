@@ -68,11 +68,11 @@ class TunnelEnd:
         """The setting whose limit the other end had reached, and that limit, if it refused the tunnel for that."""
         self.window_bytes, self.peer_window_bytes = window_bytes, 0
         self.credit_bytes = 0
-        self._kept_bytes = 0
+        self._withheld_bytes = 0
         """Credit that the reader may hold back as long as nobody asks for it: less than a quarter of its window."""
-        self._asked_bytes = self._wanted_bytes = 0
+        self._requested_bytes = self._peer_requested_bytes = 0
         """Totals of returned credit: for which we have told the reader that we wait; for which the writer waits."""
-        self._sent_credit = self._returned_bytes = 0
+        self._used_credit_bytes = self._returned_bytes = 0
         """Totals of credit: used for parts sent; returned for parts read."""
         self.sent_eof = self.received_eof = self.stopped = self.peer_stopped = False
         self._parts: deque[bytes] = deque()
@@ -89,7 +89,7 @@ class TunnelEnd:
             raise RemoteProtocolError(
                 f"tunnel accepted twice, or with an invalid window of {window_bytes} bytes"
             )
-        self._kept_bytes = (window_bytes - 1) // 4
+        self._withheld_bytes = (window_bytes - 1) // 4
         # The other end may grant any window, but parts wait in our outbox, which we have to bound.
         window_bytes = min(window_bytes, self.link.limits.outbox_bytes)
         self.peer_window_bytes = self.credit_bytes = window_bytes
@@ -114,7 +114,7 @@ class TunnelEnd:
                 f"tunnel blocked until {returned_bytes} bytes of credit are returned: "
                 f"{self._returned_bytes} were, the window is {self.window_bytes}"
             )
-        self._wanted_bytes = max(self._wanted_bytes, returned_bytes)
+        self._peer_requested_bytes = max(self._peer_requested_bytes, returned_bytes)
 
     def received(self, part: bytes) -> None:
         if self.received_eof:
@@ -151,7 +151,7 @@ class TunnelEnd:
         self.peer_stopped = True
         self.wake()
 
-    def broke(self, reason: str) -> None:
+    def mark_broken(self, reason: str) -> None:
         """RESET, or the link is gone. Unread parts are dropped, unless EOF has come, so that none is missing."""
         if self.state not in (CLOSED, BROKEN):
             self.state, self.reason = BROKEN, reason
@@ -169,20 +169,24 @@ class TunnelEnd:
     def may_send(self, size_bytes: int) -> bool:
         return self.credit_bytes >= max(1, size_bytes)
 
-    def asks_for(self, size_bytes: int) -> int:
+    def request_credit(self, size_bytes: int) -> int:
         """Return the total of returned credit for which a part of `size_bytes` has to wait; 0 if the reader returns
         enough of it unasked, or has been asked."""
         size, window = max(1, size_bytes), self.peer_window_bytes
-        wanted = self._sent_credit + size - window
-        if not window or size <= window - self._kept_bytes or wanted <= self._asked_bytes:
+        total_bytes = self._used_credit_bytes + size - window
+        if (
+            not window
+            or size <= window - self._withheld_bytes
+            or total_bytes <= self._requested_bytes
+        ):
             return 0
-        self._asked_bytes = wanted
-        return wanted
+        self._requested_bytes = total_bytes
+        return total_bytes
 
     def sending(self, size_bytes: int) -> None:
         """Use credit for a part that is sent now. Check `may_send` first."""
         self.credit_bytes -= max(1, size_bytes)
-        self._sent_credit += max(1, size_bytes)
+        self._used_credit_bytes += max(1, size_bytes)
         assert self.credit_bytes >= 0, "sent without credit"
         self._sent_parts += 1
         self.sent_bytes += size_bytes
@@ -215,7 +219,10 @@ class TunnelEnd:
     def credit_due(self) -> bool:
         """Whether to return credit now: there is a quarter of the window, or what the writer waits for."""
         owed, returned = self._owed_bytes, self._returned_bytes
-        return owed * 4 >= self.window_bytes or returned < self._wanted_bytes <= returned + owed
+        return (
+            owed * 4 >= self.window_bytes
+            or returned < self._peer_requested_bytes <= returned + owed
+        )
 
     def take_owed(self) -> int:
         """Return all credit that is owed to the writer, and count it as returned."""

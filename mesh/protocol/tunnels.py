@@ -72,7 +72,7 @@ class TunnelTable:
 
     def wait_credit(self, end: TunnelEnd, size_bytes: int) -> None:
         """Note that a part waits for credit; ask the reader for it if it would not return enough unasked."""
-        returned_bytes = end.asks_for(size_bytes)
+        returned_bytes = end.request_credit(size_bytes)
         if returned_bytes:
             self._control(end, Kind.TUNNEL_BLOCKED, encode_values(returned_bytes))
 
@@ -102,7 +102,7 @@ class TunnelTable:
         body = encode_values(clip(code), told)  # First: if it raises, nothing has been discarded.
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, body)
-        end.broke(f"aborted at this end: {told}")
+        end.mark_broken(f"aborted at this end: {told}")
         self._settle(end)
 
     def abandon(self, reason: str) -> None:
@@ -168,7 +168,7 @@ class TunnelTable:
             if end.state == OPENING:
                 end.refusal, end.limit_reached = code, limit_reached
             self._discard(end)
-            end.broke(f"aborted at the other end: {text}")
+            end.mark_broken(f"aborted at the other end: {text}")
         self._settle(end)
 
     def _incoming(self, link: Link, ident: int, body: bytes) -> None:
@@ -205,5 +205,5 @@ class TunnelTable:
     def lost(self, link: Link, reason: str) -> None:
         """Break all tunnels of a link that has ended: a tunnel never moves to another member."""
         for end in [end for key, end in self._ends.items() if key[0] is link]:
-            end.broke(reason)
+            end.mark_broken(reason)
             self._settle(end)

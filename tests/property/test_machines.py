@@ -212,7 +212,7 @@ class TunnelPair(RuleBasedStateMachine):
             self.writer.sending(size)
             self.sent.append(part)
             self.flight.append(part)
-        elif wanted := self.writer.asks_for(size):
+        elif wanted := self.writer.request_credit(size):
             self.words.append(wanted)
 
     @rule()

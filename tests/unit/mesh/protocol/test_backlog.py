@@ -70,13 +70,13 @@ def test_parts_come_out_as_they_went_in(seed: int) -> None:
     assert end.read() == b"again"
 
 
-@pytest.mark.parametrize("ending", ["broke", "stop_reading"])
+@pytest.mark.parametrize("ending", ["mark_broken", "stop_reading"])
 def test_what_nobody_will_read_goes_with_what_was_behind_it(ending: str) -> None:
     end = reader()
     for _ in range(3 * PACK_PARTS):
         end.received(b"ab")
-    if ending == "broke":
-        end.broke("link lost")
+    if ending == "mark_broken":
+        end.mark_broken("link lost")
         assert end.state == BROKEN
     else:
         end.stop_reading()

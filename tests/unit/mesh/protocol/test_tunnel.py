@@ -131,7 +131,7 @@ def test_once_all_is_read_the_next_part_may_be_sent(
     bench.send(*sizes)
     for n in range(max(len(sizes), asked_after) + 1):
         if n == asked_after and not bench.writer.may_send(next_size):
-            wanted = bench.writer.asks_for(next_size)
+            wanted = bench.writer.request_credit(next_size)
             assert (next_size, wanted > 0) in ((next_size, False), (max(next_size, 752), True))
             if wanted:
                 bench.reader.peer_blocked(wanted)
@@ -153,7 +153,7 @@ def test_a_window_larger_than_we_use_keeps_no_credit_back() -> None:
     reader.received(bytes(outbox))
     reader.read()
     assert not reader.credit_due
-    reader.peer_blocked(writer.asks_for(1))
+    reader.peer_blocked(writer.request_credit(1))
     assert reader.credit_due
     writer.credited(reader.take_owed())
     assert writer.may_send(outbox)
@@ -226,11 +226,11 @@ def test_data_after_the_end_is_refused() -> None:
 def test_broken_drops_what_was_not_read() -> None:
     bench = Bench()
     bench.send(10)
-    bench.reader.broke("link lost")
+    bench.reader.mark_broken("link lost")
     assert (bench.reader.state, bench.reader.reason) == (BROKEN, "link lost")
     assert not bench.reader.readable
     assert bench.woken["reader"] == 2
-    bench.reader.broke("again")
+    bench.reader.mark_broken("again")
     assert bench.reader.reason == "link lost"
     assert bench.reader.statistics().unread_bytes == 0
 
@@ -239,13 +239,13 @@ def test_closed_does_not_break() -> None:
     bench = Bench()
     bench.writer.sending_eof()
     bench.writer.ended()
-    bench.writer.broke("link lost")
+    bench.writer.mark_broken("link lost")
     assert (bench.writer.state, bench.writer.reason) == (CLOSED, "")
 
 
 def test_broken_does_not_close() -> None:
     bench = Bench()
-    bench.writer.broke("link lost")
+    bench.writer.mark_broken("link lost")
     bench.writer.sending_eof()
     bench.writer.ended()
     assert bench.writer.state == BROKEN
