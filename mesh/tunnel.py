@@ -137,7 +137,7 @@ class Tunnel:
         while not end.readable:
             if self._at_end():
                 raise StopAsyncIteration
-            if end.arrived is not None:
+            if end.on_part is not None:
                 raise RuntimeError(TWO_READ)
             self._iterating += 1
             try:
@@ -176,7 +176,7 @@ class Tunnel:
             What `take` raises; TunnelBroken; RuntimeError: another task reads, and nothing was taken.
         """
         end, driver = self._end, self._driver
-        if end.arrived is not None or self._iterating:
+        if end.on_part is not None or self._iterating:
             raise RuntimeError(TWO_READ)
         refused: bytes | None = None
         error: Exception | None = None
@@ -199,14 +199,14 @@ class Tunnel:
             if refused is not None or error is not None:
                 self._bell.wake()
 
-        end.arrived = lambda: driver.soon(hand_over)
+        end.on_part = lambda: driver.soon(hand_over)
         try:
             hand_over()
             driver.settle()
             while refused is None and error is None and not self._at_end():
                 await self._bell.wait()
         finally:
-            end.arrived = None
+            end.on_part = None
         if error is not None:
             raise error
         await trio.lowlevel.cancel_shielded_checkpoint()

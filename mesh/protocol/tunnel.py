@@ -43,7 +43,7 @@ class TunnelStatistics:
 
 
 class TunnelEnd:
-    """State of one end. Its holder sets `wake`, and may set `arrived`."""
+    """State of one end. Its holder sets `wake`, and may set `on_part`."""
 
     def __init__(
         self, link: Link, ident: int, target: str, *, opener: bool, window_bytes: int
@@ -59,7 +59,7 @@ class TunnelEnd:
         bit."""
         self.wake: Callable[[], None] = lambda: None
         """Called whenever waiting tasks should look at the state again."""
-        self.arrived: Callable[[], None] | None = None
+        self.on_part: Callable[[], None] | None = None
         """If set, called instead of `wake` when a part has arrived."""
         self.state = OPENING if opener else OPEN
         self.reason = ""
@@ -95,7 +95,7 @@ class TunnelEnd:
         self.peer_window_bytes = self.credit_bytes = window_bytes
         if self.state == OPENING:
             self.state = OPEN
-            self._maybe_closed()  # Data and EOF, on the other lane, may have come before.
+            self._close_if_done()  # Data and EOF, on the other lane, may have come before.
         self.wake()
 
     def credited(self, size_bytes: int) -> None:
@@ -138,12 +138,12 @@ class TunnelEnd:
         else:
             self._backlog = Backlog()
             self._backlog.append(part)
-        (self.arrived or self.wake)()
+        (self.on_part or self.wake)()
 
-    def ended(self) -> None:
+    def peer_ended(self) -> None:
         """EOF: the other end sends no more parts."""
         self.received_eof = True
-        self._maybe_closed()
+        self._close_if_done()
         self.wake()
 
     def peer_stops(self) -> None:
@@ -183,7 +183,7 @@ class TunnelEnd:
         self._requested_bytes = total_bytes
         return total_bytes
 
-    def sending(self, size_bytes: int) -> None:
+    def note_sent(self, size_bytes: int) -> None:
         """Use credit for a part that is sent now. Check `may_send` first."""
         self.credit_bytes -= max(1, size_bytes)
         self._used_credit_bytes += max(1, size_bytes)
@@ -191,11 +191,11 @@ class TunnelEnd:
         self._sent_parts += 1
         self.sent_bytes += size_bytes
 
-    def sending_eof(self) -> None:
+    def note_eof_sent(self) -> None:
         self.sent_eof = True
-        self._maybe_closed()
+        self._close_if_done()
 
-    def _maybe_closed(self) -> None:
+    def _close_if_done(self) -> None:
         if self.sent_eof and self.received_eof and self.state == OPEN:
             self.state = CLOSED
 

@@ -60,14 +60,14 @@ class TunnelTable:
 
     def send(self, end: TunnelEnd, part: bytes) -> None:
         """Send a part. The caller has checked `may_send`."""
-        end.sending(len(part))
+        end.note_sent(len(part))
         self._push(end, Kind.TUNNEL_DATA, part)
 
     def send_eof(self, end: TunnelEnd) -> None:
         if not end.sent_eof and end.state not in (CLOSED, BROKEN):
-            end.sending_eof()
+            end.note_eof_sent()
             self._push(end, Kind.TUNNEL_EOF, b"")
-            self._settle(end)
+            self._forget_if_done(end)
             end.wake()
 
     def wait_credit(self, end: TunnelEnd, size_bytes: int) -> None:
@@ -103,7 +103,7 @@ class TunnelTable:
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, body)
         end.mark_broken(f"aborted at this end: {told}")
-        self._settle(end)
+        self._forget_if_done(end)
 
     def abandon(self, reason: str) -> None:
         """Mark all ends as broken, but tell neither peers nor waiting tasks."""
@@ -122,7 +122,7 @@ class TunnelTable:
             end.link.send_control(kind, end.wire_id, body)
             self._request_flush(end.link)
 
-    def _settle(self, end: TunnelEnd) -> None:
+    def _forget_if_done(self, end: TunnelEnd) -> None:
         """Forget the end if it is closed or broken."""
         done = end.state in (CLOSED, BROKEN)
         if done and self._ends.pop((end.link, end.wire_id), None) is not None:
@@ -138,7 +138,7 @@ class TunnelTable:
             RemoteProtocolError: for more data than the window, credit that makes no sense, and so on.
         """
         if kind == Kind.TUNNEL_OPEN:
-            self._incoming(link, ident, body)
+            self._on_open(link, ident, body)
             return
         end = self._ends.get((link, ident ^ 1))
         if end is None:
@@ -150,7 +150,7 @@ class TunnelTable:
         if kind == Kind.TUNNEL_DATA:
             end.received(body)
         elif kind == Kind.TUNNEL_EOF:
-            end.ended()
+            end.peer_ended()
         elif kind == Kind.TUNNEL_ACCEPT:
             end.accepted(decode_values(body, "TUNNEL_ACCEPT", (int,))[0])
         elif kind == Kind.TUNNEL_CREDIT:
@@ -169,9 +169,9 @@ class TunnelTable:
                 end.refusal, end.limit_reached = code, limit_reached
             self._discard(end)
             end.mark_broken(f"aborted at the other end: {text}")
-        self._settle(end)
+        self._forget_if_done(end)
 
-    def _incoming(self, link: Link, ident: int, body: bytes) -> None:
+    def _on_open(self, link: Link, ident: int, body: bytes) -> None:
         cluster, endpoint, window = decode_values(body, "TUNNEL_OPEN", (str, str, int))
         if not ident & 1 or (link, ident ^ 1) in self._ends or window < 1:
             raise RemoteProtocolError(f"invalid TUNNEL_OPEN: id {ident}, window {window}")
@@ -206,4 +206,4 @@ class TunnelTable:
         """Break all tunnels of a link that has ended: a tunnel never moves to another member."""
         for end in [end for key, end in self._ends.items() if key[0] is link]:
             end.mark_broken(reason)
-            self._settle(end)
+            self._forget_if_done(end)

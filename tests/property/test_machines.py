@@ -209,7 +209,7 @@ class TunnelPair(RuleBasedStateMachine):
     def send(self, size: int) -> None:
         if self.writer.may_send(size):
             part = bytes([len(self.sent) % 251]) * size
-            self.writer.sending(size)
+            self.writer.note_sent(size)
             self.sent.append(part)
             self.flight.append(part)
         elif wanted := self.writer.request_credit(size):

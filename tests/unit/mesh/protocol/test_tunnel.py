@@ -31,7 +31,7 @@ class Bench:
     def send(self, *sizes: int) -> None:
         for size in sizes:
             assert self.writer.may_send(size)
-            self.writer.sending(size)
+            self.writer.note_sent(size)
             self.reader.received(bytes(size))
 
     def read(self) -> int:
@@ -92,7 +92,7 @@ def test_a_part_costs_its_size_and_at_least_a_byte() -> None:
 def test_sending_without_credit_is_a_bug_of_ours() -> None:
     bench = Bench()
     with pytest.raises(AssertionError, match="without credit"):
-        bench.writer.sending(WINDOW + 1)
+        bench.writer.note_sent(WINDOW + 1)
 
 
 def test_more_than_the_window_is_refused() -> None:
@@ -149,7 +149,7 @@ def test_a_window_larger_than_we_use_keeps_no_credit_back() -> None:
     writer, reader = bench.make("writer", opener=True), bench.make("reader", opener=False)
     reader.window_bytes = 8 * outbox
     writer.accepted(reader.window_bytes)
-    writer.sending(outbox)
+    writer.note_sent(outbox)
     reader.received(bytes(outbox))
     reader.read()
     assert not reader.credit_due
@@ -191,17 +191,17 @@ def test_credit_wakes_the_writer() -> None:
 def test_closed_when_both_have_ended(first: str) -> None:
     bench = Bench()
     end = bench.writer
-    (end.sending_eof if first == "ours" else end.ended)()
+    (end.note_eof_sent if first == "ours" else end.peer_ended)()
     assert end.state == OPEN
-    (end.ended if first == "ours" else end.sending_eof)()
+    (end.peer_ended if first == "ours" else end.note_eof_sent)()
     assert (end.state, bench.woken["writer"]) == (CLOSED, 1)
 
 
 def test_closed_though_both_ended_before_it_was_accepted() -> None:
     """Found: data and end may overtake the word of acceptance; the end then stayed for good."""
     end = Bench().make("writer", opener=True)
-    end.ended()
-    end.sending_eof()
+    end.peer_ended()
+    end.note_eof_sent()
     assert end.state == OPENING
     end.accepted(10)
     assert end.state == CLOSED
@@ -210,15 +210,15 @@ def test_closed_though_both_ended_before_it_was_accepted() -> None:
 def test_what_came_before_the_end_can_still_be_read() -> None:
     bench = Bench()
     bench.send(10)
-    bench.reader.ended()
-    bench.reader.sending_eof()
+    bench.reader.peer_ended()
+    bench.reader.note_eof_sent()
     assert (bench.reader.state, bench.reader.readable) == (CLOSED, True)
     assert len(bench.reader.read()) == 10
 
 
 def test_data_after_the_end_is_refused() -> None:
     bench = Bench()
-    bench.reader.ended()
+    bench.reader.peer_ended()
     with pytest.raises(RemoteProtocolError, match="after its end"):
         bench.reader.received(b"x")
 
@@ -237,8 +237,8 @@ def test_broken_drops_what_was_not_read() -> None:
 
 def test_closed_does_not_break() -> None:
     bench = Bench()
-    bench.writer.sending_eof()
-    bench.writer.ended()
+    bench.writer.note_eof_sent()
+    bench.writer.peer_ended()
     bench.writer.mark_broken("link lost")
     assert (bench.writer.state, bench.writer.reason) == (CLOSED, "")
 
@@ -246,8 +246,8 @@ def test_closed_does_not_break() -> None:
 def test_broken_does_not_close() -> None:
     bench = Bench()
     bench.writer.mark_broken("link lost")
-    bench.writer.sending_eof()
-    bench.writer.ended()
+    bench.writer.note_eof_sent()
+    bench.writer.peer_ended()
     assert bench.writer.state == BROKEN
 
 
