@@ -43,12 +43,12 @@ class RemoteSubscription:
 @dataclass(slots=True)
 class Branch(Generic[V]):
     children: dict[str, Branch[V]] = field(default_factory=dict)
-    here: list[V] = field(default_factory=list)
-    below: list[V] = field(default_factory=list)
+    exact: list[V] = field(default_factory=list)
+    tail: list[V] = field(default_factory=list)
     """Values whose pattern ends in `>` here."""
 
     def __bool__(self) -> bool:
-        return bool(self.children or self.here or self.below)
+        return bool(self.children or self.exact or self.tail)
 
 
 class Interest(Generic[V]):
@@ -60,24 +60,24 @@ class Interest(Generic[V]):
 
     def add(self, pattern: tuple[str, ...], value: V) -> None:
         branch = self._root
-        tail = pattern[-1] == ">"
-        for token in pattern[:-1] if tail else pattern:
+        has_tail = pattern[-1] == ">"
+        for token in pattern[:-1] if has_tail else pattern:
             branch = branch.children.setdefault(token, Branch())
-        (branch.below if tail else branch.here).append(value)
+        (branch.tail if has_tail else branch.exact).append(value)
         self.version += 1
 
     def remove(self, pattern: tuple[str, ...], value: V) -> None:
         """Remove a value that `add` has added. Raises ValueError if it is not there."""
         path: list[tuple[Branch[V], str]] = []
         branch = self._root
-        tail = pattern[-1] == ">"
-        for token in pattern[:-1] if tail else pattern:
+        has_tail = pattern[-1] == ">"
+        for token in pattern[:-1] if has_tail else pattern:
             path.append((branch, token))
             found = branch.children.get(token)
             if found is None:
                 raise ValueError(f"{'.'.join(pattern)} is not in the trie")
             branch = found
-        (branch.below if tail else branch.here).remove(value)
+        (branch.tail if has_tail else branch.exact).remove(value)
         for parent, token in reversed(path):
             if parent.children[token]:
                 break
@@ -89,16 +89,16 @@ class Interest(Generic[V]):
         found: list[V] = []
         branches = [self._root]
         for token in topic.split("."):
-            ahead: list[Branch[V]] = []
+            next_branches: list[Branch[V]] = []
             for branch in branches:
-                found += branch.below
+                found += branch.tail
                 for name in (token, "*"):
                     child = branch.children.get(name)
                     if child is not None:
-                        ahead.append(child)
-            branches = ahead
+                        next_branches.append(child)
+            branches = next_branches
             if not branches:
                 return found
         for branch in branches:
-            found += branch.here
+            found += branch.exact
         return found
