@@ -178,14 +178,14 @@ class Batch:
         buffer, lengths = memoryview(self.buffer), self._lengths
         column_at = self._lengths_at + 4 * self.count
         sizes = self._column(column_at) if self.flags & FLAG_HEADERS else ()
-        addressed = buffer[self.start + HEADER_BYTES : self._lengths_at]
-        topic_bytes = len(addressed) - len(self.shared_headers)
+        topic_and_headers = buffer[self.start + HEADER_BYTES : self._lengths_at]
+        topic_bytes = len(topic_and_headers) - len(self.shared_headers)
         done, header_at, at = 0, column_at + 4 * self.count, self._bodies_at
         for first, end in ranges:
             at += sum(lengths[done:first])
-            behind = at + sum(lengths[first:end])
+            bodies_end = at + sum(lengths[first:end])
             pieces: list[Buffer] = [
-                b"", addressed, buffer[self._lengths_at + 4 * first : self._lengths_at + 4 * end],
+                b"", topic_and_headers, buffer[self._lengths_at + 4 * first : self._lengths_at + 4 * end],
             ]  # fmt: skip
             if sizes:
                 header_at += sum(sizes[done:first])
@@ -193,14 +193,14 @@ class Batch:
                 pieces.append(buffer[column_at + 4 * first : column_at + 4 * end])
                 pieces.append(buffer[header_at:headers_end])
                 header_at = headers_end
-            pieces.append(buffer[at:behind])
+            pieces.append(buffer[at:bodies_end])
             pieces[0] = HEADER.pack(
                 MAGIC, VERSION, MESSAGES, self.flags & FLAG_HEADERS, topic_bytes,
                 HEADER_BYTES + sum(map(len, pieces)), 0, end - first, len(self.shared_headers), self.epoch,
                 self.base_sequence + first, self.time_us, self.publisher,
             )  # fmt: skip
             yield Batch(b"".join(pieces))
-            done, at = end, behind
+            done, at = end, bodies_end
 
     def halves(self) -> tuple[Batch, Batch]:
         """Return the batch as two, because it does not fit as a whole. It must have at least two messages."""

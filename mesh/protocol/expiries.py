@@ -42,9 +42,9 @@ class Expiries:
     def add(self, at_s: float, ident: int) -> None:
         heappush(self._heap, (at_s, ident))
         if at_s < self._due_s or len(self._heap) > self._heap_max:
-            self._watch()
+            self._reset_timer()
 
-    def _watch(self) -> None:
+    def _reset_timer(self) -> None:
         """Clear the heap if it is too long, and set the timer to the first expiry unless it runs before that."""
         heap = self._heap
         if len(heap) > self._heap_max:
@@ -65,4 +65,4 @@ class Expiries:
             pending = self._pending.get(heappop(heap)[1])
             if pending is not None:
                 self._expire(pending, now_s)
-        self._watch()
+        self._reset_timer()

@@ -47,9 +47,9 @@ class OwnAnnouncement:
         config, identity = self._config, self._identity
         # If the clock was set back a little, go on from the time before: otherwise peers would refuse the
         # announcement as replayed, until the clock has caught up.
-        later_us, clock_us = self._issued_us + 1, self._wall_us()
-        close = later_us - clock_us <= config.clock_skew_s * 1_000_000
-        self._issued_us = max(later_us, clock_us) if close or left else clock_us
+        next_us, clock_us = self._issued_us + 1, self._wall_us()
+        within_skew = next_us - clock_us <= config.clock_skew_s * 1_000_000
+        self._issued_us = max(next_us, clock_us) if within_skew or left else clock_us
         announcement = Announcement(
             node=identity.node, incarnation=identity.incarnation, issued_us=self._issued_us,
             lifetime_s=config.lifetime_s, host=identity.host, clusters=config.clusters,
@@ -62,7 +62,7 @@ class OwnAnnouncement:
         return raw
 
     def is_due(self, now_s: float) -> bool:
-        set_us = abs(self._wall_us() - round(now_s * 1_000_000) - self._offset_us)
+        jump_us = abs(self._wall_us() - round(now_s * 1_000_000) - self._offset_us)
         # Less than a second is only a late loop.
-        was_set = set_us > max(self._config.clock_skew_s, 1) * 1_000_000
+        was_set = jump_us > max(self._config.clock_skew_s, 1) * 1_000_000
         return was_set or now_s >= self._due_s

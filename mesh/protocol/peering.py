@@ -336,9 +336,9 @@ class Peering:
         for peer in self._roster.expired(wall_us=self._wall_us()):
             self.dialler.end_attempt(peer)
             self._roster.forget(peer.node, now_s=now_s)
-        up = [link for link in self.links.values() if link.up]
-        if up and len(self._roster.peers) > ANNOUNCEMENTS_MAX:
-            self.gossip_peers(self._rng.choice(up))
+        up_links = [link for link in self.links.values() if link.up]
+        if up_links and len(self._roster.peers) > ANNOUNCEMENTS_MAX:
+            self.gossip_peers(self._rng.choice(up_links))
 
     def gossip_peers(self, link: Link) -> None:
         """Tell the peer of nodes that we know, at most ANNOUNCEMENTS_MAX of them.
