@@ -111,7 +111,7 @@ class Welcome:
 def decode_hello(body: bytes) -> Hello:
     """Decode the body of a HELLO. Raises RemoteProtocolError."""
     types = (int, bytes, bytes, bytes, bool, int, list, bytes, list)
-    fields = decode_values(body, "HELLO", types, added=([],))
+    fields = decode_values(body, "HELLO", types, defaults=([],))
     lane, node, target, link_id, resume, expects, limits, announcement, names, proof = fields
     check(
         "HELLO", lane in (0, 1), len(node) == 16, len(target) == 16, len(link_id) == 16,
@@ -127,7 +127,7 @@ def decode_hello(body: bytes) -> Hello:
 def decode_welcome(body: bytes) -> Welcome:
     """Decode the body of a WELCOME. Raises RemoteProtocolError."""
     types = (int, bytes, bytes, int, list, bytes, list)
-    fields = decode_values(body, "WELCOME", types, added=([],))
+    fields = decode_values(body, "WELCOME", types, defaults=([],))
     lane, node, link_id, expects, limits, announcement, names, proof = fields
     check("WELCOME", lane in (0, 1), len(node) == 16, len(link_id) == 16, expects >= 1)
     return Welcome(

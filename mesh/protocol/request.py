@@ -71,7 +71,7 @@ def pack_busy(
 
 def read_busy(body: bytes) -> list[Any]:
     """Return queue, retry_after_ms, hard, setting, limit. Raises RemoteProtocolError."""
-    return decode_values(body, "BUSY", (int, int, bool), added=("", 0))
+    return decode_values(body, "BUSY", (int, int, bool), defaults=("", 0))
 
 
 class Pending:

@@ -32,7 +32,7 @@ class Subscribers:
         """Process a SUBSCRIBE. Raises RemoteProtocolError."""
         _, ident, data, start, end = record
         pattern, policy, window, waiting = decode_values(
-            bytes(data[start:end]), "SUBSCRIBE", (str, int, int), added=(0,)
+            bytes(data[start:end]), "SUBSCRIBE", (str, int, int), defaults=(0,)
         )
         subscriptions = self._remote.setdefault(link, {})
         if ident in subscriptions or not 0 <= policy < len(POLICIES) or window < 1 or waiting < 0:

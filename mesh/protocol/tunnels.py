@@ -163,7 +163,7 @@ class TunnelTable:
             end.peer_stops()
         else:
             code, text, *limit_reached = decode_values(
-                body, "TUNNEL_RESET", (str, str), added=("", 0)
+                body, "TUNNEL_RESET", (str, str), defaults=("", 0)
             )
             if end.state == OPENING:
                 end.refusal, end.limit_reached = code, limit_reached

@@ -23,12 +23,12 @@ def encode_values(*values: Any) -> bytes:
 
 
 def decode_values(
-    body: bytes, what: str, types: Sequence[type], added: Sequence[Any] = ()
+    body: bytes, what: str, types: Sequence[type], defaults: Sequence[Any] = ()
 ) -> list[Any]:
     """Return the values in the body of a record called `what`, which must have exactly these types.
 
     Args:
-        added: defaults of further fields, which follow the others and which older peers do not send.
+        defaults: of further fields, which follow the others and which older peers do not send.
 
     Raises:
         RemoteProtocolError: if a value is missing or has another type, or as `load_values` does.
@@ -36,8 +36,8 @@ def decode_values(
     values = load_values(body, what)
     # Fields may be added at the end by later versions; the ones we know must be there.
     check(what, len(values) >= len(types))
-    values += added[len(values) - len(types) :]
-    types = (*types, *map(type, added))
+    values += defaults[len(values) - len(types) :]
+    types = (*types, *map(type, defaults))
     check(what, *(type(value) is wanted for value, wanted in zip(values, types, strict=False)))
     return values[: len(types)]
 
