@@ -278,7 +278,7 @@ class Core:
             except BadAnnouncement as error:
                 self.peering.refuse_announcement(error)
         if kind == Kind.BYE:
-            self.peering.said_goodbye(link, now_s)
+            self.peering.goodbye_received(link, now_s)
 
     # Time
 

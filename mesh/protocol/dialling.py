@@ -95,7 +95,9 @@ class LinkOwner(LinkTable, Protocol):
         self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
         idempotent: Sequence[str], now_s: float,
     ) -> None: ...  # fmt: skip
-    def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None: ...
+    def fail(
+        self, link: Link, reason: str, *, now_s: float, process_gone: bool = False
+    ) -> None: ...
     def probe(self, peer: Peer) -> None: ...
     def refuse_announcement(self, error: BadAnnouncement) -> None: ...
 
@@ -425,7 +427,7 @@ class Dialler:
                 self._redial_later(dial, link, now_s)
             else:
                 self._peering.fail(
-                    link, f"refused by the peer: {reason}", now_s=now_s, proof=wrong_node
+                    link, f"refused by the peer: {reason}", now_s=now_s, process_gone=wrong_node
                 )
             return
         self.end_attempt(peer)

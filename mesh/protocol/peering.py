@@ -37,7 +37,7 @@ from .timers import Timers
 
 ANNOUNCEMENT_BYTES_MAX = SIZE_BYTES_MAX + 8
 """Most bytes that an announcement takes in a record with several."""
-PROOF_FAILURES = 3
+PROCESS_GONE_FAILURES = 3
 """How many failed dials a refused probe counts as."""
 IN_FLIGHT_S = 0.1
 """Seconds after a refused probe within which frames prove nothing: the process may have sent them, then ended, and
@@ -120,7 +120,7 @@ class Peering:
                 self.dialler.connect(peer, now_s)
         return peer
 
-    def said_goodbye(self, link: Link, now_s: float) -> None:
+    def goodbye_received(self, link: Link, now_s: float) -> None:
         """End a link on which its peer has said goodbye. That counts even if the announcement that came with it was
         refused because the clocks differ."""
         if self.links.get(link.peer) is link:
@@ -265,7 +265,7 @@ class Peering:
         if link.connected:
             self._timers.call_at(now_s + IN_FLIGHT_S, lambda _: self._note_refused(link, peer))
         elif peer.frames_at_refusal is None or link.frames_received <= peer.frames_at_refusal:
-            self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
+            self.fail(link, "nothing listens there any more", now_s=now_s, process_gone=True)
 
     def _note_refused(self, link: Link, peer: Peer) -> None:
         if self.links.get(peer.node) is link and link.connected:
@@ -276,10 +276,10 @@ class Peering:
             self.fail(link, f"no path for {self._settings.resume_s:.0f} s", now_s=now_s)
 
     def fail(
-        self, link: Link, reason: str, *, now_s: float, proof: bool = False,
+        self, link: Link, reason: str, *, now_s: float, process_gone: bool = False,
         ending: Ending = Ending.LOST,
     ) -> None:  # fmt: skip
-        """Give the link up. `reason` is for people; `proof`: whether it is certain that the process is gone."""
+        """Give the link up. `reason` is for people; `process_gone`: whether that is certain of its process."""
         for lane in (link.control, link.data):
             if lane.conn is not None:
                 self.connections.hang_up(lane.conn)
@@ -295,8 +295,8 @@ class Peering:
         if peer is not None:
             peer.link = None
             self._roster.failed(peer)
-            # With proof the next dial comes later: a process takes a while to start again, if it does.
-            failures = peer.failures + (PROOF_FAILURES if proof else 0)
+            # If it is, the next dial comes later: a process takes a while to start again, if it does.
+            failures = peer.failures + (PROCESS_GONE_FAILURES if process_gone else 0)
             self.dialler.connect_later(peer, now_s, self.dialler.backoff_s(failures))
         self.dialler.seeds.ask_later_for(link.peer, now_s)
         if was_up:

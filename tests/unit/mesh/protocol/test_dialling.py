@@ -413,7 +413,9 @@ def test_a_seed_whose_node_is_gone_is_asked_soon_and_less_and_less_often() -> No
     bench.introduced(bench.dials()[0], raw)
     bench.welcomed(bench.take(), raw)
     bench.roster.forget(SMALLER, now_s=bench.now_s)
-    bench.peering.fail(bench.peering.links[SMALLER], "for the test", now_s=bench.now_s, proof=True)
+    bench.peering.fail(
+        bench.peering.links[SMALLER], "for the test", now_s=bench.now_s, process_gone=True
+    )
     bench.take()
     waits = []
     for _ in range(MISSES_MAX):

@@ -254,10 +254,10 @@ def test_a_path_that_was_back_may_be_lost_again_for_as_long() -> None:
 
 def test_proof_of_death_is_given_more_time_before_the_next_dial() -> None:
     waits_s = []
-    for proof in (False, True):
+    for process_gone in (False, True):
         bench = Bench()
         link = bench.link_to()
-        bench.peering.fail(link, "for the test", now_s=0.0, proof=proof)
+        bench.peering.fail(link, "for the test", now_s=0.0, process_gone=process_gone)
         bench.take()
         waits_s.append(bench.run_to_dial())
     assert waits_s[1] > 4 * waits_s[0]
@@ -354,7 +354,7 @@ def test_a_goodbye_that_others_tell_of_is_waited_for() -> None:
     overhear(bench)
     bench.run_to(HEARSAY_S - 0.01)
     assert not bench.told
-    bench.peering.said_goodbye(bench.peering.links[LARGER], bench.now_s)
+    bench.peering.goodbye_received(bench.peering.links[LARGER], bench.now_s)
     assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
     bench.take()
     bench.run_to(30.0)
