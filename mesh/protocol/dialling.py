@@ -133,7 +133,7 @@ class Dialler:
             endpoint, server = endpoints[peer.failures % len(endpoints)]
             peer.attempt = Attempt()
             client_keys = self.client_keys()
-            client_key = client_keys[peer.generation % len(client_keys)]
+            client_key = client_keys[peer.key_generation % len(client_keys)]
             peer.attempt.conns.append(self.introduce(peer, endpoint, server, client_key, now_s))
         elif self._settings.me > peer.node or peer.failures:
             self._dial_link(peer, now_s)
@@ -185,7 +185,7 @@ class Dialler:
         dialling = {dial.lane for dial in self._pending_dials.values() if dial.link is link}
         for lane in (CONTROL, DATA):
             if link.lane(lane).conn is None and lane not in dialling:
-                self._hello(
+                self._dial_lane(
                     peer,
                     link,
                     lane,
@@ -246,9 +246,9 @@ class Dialler:
         )  # fmt: skip
         peer.attempt = attempt = Attempt(link=link)
         for lane in (CONTROL, DATA):
-            attempt.conns.append(self._hello(peer, link, lane, endpoint, server, now_s))
+            attempt.conns.append(self._dial_lane(peer, link, lane, endpoint, server, now_s))
 
-    def _hello(
+    def _dial_lane(
         self, peer: Peer, link: Link, lane: int, endpoint: str, server: ClusterKeys, now_s: float,
         *, resume: bool = False, prior_attempts: int = 0,
     ) -> int:  # fmt: skip
@@ -259,7 +259,7 @@ class Dialler:
             announcement=self._peering.announcement, idempotent=settings.idempotent,
             proof=self._peering.prover.prove(Kind.HELLO, link.link_id, peer.node, server.cluster),
         )  # fmt: skip
-        client = own_keys[peer.generation % len(own_keys)]
+        client = own_keys[peer.key_generation % len(own_keys)]
         dial = PendingDial(peer, lane, link, resume, prior_attempts)
         return self._open(dial, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
 
@@ -270,9 +270,9 @@ class Dialler:
         for conn, dial in self._pending_dials.items():
             link = dial.link
             if link is not None and not dial.resume:
-                at = conn if dial.lane == CONTROL else link.control.conn
-                if at is not None:
-                    self._out.append((at, link.goodbye(body)))
+                control_conn = conn if dial.lane == CONTROL else link.control.conn
+                if control_conn is not None:
+                    self._out.append((control_conn, link.goodbye(body)))
 
     def hang_up(self, conn: Conn) -> None:
         """Give up a dial."""
@@ -308,7 +308,7 @@ class Dialler:
             self.seeds.failed(owner, now_s)
             return
         if denied:
-            owner.generation += 1
+            owner.key_generation += 1
             owner.knows_us = False
             owner.denials += 1
             if owner.denials >= DENIALS_LOGGED_MIN:
@@ -404,8 +404,8 @@ class Dialler:
         del self._pending_dials[conn]
         if attempt is not None and not dial.resume:
             link.adopt(limits)
-            attempt.welcomed.add(dial.lane)
-            if len(attempt.welcomed) == 2:
+            attempt.welcomed_lanes.add(dial.lane)
+            if len(attempt.welcomed_lanes) == 2:
                 peer.attempt, peer.reached_host, peer.listens = None, host_of(dial.endpoint), True
                 self._roster.linked(peer, link)
                 self._peering.links[peer.node] = link

@@ -26,7 +26,7 @@ class Attempt:
 
     conns: list[int] = field(default_factory=list)
     link: Link | None = None
-    welcomed: set[int] = field(default_factory=set)
+    welcomed_lanes: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Peer:
     attempt: Attempt | None = None
     knows_us: bool = False
     failures: int = 0
-    generation: int = 0
+    key_generation: int = 0
     """Which of our own key generations to dial with: the older one helps while keys rotate."""
     up_since_s: float = 0.0
     denials: int = 0
