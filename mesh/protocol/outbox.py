@@ -147,13 +147,13 @@ class Outbox:
 
     def push(
         self, flow: Hashable, kind: int, ident: int, body: bytes, *, prefix: bytes = b"",
-        owner: Owner | None = None, label: Any = None, stays: bool = True,
+        owner: Owner | None = None, label: Any = None, protected: bool = True,
     ) -> Record:  # fmt: skip
         """Queue one record with the body `prefix + body`, in pieces if it is larger than a chunk.
 
         Args:
             label: kept for the caller of `drop_oldest`.
-            stays: whether `drop_oldest` must not take it back.
+            protected: whether `drop_oldest` must not take it back.
         """
         total = len(prefix) + len(body)
         if total <= self.chunk_bytes:
@@ -165,7 +165,7 @@ class Outbox:
             total = sum(size for _, size in pieces)
             parts, size = pieces.pop()
             record = Record(parts, size, pieces, total, owner, label)
-        self._append(flow, record, stays)
+        self._append(flow, record, protected)
         return record
 
     def push_request(
@@ -192,13 +192,13 @@ class Outbox:
 
     def push_whole(
         self, flow: Hashable, kind: int, ident: int, pieces: list[bytes], size_bytes: int, *,
-        label: Any = None, stays: bool = True,
+        label: Any = None, protected: bool = True,
     ) -> None:  # fmt: skip
         """Queue a record that fits a frame and is not split; `pieces` are joined only when the frame is packed."""
         header = RECORD.pack(kind, 0, 0, size_bytes, ident)
         size_bytes += RECORD_BYTES
         record = Record((header, *pieces), size_bytes, None, size_bytes, None, label)
-        self._append(flow, record, stays)
+        self._append(flow, record, protected)
 
     def push_joined(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
         """Queue a record without owner that is never taken back alone, only with its whole flow: so it may be joined
@@ -214,22 +214,22 @@ class Outbox:
             return
         joined = bytearray(piece)
         record = Record((joined,), size, None, size, None, None, joined=joined)
-        self._append(flow, record, stays=True)
+        self._append(flow, record, protected=True)
 
     def push_first(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
         """Queue a small record in front of all others of its flow; `drop_oldest` must not take it back."""
         header = RECORD.pack(kind, 0, 0, len(body), ident)
         size = RECORD_BYTES + len(body)
-        self._append(flow, Record((header, body), size, None, size, None, None), stays=True)
+        self._append(flow, Record((header, body), size, None, size, None, None), protected=True)
         self._flows[flow].records.rotate(1)
 
-    def _append(self, flow: Hashable, record: Record, stays: bool) -> None:
+    def _append(self, flow: Hashable, record: Record, protected: bool) -> None:
         found = self._flows.get(flow)
         if found is None:
             found = self._flows[flow] = Flow()
         record.flow = flow
         found.records.append(record)
-        if not stays:
+        if not protected:
             found.droppable.append(record)
         found.size_bytes += record.total_bytes
         self.size_bytes += record.total_bytes

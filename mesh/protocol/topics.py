@@ -336,14 +336,14 @@ class Publisher:
                 self.losses.add(link, stream, first, count)
                 return
             self.losses.add(link, *dropped.label)
-        label, stays = (stream, first, count), policy != DROP_OLDEST
+        label, protected = (stream, first, count), policy != DROP_OLDEST
         if size <= link.limits.frame_bytes_max - FRAME_BYTES - RECORD_BYTES:
             outbox.push_whole(
-                TOPICS, Kind.BATCH, self._batch_id, pieces, size, label=label, stays=stays
+                TOPICS, Kind.BATCH, self._batch_id, pieces, size, label=label, protected=protected
             )
         else:  # One message larger than a frame, or a peer with smaller frames than ours.
             whole = b"".join(pieces)
-            outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, label=label, stays=stays)
+            outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, label=label, protected=protected)
         self._request_flush(link)
 
     def drain(self) -> None:

@@ -28,7 +28,8 @@ def idents(outbox: Outbox, limit: int = ROOM) -> list[int]:
 
 def fill(outbox: Outbox, flow: Hashable, *ids: int, size: int = 100) -> list[Record]:
     return [
-        outbox.push(flow, Kind.REPLY, ident, bytes(size), label=ident, stays=False) for ident in ids
+        outbox.push(flow, Kind.REPLY, ident, bytes(size), label=ident, protected=False)
+        for ident in ids
     ]
 
 
