@@ -90,7 +90,7 @@ class Tunnel:
             await trio.lowlevel.checkpoint()
             self._gathered_bytes = 0
         while not self._may_send(part):
-            self._tunnels.wait_credit(self._end, len(part))
+            self._tunnels.report_blocked(self._end, len(part))
             if self._driver.core.needs_flush:
                 self._driver.wake_pump()
             await self._bell.wait()

@@ -70,7 +70,7 @@ class TunnelTable:
             self._forget_if_done(end)
             end.wake()
 
-    def wait_credit(self, end: TunnelEnd, size_bytes: int) -> None:
+    def report_blocked(self, end: TunnelEnd, size_bytes: int) -> None:
         """Note that a part waits for credit; ask the reader for it if it would not return enough unasked."""
         returned_bytes = end.request_credit(size_bytes)
         if returned_bytes:

@@ -125,7 +125,7 @@ class TunnelBook:
             if len(part) > end.peer_window_bytes:  # TooLarge: the task drops the part.
                 half.to_send.pop(0)
             elif not end.may_send(len(part)):
-                tunnels.wait_credit(end, len(part))
+                tunnels.report_blocked(end, len(part))
                 half.node.wake_pump()
                 return
             else:

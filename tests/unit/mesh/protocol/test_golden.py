@@ -66,7 +66,7 @@ def test_records_of_a_tunnel() -> None:
     )
     opener.table.send(end, b"part" * 3)
     opener.tell(acceptor)
-    opener.table.wait_credit(end, WINDOW)
+    opener.table.report_blocked(end, WINDOW)
     opener.tell(acceptor)
     assert acceptor.table.read(other) == b"part" * 3
     acceptor.tell(opener)

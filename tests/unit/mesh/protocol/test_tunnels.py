@@ -110,7 +110,7 @@ def test_a_small_part_is_not_answered_with_credit() -> None:
         bench.tables[1].read(other)
     bench.settle()
     assert end.credit_bytes == WINDOW - 240, "not worth a word"
-    bench.tables[0].wait_credit(end, 760)
+    bench.tables[0].report_blocked(end, 760)
     bench.settle()
     assert end.credit_bytes == WINDOW - 240, "nor for what would come by itself"
 
@@ -123,7 +123,7 @@ def test_a_part_of_most_of_a_window_asks_for_the_rest(first: int) -> None:
     bench.tables[0].send(end, b"x" * 80)
     assert not end.may_send(WINDOW)
     for _ in range(2):
-        bench.tables[0].wait_credit(end, WINDOW)
+        bench.tables[0].report_blocked(end, WINDOW)
     assert len(bench.links[0]._control) == 1, "asked once"
     for lane in (first, CONTROL if first == DATA else DATA):
         bench.deliver(0, lane)
@@ -141,7 +141,7 @@ def test_credit_that_was_read_before_it_was_asked_for() -> None:
     bench.tables[0].send(end, b"x" * 80)
     bench.settle()
     bench.tables[1].read(other)
-    bench.tables[0].wait_credit(end, WINDOW)
+    bench.tables[0].report_blocked(end, WINDOW)
     bench.settle()
     assert end.may_send(WINDOW)
 
