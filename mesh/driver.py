@@ -282,7 +282,7 @@ class Driver:
         self.check_thread()
         stream.payloads.append(payload)
         stream.size_bytes = size_bytes
-        self.core.patterns.publisher.begin(stream)
+        self.core.patterns.publisher.mark_dirty(stream)
         self.gathers()
 
     def gathers(self) -> None:

@@ -52,7 +52,7 @@ class TopicStream:
     limit_bytes: int = -1
     dirty: bool = False
     blocked: bool = False
-    version: int = -1
+    interest_version: int = -1
     links: dict[Link, str] = field(default_factory=dict)
     """Links whose peers want the topic, and the policy there."""
     block_subscriptions: list[RemoteSubscription] = field(default_factory=list)
@@ -143,8 +143,8 @@ class Publisher:
         self._set_limit(stream)
 
     def _match(self, stream: TopicStream) -> None:
-        if stream.version != self._interest.version:
-            stream.version = self._interest.version
+        if stream.interest_version != self._interest.version:
+            stream.interest_version = self._interest.version
             stream.links, stream.block_subscriptions, stream.inboxes = {}, [], []
             for subscription in self._interest.match(stream.topic):
                 if isinstance(subscription, Inbox):
@@ -196,7 +196,7 @@ class Publisher:
         if stream.blocked:
             return stream
         size = HEADER_BYTES + len(stream.encoded_topic) + PER_MESSAGE_BYTES + size_bytes
-        blocker = self._blocker(stream, size)
+        blocker = self._find_blocker(stream, size)
         waiting = self._blocked.get(blocker) if blocker is not None else None
         return waiting[-1] if waiting else None
 
@@ -230,10 +230,10 @@ class Publisher:
         stream.size_bytes += size_bytes
         if stream.dirty:
             return False
-        self.begin(stream)
+        self.mark_dirty(stream)
         return True
 
-    def begin(self, stream: TopicStream) -> None:
+    def mark_dirty(self, stream: TopicStream) -> None:
         """Note that the stream has its first message since the last flush, so that the next one includes it.
 
         The more topics gather, the less each of them may. If each of a thousand gathered a frame's worth,
@@ -266,7 +266,7 @@ class Publisher:
             self._set_limit(stream)
             return True
         size = HEADER_BYTES + len(stream.encoded_topic) + stream.size_bytes
-        blocker = self._blocker(stream, size)
+        blocker = self._find_blocker(stream, size)
         if blocker is not None:
             if not stream.blocked:
                 stream.blocked = True
@@ -284,7 +284,7 @@ class Publisher:
             stream.blocked = False
             self._evictable[stream] = None
 
-    def _blocker(self, stream: TopicStream, size: int) -> Blocker | None:
+    def _find_blocker(self, stream: TopicStream, size: int) -> Blocker | None:
         """Return one that has no room for `size` bytes of the stream now; None if all have."""
         for inbox in stream.inboxes:
             if not inbox.has_room(size):

@@ -247,7 +247,7 @@ class SimNode:
     def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
         stream.payloads.append(payload)
         stream.size_bytes = size_bytes
-        self.core.patterns.publisher.begin(stream)
+        self.core.patterns.publisher.mark_dirty(stream)
         self.gathers()
 
     def gathers(self) -> None:
