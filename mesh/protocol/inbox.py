@@ -138,7 +138,7 @@ class Inbox:
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """Add a batch, or as much of it as the policy allows. `link` is None for this node's own messages."""
-        epoch = self.streams.note(batch)
+        epoch = self.streams.note_batch(batch)
         if batch.kind == LOST:
             return
         epoch.waiting += batch.count
@@ -168,7 +168,7 @@ class Inbox:
             payloads = payloads[entry.first : entry.end]
         self._waiting_bytes -= entry.size_bytes
         sequence = batch.base_sequence + entry.first
-        lost = self.streams.taken(batch, sequence, sequence + len(payloads))
+        lost = self.streams.note_taken(batch, sequence, sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
         entry.epoch.waiting -= len(payloads)

@@ -59,7 +59,7 @@ class Streams:
     def keys(self) -> list[Key]:
         return list(self._epochs)
 
-    def note(self, batch: Batch) -> Epoch:
+    def note_batch(self, batch: Batch) -> Epoch:
         """Note that the batch's messages exist, so that they count as lost if they are never taken; return their
         epoch."""
         key = (batch.publisher, batch.topic)
@@ -79,11 +79,11 @@ class Streams:
         last.end = max(last.end, batch.next_sequence)
         return last
 
-    def taken(self, batch: Batch, sequence: int, end: int) -> int:
+    def note_taken(self, batch: Batch, sequence: int, end: int) -> int:
         """Note that messages [`sequence`, `end`) of the batch are taken; return how many are missing just before."""
         key = (batch.publisher, batch.topic)
         if key not in self._epochs:  # Forgotten, so no gap is known.
-            self.note(batch)
+            self.note_batch(batch)
         epochs = self._epochs[key]
         lost = 0
         while epochs[0].epoch < batch.epoch and len(epochs) > 1:
