@@ -29,7 +29,7 @@ from .node import Node
 from .nursery import open_nursery
 from .protocol.core import Core
 from .protocol.dispatch import Dispatcher
-from .protocol.hello import NAMES_MAX
+from .protocol.hello import IDEMPOTENT_MAX
 from .protocol.identity import Identity
 from .protocol.tunnel import TunnelEnd
 from .service import Service
@@ -172,9 +172,9 @@ def _make_driver(
     """Return a driver with its core, and the finders that the settings ask for."""
     identity = Identity(node=token_bytes(16), incarnation=_wall_us(), host=host_id())
     idempotent = tuple(name for service in services for name in service.idempotent_targets())
-    if len(idempotent) > NAMES_MAX:
+    if len(idempotent) > IDEMPOTENT_MAX:
         raise ConfigError(
-            f"{len(idempotent)} idempotent endpoints, a node may have at most {NAMES_MAX}"
+            f"{len(idempotent)} idempotent endpoints, a node may have at most {IDEMPOTENT_MAX}"
         )
     finders = make_finders(config, identity.node)
     # Made last: if anything above refused the settings, the transport's context would stay open.

@@ -37,7 +37,7 @@ class Backlog:
     def take(self) -> deque[bytes]:
         """Return the oldest parts, `PACK_PARTS` of them or all; an empty deque if there are none."""
         if self._packs:
-            return _parts(self._packs.popleft())
+            return _unpacked(self._packs.popleft())
         parts, self._newest = self._newest, deque()
         return parts
 
@@ -49,7 +49,7 @@ def _packed(parts: deque[bytes]) -> Pack:
     return b"".join(parts), array("H" if max(sizes) < 1 << 16 else "I", sizes)
 
 
-def _parts(pack: Pack) -> deque[bytes]:
+def _unpacked(pack: Pack) -> deque[bytes]:
     if isinstance(pack, deque):
         return pack
     joined, sizes = pack

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from .request import Pending
 from .timers import NO_TIMER, Timers
 
-ENDED_MIN = 4096
+HEAP_ENTRIES_MIN = 4096
 """The heap is cleared of ended requests when it has more entries than this, and twice those that are live."""
 
 
@@ -33,7 +33,7 @@ class Expiries:
         self._pending, self._timers, self._expire = pending, timers, expire
         self._heap: list[tuple[float, int]] = []
         """(time in seconds, request id); entries of ended requests stay until the heap is cleared."""
-        self._heap_max = ENDED_MIN
+        self._heap_max = HEAP_ENTRIES_MIN
         self._due_s, self._timer = math.inf, NO_TIMER
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Expiries:
         if len(heap) > self._heap_max:
             heap[:] = [entry for entry in heap if entry[1] in self._pending]
             heapify(heap)
-            self._heap_max = max(ENDED_MIN, 2 * len(heap))
+            self._heap_max = max(HEAP_ENTRIES_MIN, 2 * len(heap))
         while heap and heap[0][1] not in self._pending:
             heappop(heap)
         if heap and heap[0][0] < self._due_s:

@@ -23,7 +23,7 @@ from .values import check, decode_values, encode_values, load_values
 
 ANNOUNCEMENTS_MAX = 32
 """Most announcements in one GOSSIP or INTRODUCED record; more of them are split among several records."""
-NAMES_MAX = 256
+IDEMPOTENT_MAX = 256
 """Maximum number of idempotent targets of one node."""
 KEY_ID_BYTES = 8
 
@@ -180,5 +180,5 @@ def _limits(values: list[Any]) -> Limits:
 
 
 def _strings(values: list[Any]) -> tuple[str, ...]:
-    check("names", len(values) <= NAMES_MAX, *(isinstance(value, str) for value in values))
+    check("names", len(values) <= IDEMPOTENT_MAX, *(isinstance(value, str) for value in values))
     return tuple(values)

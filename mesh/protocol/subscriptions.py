@@ -47,7 +47,7 @@ class Subscriptions:
             request_flush,
         )
         self.inboxes: dict[int, Inbox] = {}
-        self._local: Interest[Inbox] = Interest()
+        self._local_interest: Interest[Inbox] = Interest()
         self._matches: dict[str, list[Inbox]] = {}
         self._next_inbox = 0
         self._owing_inboxes: dict[Inbox, None] = {}
@@ -87,7 +87,7 @@ class Subscriptions:
             raise RemoteProtocolError(f"batch with an invalid topic: {clip(str(error))}") from None
         if len(self._matches) >= self._topics_max:
             self._matches.clear()
-        inboxes = self._matches[topic] = one_per_group(self._local.match(topic))
+        inboxes = self._matches[topic] = one_per_group(self._local_interest.match(topic))
         return inboxes
 
     def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
@@ -98,7 +98,7 @@ class Subscriptions:
             early_bytes=self._early_bytes,
         )  # fmt: skip
         self.inboxes[inbox.ident] = inbox
-        self._local.add(inbox.pattern, inbox)
+        self._local_interest.add(inbox.pattern, inbox)
         self._interest.add(inbox.pattern, inbox)
         self._matches.clear()
         return inbox
@@ -107,7 +107,7 @@ class Subscriptions:
         """End a subscription. Return False if it had ended before."""
         if self.inboxes.pop(inbox.ident, None) is None:
             return False
-        self._local.remove(inbox.pattern, inbox)
+        self._local_interest.remove(inbox.pattern, inbox)
         self._interest.remove(inbox.pattern, inbox)
         self._matches.clear()
         if inbox.sharing is not None:
@@ -140,7 +140,7 @@ class Subscriptions:
         ):
             return
         for stream in streams:
-            for inbox in one_per_group(self._local.match(stream[1])):
+            for inbox in one_per_group(self._local_interest.match(stream[1])):
                 if inbox in successors:
                     inbox.streams.continue_from(predecessor.streams, stream)
 

@@ -13,7 +13,7 @@ from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import DATA, GREETING_BYTES_MAX, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
     ANNOUNCEMENTS_MAX,
-    NAMES_MAX,
+    IDEMPOTENT_MAX,
     Hello,
     Limits,
     encode_announcements,
@@ -195,7 +195,7 @@ async def test_small_frames_are_no_limit_to_greetings() -> None:
     async def answer(request: mesh.Request) -> bytes:
         return b""
 
-    for number in range(NAMES_MAX):
+    for number in range(IDEMPOTENT_MAX):
         service.request(f"{number:063}", idempotent=True)(answer)
     small: dict[str, Any] = {"frame_bytes_max": 4096, "chunk_bytes": 1024}
     async with node(service) as big, node("small", big, **small) as one:
@@ -207,7 +207,7 @@ def test_the_longest_greetings_are_taken() -> None:
     hello = Hello(
         lane=1, node=bytes(16), target=bytes(16), link_id=bytes(16), resume=True, expects=1 << 63,
         limits=limits, announcement=bytes(SIZE_BYTES_MAX),
-        idempotent=(f"{'c' * 63}/{'e' * 63}",) * NAMES_MAX,
+        idempotent=(f"{'c' * 63}/{'e' * 63}",) * IDEMPOTENT_MAX,
     ).encode()  # fmt: skip
     introduced = encode_announcements([bytes(SIZE_BYTES_MAX)] * ANNOUNCEMENTS_MAX)
     for kind, body in ((Kind.HELLO, hello), (Kind.INTRODUCED, introduced)):

@@ -15,7 +15,7 @@ from mesh.errors import (
     RequestTimeout,
     ServiceError,
 )
-from mesh.protocol.expiries import ENDED_MIN
+from mesh.protocol.expiries import HEAP_ENTRIES_MIN
 from mesh.protocol.frame import Kind
 from mesh.protocol.request import (
     DONE,
@@ -454,10 +454,10 @@ def test_each_request_expires_at_its_own_time_whatever_came_before_it() -> None:
 def test_deadlines_of_requests_that_have_ended_are_forgotten() -> None:
     bench = Bench()
     unanswered = bench.ask(timeout_s=1000.0)
-    for n in range(3 * ENDED_MIN):
+    for n in range(3 * HEAP_ENTRIES_MIN):
         pending = bench.ask(timeout_s=3000.0 - n / 10)  # Each one sooner than those before.
         bench.table.cancel(pending)
-    assert len(bench.table._expiries) <= ENDED_MIN + 1
+    assert len(bench.table._expiries) <= HEAP_ENTRIES_MIN + 1
     bench.wait(1000.0)
     assert unanswered.state == DONE
     assert bench.timers.due_s() == inf
