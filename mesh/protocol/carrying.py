@@ -24,12 +24,12 @@ def carry_out(core: Core, handler: InstructionHandler, now_s: Callable[[], float
     were none."""
     began_s = now_s()
     out = core.out
-    at = 0
+    index = 0
     send = handler.send
     while True:
-        while at < len(out):
-            instruction = out[at]
-            at += 1
+        while index < len(out):
+            instruction = out[index]
+            index += 1
             if isinstance(instruction, tuple):
                 if not send(instruction[0], instruction[1]):
                     core.lost(instruction[0], now_s())
@@ -42,7 +42,7 @@ def carry_out(core: Core, handler: InstructionHandler, now_s: Callable[[], float
                 handler.probe(instruction.endpoint, instruction.node)
         # Only now: instructions may end a link, and what is flushed to such a link would count as sent.
         core.flush(began_s)
-        if at == len(out):
+        if index == len(out):
             break
     if not out:
         return False

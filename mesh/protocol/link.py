@@ -177,16 +177,16 @@ class Link:
     def attach(self, lane_number: int, conn: Conn, peer_expects: int) -> list[bytes]:
         """Bind `conn` to a lane; return the frames to send again on it, before anything else."""
         lane = self.lane(lane_number)
-        again = lane.resume(peer_expects)
+        resent = lane.resume(peer_expects)
         lane.conn = conn
         # Our greeting has acknowledged these bytes: the peer has its credit back.
         lane.ack_pending_bytes = 0
-        self._sent_again += len(again)
+        self._sent_again += len(resent)
         if self.up:
             self._resumes += 1
         elif self.connected:
             self.up = True
-        return again
+        return resent
 
     def detach(self, conn: Conn) -> Lane | None:
         """Unbind a connection that has ended; return its lane, None if it belonged to neither."""

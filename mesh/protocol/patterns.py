@@ -146,7 +146,7 @@ class Patterns:
     def broadcast(self, cluster: str, endpoint: str, payload: bytes) -> int:
         """Send a broadcast to every member linked now; return to how many."""
         prefix = pack_head(cluster, endpoint)
-        told = 0
+        count = 0
         for _, link in self._rotation.linked(cluster):
             size = len(payload)
             if size > link.payload_bytes_max or not link.outbox.has_room(REQUESTS, size):
@@ -154,9 +154,9 @@ class Patterns:
                 continue
             link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
             self._request_flush(link)
-            told += 1
-        self.broadcasts.sent += told
-        return told
+            count += 1
+        self.broadcasts.sent += count
+        return count
 
     # Links
 

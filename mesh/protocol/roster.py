@@ -167,8 +167,8 @@ class Roster:
             if announcement.left:
                 return None, False
             if len(self.peers) >= self._peers_max and not self._make_room():
-                full = f"peers_max is {self._peers_max}: node {short(node)} is ignored"
-                self.refusals.count("peers_max", full)
+                text = f"peers_max is {self._peers_max}: node {short(node)} is ignored"
+                self.refusals.count("peers_max", text)
                 return None, False
             peer = self.peers[node] = Peer(node, raw, announcement)
         else:
@@ -265,8 +265,8 @@ class Roster:
         Others may be another host's as seen from here, such as addresses of bridges, which every host has.
         """
         uris = [uri for uri, _ in self.endpoints(peer, door=False)]
-        sure = bool(uris) and (host_of(uris[0]) == peer.reached_host or is_loopback(uris[0]))
-        return uris[:1] if sure else uris
+        is_certain = bool(uris) and (host_of(uris[0]) == peer.reached_host or is_loopback(uris[0]))
+        return uris[:1] if is_certain else uris
 
     def announcements_except(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:
         """Return announcements of nodes other than `excluded`: all, or `count` of them at random."""

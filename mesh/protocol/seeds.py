@@ -83,8 +83,8 @@ class Seeds:
         seed = self._seeds.pop(endpoint, None)
         if seed is None:
             if len(self._seeds) >= SEEDS_MAX and not self._make_room(now_s):
-                over = f"seeds over {SEEDS_MAX}"
-                self._roster.refusals.count(over, f"{over}: {endpoint} is ignored")
+                refusal = f"seeds over {SEEDS_MAX}"
+                self._roster.refusals.count(refusal, f"{refusal}: {endpoint} is ignored")
                 return
             seed = Seed(endpoint)
         self._seeds[endpoint], seed.named_s = seed, now_s

@@ -98,11 +98,13 @@ class TunnelTable:
         """Break the tunnel at both ends."""
         if end.state in (CLOSED, BROKEN):
             return
-        told = clip(text[:1024])
-        body = encode_values(clip(code), told)  # First: if it raises, nothing has been discarded.
+        clipped = clip(text[:1024])
+        body = encode_values(
+            clip(code), clipped
+        )  # First: if it raises, nothing has been discarded.
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, body)
-        end.mark_broken(f"aborted at this end: {told}")
+        end.mark_broken(f"aborted at this end: {clipped}")
         self._forget_if_done(end)
 
     def abandon(self, reason: str) -> None:
