@@ -44,8 +44,8 @@ from .watching import Watch
 
 logger = logging.getLogger("mesh")
 C = TypeVar("C", bound=Collection[object])
-LOOKS, HARDLY_S = 3, 0.1
-"""`_read_until` takes a new time if reading took longer than HARDLY_S, but only LOOKS times in all, since timers must
+READS_MAX, READ_S_MAX = 3, 0.1
+"""`_caught_up_time` takes a new time if reading took longer than READ_S_MAX, but only READS_MAX times in all, since timers must
 not wait for ever."""
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
 """Longest waits for peers and finders when a node leaves; frozen ones do not get more time."""
@@ -60,8 +60,8 @@ class Driver:
         self._pump, self._pace = Waker(), Pace()
         self._ready = False
         """Whether the pump has anything to send: it is also woken only to end a turn of `Pace`."""
-        self._due: dict[Callable[[], object], None] = {}
-        self._sleep: trio.CancelScope | None = None
+        self._deferred: dict[Callable[[], object], None] = {}
+        self._sleep_scope: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
@@ -86,7 +86,7 @@ class Driver:
         """Join the network, then run until cancelled."""
         async with open_nursery() as nursery:
             self._nursery, self.running = nursery, True
-            self.core.timers.on_earlier = self._sooner
+            self.core.timers.on_earlier = self._wake_earlier
             endpoints = await nursery.start(self._transport.run, self)
             self.endpoints = tuple(endpoints)
             try:
@@ -95,11 +95,11 @@ class Driver:
                 raise ConfigError(
                     f"cannot announce the clusters and addresses of this node: {error}"
                 ) from error
-            nursery.start_soon(self._keep_time)
+            nursery.start_soon(self._run_timers)
             nursery.start_soon(self._run_pump)
             for finder in self.finders:
                 nursery.start_soon(finder.run, self._found)
-            nursery.start_soon(self._keep_announced)
+            nursery.start_soon(self._run_announcer)
             self.settle()
             task_status.started()
 
@@ -125,28 +125,28 @@ class Driver:
                 self.settle()
 
     @enable_ki_protection
-    async def _keep_time(self) -> None:
+    async def _run_timers(self) -> None:
         timers = self.core.timers
         while True:
-            with trio.CancelScope(deadline=timers.due_s()) as self._sleep:
+            with trio.CancelScope(deadline=timers.due_s()) as self._sleep_scope:
                 await trio.sleep_forever()
-            self._sleep = None
-            self.core.tick(await self._read_until())
+            self._sleep_scope = None
+            self.core.tick(await self._caught_up_time())
             self.settle()
 
-    async def _read_until(self) -> float:
+    async def _caught_up_time(self) -> float:
         """Return a recent time by which everything that had arrived has been read, even if our loop is late."""
-        for _ in range(LOOKS):
+        for _ in range(READS_MAX):
             now_s = trio.current_time()
             await trio.lowlevel.checkpoint()  # The loop finds it in the next turn,
             await trio.lowlevel.checkpoint()  # and it has been read after that turn.
-            if trio.current_time() - now_s < HARDLY_S:
+            if trio.current_time() - now_s < READ_S_MAX:
                 break  # An older time would make a deadline that starts at it expire too early.
         return now_s
 
-    def _sooner(self) -> None:
-        if self._sleep is not None:
-            self._sleep.deadline = self.core.timers.due_s()
+    def _wake_earlier(self) -> None:
+        if self._sleep_scope is not None:
+            self._sleep_scope.deadline = self.core.timers.due_s()
 
     def _found(self, found: Found) -> None:
         self.core.found(found.endpoint, found.announcement, trio.current_time())
@@ -164,7 +164,7 @@ class Driver:
         return found
 
     @enable_ki_protection
-    async def _keep_announced(self) -> None:
+    async def _run_announcer(self) -> None:
         if not self.endpoints:
             return  # Nobody could dial this node.
         _, port = parse_endpoint(self.endpoints[0].uri)
@@ -300,7 +300,7 @@ class Driver:
         `call` may call the core, and must not raise. Once the node has left, it is called at once.
         """
         if self.running:
-            self._due[call] = None
+            self._deferred[call] = None
         else:
             call()
 
@@ -316,9 +316,9 @@ class Driver:
         """Flush the core, and carry out all its instructions and those that follow from them."""
         if not self.running:
             return
-        while self._due:
-            due, self._due = self._due, {}
-            for call in due:
+        while self._deferred:
+            deferred, self._deferred = self._deferred, {}
+            for call in deferred:
                 call()
         transport = self._transport
         if carry_out(self.core, transport, trio.current_time) and transport.check_arrivals():

@@ -19,8 +19,8 @@ class Ticking:
 
 
 def driving(core: Ticking) -> Driver:
-    """Return a driver of `core`; its `_keep_time` has to be run as a task."""
+    """Return a driver of `core`; its `_run_timers` has to be run as a task."""
     driver = Driver(cast("Any", None))
     driver.core = cast("Any", core)
-    core.timers.on_earlier = driver._sooner
+    core.timers.on_earlier = driver._wake_earlier
     return driver

@@ -52,7 +52,7 @@ async def test_whatever_has_come_by_the_time_of_a_timer_has_been_read(
 
     async with trio.open_nursery() as nursery:
         arrived = trio.Event()
-        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(driver._run_timers)
         nursery.start_soon(read)
         for _ in range(TURNS):
             mock_clock.jump(LATE_S)
@@ -69,7 +69,7 @@ async def test_a_timer_is_told_no_time_that_is_long_past(mock_clock: MockClock, 
     """Else what it begins, a dial above all, would be over before it has begun."""
     driver, core = driven()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(driver._run_timers)
         for _ in range(turn):
             await trio.lowlevel.checkpoint()
         mock_clock.jump(10 * LATE_S)

@@ -53,7 +53,7 @@ async def test_a_hello_that_comes_while_the_loop_is_blocked_is_read(
     tunnel = Tunnel()
     sessions = Sessions("broker", cast("Any", SimpleNamespace(get=no_vhost)))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tunnel.driver._keep_time)
+        nursery.start_soon(tunnel.driver._run_timers)
         nursery.start_soon(sessions.serve, cast("Any", tunnel))
         await wait_all_tasks_blocked()
         for part in range(PARTS):

@@ -35,7 +35,7 @@ class Lonely:
         self.looked_s: list[float] = []
         """When it began to look for one, and when it gave up."""
         driver = driving(Ticking())
-        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(driver._run_timers)
         self.after, self.within = driver.after, driver.within
 
     def check_thread(self) -> None: ...

@@ -37,7 +37,7 @@ class Deaf:
         core = Ticking()
         driver, self.timers = driving(core), core.timers
         self.after, self.within = driver.after, driver.within
-        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(driver._run_timers)
 
     def run_beside(self, task: object) -> None:
         pass

@@ -23,7 +23,7 @@ class Given:
     def __init__(self, nursery: trio.Nursery) -> None:
         driver = driving(Ticking())
         self.within = driver.within
-        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(driver._run_timers)
         self._send, self._receive = trio.open_memory_channel[str](1)
 
     async def give(self, readable: trio.Event, message: str) -> None:

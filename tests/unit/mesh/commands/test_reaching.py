@@ -62,7 +62,7 @@ async def test_a_loop_that_is_late_has_time_left_to_look_around(mock_clock: Mock
         looked = True
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(driver._keep_time)
+        nursery.start_soon(driver._run_timers)
         nursery.start_soon(look)
         await wait_all_tasks_blocked()
         for part in range(PARTS):

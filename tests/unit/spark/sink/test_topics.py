@@ -104,7 +104,7 @@ async def test_what_members_take_while_the_loop_is_blocked_is_taken_in_time(
             ends.append(None)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.driver._keep_time)
+        nursery.start_soon(node.driver._run_timers)
         nursery.start_soon(finish)
         await wait_all_tasks_blocked()
         mock_clock.jump(10)
