@@ -277,15 +277,15 @@ class Driver:
         self._ready = True
         self._pump.wake()
 
-    def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
+    def append_first(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
         """Add a topic's first message since the last flush, which makes it `size_bytes`. Raises WrongThread."""
         self.check_thread()
         stream.payloads.append(payload)
         stream.size_bytes = size_bytes
         self.core.patterns.publisher.mark_dirty(stream)
-        self.gathers()
+        self.schedule_flush()
 
-    def gathers(self) -> None:
+    def schedule_flush(self) -> None:
         """A topic got its first message to send: send at once if messages come one by one, else in the pump's turn."""
         if self._pace.sends_at_once():
             self.settle()

@@ -205,7 +205,7 @@ class Node:
                     stream.payloads.append(payload)
                     stream.size_bytes = size
                     return
-                self._driver.begin(stream, payload, size)
+                self._driver.append_first(stream, payload, size)
                 if self._publisher.flush_due:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return
@@ -231,7 +231,7 @@ class Node:
                         stream.payloads.append(payload)
                         stream.size_bytes = size
                     else:
-                        self._driver.begin(stream, payload, size)
+                        self._driver.append_first(stream, payload, size)
                     return
         stream, packed = self._prepare(topic, payload, headers)
         if not self._append(stream, payload, packed):
@@ -263,7 +263,7 @@ class Node:
         total += sum(map(len, headers)) if headers is not None else 0
         if stream.size_bytes + total <= stream.limit_bytes:
             if self._publisher.extend(stream, payloads, total, headers):
-                self._driver.gathers()
+                self._driver.schedule_flush()
                 if self._publisher.flush_due:
                     await trio.lowlevel.checkpoint()
             return
@@ -306,7 +306,7 @@ class Node:
         """Add one message; return False if there is no room because of a subscriber."""
         room = self._publisher.make_room(stream, _size_bytes(payload, headers))
         if room and self._publisher.append(stream, payload, headers):
-            self._driver.gathers()
+            self._driver.schedule_flush()
         if self._core.needs_flush:  # A batch is complete: send it now, while the next one gathers.
             self._driver.settle()
         return room

@@ -244,13 +244,13 @@ class SimNode:
         """Not used, as there are no tasks."""
         raise NotImplementedError
 
-    def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
+    def append_first(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
         stream.payloads.append(payload)
         stream.size_bytes = size_bytes
         self.core.patterns.publisher.mark_dirty(stream)
-        self.gathers()
+        self.schedule_flush()
 
-    def gathers(self) -> None:
+    def schedule_flush(self) -> None:
         self.wake_pump()
 
     def _pump(self) -> None:
