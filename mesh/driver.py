@@ -251,7 +251,7 @@ class Driver:
         if self.forked:
             end_child()
 
-    def now(self) -> tuple[float, float]:
+    def deadline_and_now(self) -> tuple[float, float]:
         """Return the deadline of the caller's scope, and the present time. Raises WrongThread."""
         self.check_thread()
         return trio.current_effective_deadline(), trio.current_time()
@@ -261,11 +261,11 @@ class Driver:
         self.check_thread()
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def until(self, count: int, look: Callable[[], C]) -> C:
-        """Wait until `look` finds at least `count`; return what it finds. Raises NodeClosed, TypeError."""
+    async def wait_count(self, count: int, find: Callable[[], C]) -> C:
+        """Wait until `find` finds at least `count`; return what it finds. Raises NodeClosed, TypeError."""
         if type(count) is not int:
             raise TypeError(f"count: want int, got {type(count).__name__}")
-        while len(found := look()) < count:
+        while len(found := find()) < count:
             self.core.check_open()
             await self.grown.wait()
         return found
@@ -294,7 +294,7 @@ class Driver:
         else:
             self.wake_pump()
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         """Call `call` once, when all frames at hand have been handled, and before anything is sent.
 
         `call` may call the core, and must not raise. Once the node has left, it is called at once.

@@ -79,7 +79,7 @@ class Node:
             NodeClosed: the node has left. All of these have `maybe_executed`.
             TooLarge, InvalidName, LimitReached: nothing was sent.
         """
-        scope_s, now_s = self._driver.now()
+        scope_s, now_s = self._driver.deadline_and_now()
         if scope_s <= now_s:
             # Raises if the scope is cancelled already: nothing is sent.
             await trio.lowlevel.checkpoint()
@@ -139,7 +139,7 @@ class Node:
         cluster, _ = split_target(target)
         self._core.check_open()
         bell = Bell()
-        scope_s, now_s = self._driver.now()
+        scope_s, now_s = self._driver.deadline_and_now()
         asked: list[tuple[Member, Pending]] = []
         try:
             for member, link in self._core.rotation.linked(cluster):
@@ -378,7 +378,7 @@ class Node:
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members can take requests. No time limit: put a timeout around it."""
         check_cluster(cluster)
-        await self._driver.until(count, lambda: self._core.rotation.candidates(cluster))
+        await self._driver.wait_count(count, lambda: self._core.rotation.candidates(cluster))
         return self.members(cluster)
 
     async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:
@@ -390,7 +390,7 @@ class Node:
             found = self._core.patterns.subscribers.peers_of(topic)
             return [one for one in self.members() if one.node in found]
 
-        return await self._driver.until(count, subscribers)
+        return await self._driver.wait_count(count, subscribers)
 
     def interest(self) -> set[str]:
         """Return the patterns that members are known to subscribe to."""

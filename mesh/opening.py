@@ -94,6 +94,6 @@ async def _wait_rotation(driver: Driver, cluster: str) -> None:
     core = driver.core
     settle_s = core.config.settle_s
     with driver.within(settle_s):
-        await driver.until(1, functools.partial(core.rotation.candidates, cluster))
+        await driver.wait_count(1, functools.partial(core.rotation.candidates, cluster))
         return
     raise NoMembers(cluster, settle_s, core.rotation.present())

@@ -195,11 +195,11 @@ class Tunnel:
             except Exception as raised:
                 error = raised
             if then is not None:
-                driver.soon(then)
+                driver.call_soon(then)
             if refused is not None or error is not None:
                 self._bell.wake()
 
-        end.on_part = lambda: driver.soon(hand_over)
+        end.on_part = lambda: driver.call_soon(hand_over)
         try:
             hand_over()
             driver.settle()
