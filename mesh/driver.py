@@ -65,12 +65,12 @@ class Driver:
         self._nursery: trio.Nursery | None = None
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
-        self.topics_freed: dict[TopicStream, Bell] = {}
+        self.room_bells: dict[TopicStream, Bell] = {}
         """Rung when the stream has room again: one bell per stream, since thousands of tasks may wait."""
-        self.grown = Bell()
+        self.more_members = Bell()
         """Rung when there may be more members to ask, or more subscriptions of members."""
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
-        self.handling: set[object] = set()
+        self.handled_tunnels: set[object] = set()
         """Tunnels whose handlers run and will end by themselves, so that a leaving node waits for them."""
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -154,14 +154,16 @@ class Driver:
 
     def problems(self) -> dict[str, str]:
         """Return the problems of finders by name. Of seeds: those that do not answer, which the dialler knows."""
-        told = ((finder.source, finder.problem()) for finder in self.finders)
-        found = {source: problem for source, problem in told if problem is not None}
+        reports = ((finder.source, finder.problem()) for finder in self.finders)
+        problems = {source: problem for source, problem in reports if problem is not None}
         seeds = self.core.config.seeds
-        if silent := [
+        if unanswered := [
             one for one in self.core.peering.dialler.seeds.silent_endpoints() if one in seeds
         ]:
-            found["seeds"] = f"no answer from {', '.join(silent)}: `mesh doctor` may tell why"
-        return found
+            problems["seeds"] = (
+                f"no answer from {', '.join(unanswered)}: `mesh doctor` may tell why"
+            )
+        return problems
 
     @enable_ki_protection
     async def _run_announcer(self) -> None:
@@ -189,7 +191,7 @@ class Driver:
         core.drain()
         with trio.move_on_after(core.config.drain_s):
             self.settle()
-            while core.is_busy() or self.handling:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
+            while core.is_busy() or self.handled_tunnels:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
         self.settle()
@@ -227,8 +229,8 @@ class Driver:
         self.core.close()
         for watch in list(self.watches):
             watch.close()
-        self.streams_freed(list(self.topics_freed))
-        self.grown.wake()
+        self.streams_freed(list(self.room_bells))
+        self.more_members.wake()
 
     def let_go(self) -> None:
         """Stop, since this process is a forked child; verbs raise NodeClosed that says so."""
@@ -267,7 +269,7 @@ class Driver:
             raise TypeError(f"count: want int, got {type(count).__name__}")
         while len(found := find()) < count:
             self.core.check_open()
-            await self.grown.wait()
+            await self.more_members.wait()
         return found
 
     # Carrying out
@@ -364,11 +366,11 @@ class Driver:
 
     def streams_freed(self, streams: Sequence[TopicStream]) -> None:
         for stream in streams:
-            if (bell := self.topics_freed.pop(stream, None)) is not None:
+            if (bell := self.room_bells.pop(stream, None)) is not None:
                 bell.wake()
 
     def audience_grew(self) -> None:
-        self.grown.wake()
+        self.more_members.wake()
 
     def log(self, text: str) -> None:
         logger.warning("%s", text)

@@ -268,7 +268,7 @@ def _serve(
 
     def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
         tunnel = Tunnel(driver, end)
-        driver.handling.add(tunnel)
+        driver.handled_tunnels.add(tunnel)
         core.patterns.tunnels.handlers += 1
         nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver, failures)
 
@@ -286,5 +286,5 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, failures: Fa
         error = group if group.message else group.exceptions[0]
         failures.log(f"tunnel handler of {tunnel.target!r}", error)
     finally:
-        driver.handling.discard(tunnel)
+        driver.handled_tunnels.discard(tunnel)
         driver.core.patterns.tunnels.handlers -= 1

@@ -318,7 +318,7 @@ class Node:
         await trio.lowlevel.checkpoint()
         while (ahead := self._publisher.blocking_stream(stream, size)) is not None:
             self._publisher.check_open()
-            await self._driver.topics_freed.setdefault(ahead, Bell()).wait()
+            await self._driver.room_bells.setdefault(ahead, Bell()).wait()
         return self._publisher.stream(stream.topic)  # It may have been evicted while it was idle.
 
     def subscribe(

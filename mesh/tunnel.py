@@ -64,7 +64,7 @@ class Tunnel:
 
     def lasts(self) -> None:
         """Mark this tunnel as one that the other end ends, so that a leaving node does not wait for its handler."""
-        self._driver.handling.discard(self)
+        self._driver.handled_tunnels.discard(self)
 
     async def deserted(self) -> None:
         """Wait until further sending is useless: the other end has stopped reading, or either end is gone."""

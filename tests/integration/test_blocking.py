@@ -75,7 +75,7 @@ async def test_a_reader_that_stands_still_keeps_its_limit_however_often_its_link
     async with blocked("t", "t") as (pub, sub, messages, _):
         (inbox,) = sub._core.patterns.subscriptions.inboxes.values()
         for _ in range(4):
-            await until(lambda: bool(pub._driver.topics_freed))
+            await until(lambda: bool(pub._driver.room_bells))
             assert inbox.statistics().waiting_bytes <= 2000
             (before,) = pub._core.patterns.interest.match("t")
             (link,) = sub._core.peering.links.values()
@@ -88,7 +88,7 @@ async def test_a_reader_that_stands_still_keeps_its_limit_however_often_its_link
 async def test_who_publishes_to_ever_new_topics_waits_as_well() -> None:
     """Found: one message of each was taken, however many."""
     async with blocked("t.*", "t.{}") as (pub, _, messages, endless):
-        await until(lambda: bool(pub._driver.topics_freed))
+        await until(lambda: bool(pub._driver.room_bells))
         assert endless.count <= 2000 // 500 + 1
         with pytest.raises(trio.WouldBlock):
             pub.publish_nowait("t.new", bytes(500))
@@ -143,7 +143,7 @@ async def test_a_list_that_is_changed_while_its_publisher_waits_is_published_as_
         given: list[Any] = [b"%050d" % number for number in range(100)]
         was = list(given)
         nursery.start_soon(shop.publish_many, "t", given)
-        await until(lambda: bool(shop._driver.topics_freed))
+        await until(lambda: bool(shop._driver.room_bells))
         given[90] = "text"
         del given[95:]
         with trio.fail_after(5):
