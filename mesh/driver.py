@@ -1,8 +1,8 @@
 """Runs a core: carries its instructions to the transport, feeds it frames and finds, and keeps its clock.
 
-    user task ──verb──> core ──┬─ alone ──> settle: flush, send             at once
-                               └─ in company ──> pump's turn ──> settle     batched
-    reader task ──frames──> core ──> due ──> settle
+    user task ──verb──> core ──┬─ alone ──> flush: pack, send               at once
+                               └─ in company ──> pump's turn ──> flush      batched
+    reader task ──frames──> core ──> deferred calls ──> flush
 
 There is no linger timer: the pump runs when every ready task has had its turn, so a batch is what gathered in
 the meantime. All protocol decisions are made in the core.
@@ -100,7 +100,7 @@ class Driver:
             for finder in self.finders:
                 nursery.start_soon(finder.run, self._found)
             nursery.start_soon(self._run_announcer)
-            self.settle()
+            self.flush()
             task_status.started()
 
     def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
@@ -115,14 +115,14 @@ class Driver:
             await self._pump.wait()
             ready, self._ready = self._ready, False
             if ready:
-                self.settle()
+                self.flush()
             self._pace.turn_ended(publisher.published - before)  # However these messages were sent.
             before = publisher.published
             if ready:
                 while self._transport.receive():
-                    self.settle()
+                    self.flush()
                     await trio.lowlevel.checkpoint()
-                self.settle()
+                self.flush()
 
     @enable_ki_protection
     async def _run_timers(self) -> None:
@@ -132,7 +132,7 @@ class Driver:
                 await trio.sleep_forever()
             self._sleep_scope = None
             self.core.tick(await self._caught_up_time())
-            self.settle()
+            self.flush()
 
     async def _caught_up_time(self) -> float:
         """Return a recent time by which everything that had arrived has been read, even if our loop is late."""
@@ -150,7 +150,7 @@ class Driver:
 
     def _found(self, found: Found) -> None:
         self.core.found(found.endpoint, found.announcement, trio.current_time())
-        self.settle()
+        self.flush()
 
     def problems(self) -> dict[str, str]:
         """Return the problems of finders by name. Of seeds: those that do not answer, which the dialler knows."""
@@ -190,11 +190,11 @@ class Driver:
         core = self.core
         core.drain()
         with trio.move_on_after(core.config.drain_s):
-            self.settle()
+            self.flush()
             while core.is_busy() or self.handled_tunnels:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
-        self.settle()
+        self.flush()
         with trio.move_on_after(GOODBYE_S):
             while not core.goodbye_acked():  # noqa: ASYNC110
                 await trio.sleep(0.002)
@@ -290,7 +290,7 @@ class Driver:
     def schedule_flush(self) -> None:
         """A topic got its first message to send: send at once if messages come one by one, else in the pump's turn."""
         if self._pace.sends_at_once():
-            self.settle()
+            self.flush()
             # To end the turn of `Pace` only: messages that come before it count as company.
             self._pump.wake()
         else:
@@ -309,12 +309,12 @@ class Driver:
     def answered(self, *, alone: bool) -> None:
         """A handler answered. `alone`: no other handler runs, so no other reply is coming to share a frame with."""
         if alone:
-            self.settle()
+            self.flush()
         else:
             self.wake_pump()
 
     @enable_ki_protection
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Flush the core, and carry out all its instructions and those that follow from them."""
         if not self.running:
             return

@@ -89,14 +89,14 @@ class Node:
             candidate = pending.candidate
             if candidate is not None and candidate.link.outstanding == 1:
                 # It is the only request to that member, so there is none to share a frame with.
-                self._driver.settle()
+                self._driver.flush()
             else:
                 self._driver.wake_pump()
             try:
                 await waker.wait()
             except BaseException:
                 self._core.patterns.requests.cancel(pending)
-                self._driver.settle()
+                self._driver.flush()
                 raise
         else:
             await trio.lowlevel.checkpoint()
@@ -149,14 +149,14 @@ class Node:
         except BaseException:
             self._give_up([pending for _, pending in asked])
             raise
-        self._driver.settle()
+        self._driver.flush()
         soon = trio.lowlevel.current_trio_token().run_sync_soon
         return Gathering(asked, bell, functools.partial(_if_trio_runs, soon, self._give_up))
 
     def _give_up(self, asked: Sequence[Pending]) -> None:
         for pending in asked:
             self._core.patterns.requests.cancel(pending)
-        self._driver.settle()
+        self._driver.flush()
 
     async def broadcast(self, target: str, payload: bytes) -> int:
         """Send to every member known now, without an answer; return how many that were.
@@ -171,7 +171,7 @@ class Node:
         self._core.check_open()
         cluster, endpoint = split_target(target)
         told = self._core.patterns.broadcast(cluster, endpoint, payload)
-        self._driver.settle()
+        self._driver.flush()
         await trio.lowlevel.cancel_shielded_checkpoint()
         return told
 
@@ -286,7 +286,7 @@ class Node:
         _check_bytes("waiting_bytes", waiting_bytes, 0)
         self._driver.check_thread()
         await trio.lowlevel.checkpoint()
-        self._driver.settle()
+        self._driver.flush()
         while self._core.unsent_bytes() > waiting_bytes:
             self._core.check_open()
             # Acknowledgements come per frame and not per message, so there is no event to wait for.
@@ -308,7 +308,7 @@ class Node:
         if room and self._publisher.append(stream, payload, headers):
             self._driver.schedule_flush()
         if self._core.needs_flush:  # A batch is complete: send it now, while the next one gathers.
-            self._driver.settle()
+            self._driver.flush()
         return room
 
     async def _wait_room(

@@ -78,13 +78,13 @@ async def _ask(
     tunnels, waker = driver.core.patterns.tunnels, Waker()
     end = tunnels.open(candidate.link, cluster, endpoint, window_bytes)
     end.wake = waker.wake
-    driver.settle()
+    driver.flush()
     try:
         while end.state == OPENING:
             await waker.wait()
     except BaseException:
         tunnels.reset(end, "aborted", "its opener stopped waiting")
-        driver.settle()
+        driver.flush()
         raise
     return end
 

@@ -76,7 +76,7 @@ class Subscription(AsyncBlock):
         )
         if self._sharing is not None:
             self._subscriptions.share(self._inbox, self._sharing, after)
-        self._driver.settle()
+        self._driver.flush()
         return self
 
     async def __aexit__(
@@ -97,7 +97,7 @@ class Subscription(AsyncBlock):
         self._closed = True
         if self._inbox is not None:
             self._driver.core.unsubscribe(self._inbox)
-            self._driver.settle()
+            self._driver.flush()
         self._waker.wake()
 
     def __aiter__(self) -> Subscription:

@@ -28,7 +28,7 @@ class Receiver(Protocol):
     def refused(self, what: str, address: str = "", *, quiet: bool = False) -> None:
         """A connection was refused. Counted by `what`; the first is logged with `address`, unless `quiet`."""
 
-    def settle(self) -> None: ...
+    def flush(self) -> None: ...
 
 
 class Transport(Protocol):

@@ -106,7 +106,7 @@ class Tunnel:
         if not self._may_send(part):
             raise trio.WouldBlock
         self._tunnels.send(self._end, part)
-        self._driver.settle()
+        self._driver.flush()
 
     def _may_send(self, part: bytes) -> bool:
         """Return whether the window has room. Raises what `send` raises."""
@@ -126,7 +126,7 @@ class Tunnel:
     async def send_eof(self) -> None:
         """Send no more: the other end's iteration ends. This end can still read."""
         self._tunnels.send_eof(self._end)
-        self._driver.settle()
+        self._driver.flush()
         await trio.lowlevel.checkpoint()
 
     def __aiter__(self) -> Tunnel:
@@ -202,7 +202,7 @@ class Tunnel:
         end.on_part = lambda: driver.call_soon(hand_over)
         try:
             hand_over()
-            driver.settle()
+            driver.flush()
             while refused is None and error is None and not self._at_end():
                 await self._bell.wait()
         finally:
@@ -229,7 +229,7 @@ class Tunnel:
         """End cleanly: the other end can still read everything that was sent."""
         self._tunnels.send_eof(self._end)
         self._tunnels.stop_reading(self._end)
-        self._driver.settle()
+        self._driver.flush()
         await trio.lowlevel.checkpoint()
 
     def abort(self, reason: str) -> None:
@@ -237,7 +237,7 @@ class Tunnel:
         if not isinstance(reason, str):
             raise TypeError(f"reason: want text, got {type(reason).__name__}")
         self._tunnels.reset(self._end, "aborted", reason)
-        self._driver.settle()
+        self._driver.flush()
 
     def _counts(self) -> dict[str, int]:
         return {

@@ -187,7 +187,7 @@ class ZmqTransport:
         if self._receive_some(socket):
             self._sent_bytes.setdefault(socket, 0)
             self._nursery.start_soon(self._receive_arrived)
-        self._receiver.settle()
+        self._receiver.flush()
         return True
 
     # Events
@@ -272,19 +272,19 @@ class ZmqTransport:
 
     def _report_lost(self, conn: int, *, denied: bool = False) -> None:
         self._receiver.lost(conn, denied=denied)
-        self._receiver.settle()
+        self._receiver.flush()
 
     def _inbound_lost(self, conns: Sequence[Conn]) -> None:
         self._receiver.inbound_lost(conns)
-        self._receiver.settle()
+        self._receiver.flush()
 
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:
         while not socket.closed:
             while not socket.closed and self._receive_some(socket):
-                self._receiver.settle()
+                self._receiver.flush()
                 await trio.lowlevel.checkpoint()
-            self._receiver.settle()
+            self._receiver.flush()
             # EVENTS has just shown that there is nothing, and `check_arrivals` checks after every other use.
             await trio.lowlevel.wait_readable(socket.fd)
 
@@ -369,9 +369,9 @@ class ZmqTransport:
         """Receive what has arrived, after a use of sockets outside of instructions: it may have consumed the signal."""
         self.check_arrivals()
         while self.receive():
-            self._receiver.settle()
+            self._receiver.flush()
             await trio.lowlevel.checkpoint()
-        self._receiver.settle()
+        self._receiver.flush()
 
     def _connect(self, dial: Dial, endpoint: str) -> None:
         socket = self._out[dial.lane]
@@ -430,4 +430,4 @@ class ZmqTransport:
     async def _probe(self, endpoint: str, node: bytes) -> None:
         found = await probe(self._resolver, endpoint)
         self._receiver.probed(node, endpoint, found)
-        self._receiver.settle()
+        self._receiver.flush()

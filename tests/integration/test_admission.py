@@ -58,7 +58,7 @@ class Asked(InMemory):
         self.frames += 1
         self.keyring.learn("shop")
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         pass
 
     def ask(self, mechanism: bytes = b"CURVE", *credentials: bytes) -> tuple[bytes, bytes]:

@@ -394,7 +394,7 @@ class Dialling(InMemory):
         assert conn == ANOTHER
         self.heard.append(bytes(data))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         pass
 
 

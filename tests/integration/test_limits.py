@@ -265,7 +265,7 @@ async def test_a_member_that_breaks_the_protocol_on_its_link_loses_it(
         before = link.link_id
         assert link.data.conn is not None
         liar._core.out.append((link.data.conn, frame))
-        liar._driver.settle()
+        liar._driver.flush()
         await until(lambda: any("violation" in key for key in victim.statistics().refused))
         lines = [
             one.getMessage() for one in caplog.records if "was disconnected" in one.getMessage()

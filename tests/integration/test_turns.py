@@ -37,7 +37,7 @@ class Count(InMemory):
         if conn == EVIL and self._cuts_off:
             self.transport.hang_up(conn)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self.settled += 1
 
 

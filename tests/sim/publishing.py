@@ -125,13 +125,13 @@ class TopicBook:
         inbox = node.core.subscribe(pattern, policy, limit_bytes, wake)
         reader = Reader(node, inbox, pause_s, self._network.now_s)
         self.readers.append(reader)
-        node.settle()
+        node.flush()
         return reader
 
     def unsubscribe(self, reader: Reader) -> None:
         reader.closed = True
         reader.node.core.unsubscribe(reader.inbox)
-        reader.node.settle()
+        reader.node.flush()
 
     def link_broke(self, one: bytes, other: bytes) -> None:
         """Record that the link between two nodes was given up, as one of them sees it."""

@@ -112,7 +112,7 @@ class RequestBook:
             return one
         candidate = one.pending.candidate
         if candidate is not None and candidate.link.outstanding == 1:
-            caller.settle()
+            caller.flush()
         else:
             caller.wake_pump()
         return one
@@ -122,7 +122,7 @@ class RequestBook:
         if one.pending is not None and one.pending.state != DONE and one.caller.loop_runs:
             one.gave_up = True
             one.caller.core.patterns.requests.cancel(one.pending)
-            one.caller.settle()
+            one.caller.flush()
 
     def random_request(self, caller: SimNode, cluster: str = "x") -> Asked:
         """Send a random request: the handler takes some time, fails or never replies; sizes vary; some are given up."""
@@ -162,7 +162,7 @@ class RequestBook:
         payload = ORDER.pack(number, 100, REPLY, 0) + bytes(_size(self._rng) // 8)
         told = caller.core.patterns.broadcast(cluster, DEFAULT_ENDPOINT, payload)
         self.broadcasts[number] = told
-        caller.settle()
+        caller.flush()
 
     def serve(self, node: SimNode, job: Job) -> Plan:
         number, delay_us, outcome, reply_size = ORDER.unpack_from(job.payload)

@@ -133,7 +133,7 @@ class SimNode:
         self.places = [Place(uri, pair.key_id) for uri, pair in zip(uris, pairs, strict=True)]
         network.note(self.name, f"starts as {self.id.hex()[:8]}")
         self.core.announce(self.places, self.now_s)
-        self.settle()
+        self.flush()
 
     # Clocks
 
@@ -224,7 +224,7 @@ class SimNode:
             self._waiting.setdefault(source, []).append(event)
             return
         event()
-        self.settle()
+        self.flush()
 
     def wake_pump(self) -> None:
         if not self._pump_due:
@@ -256,7 +256,7 @@ class SimNode:
     def _pump(self) -> None:
         self._pump_due = False
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Flush the core and carry out all its instructions, including those that follow from them."""
         carry_out(self.core, self.transport, lambda: self.now_s)
 
@@ -285,7 +285,7 @@ class SimNode:
         self.leaving = True
         self.network.note(self.name, "leaves")
         self.core.drain()
-        self.settle()
+        self.flush()
         self._drained(self.now_s + self.core.config.drain_s)
 
     def _drained(self, until_s: float) -> None:
@@ -293,7 +293,7 @@ class SimNode:
             self.later("tasks", lambda: self._drained(until_s), delay_s=0.01)
             return
         self.core.leave(self.now_s)
-        self.settle()
+        self.flush()
         self._goodbye(self.now_s + GOODBYE_S)
 
     def _goodbye(self, until_s: float) -> None:
@@ -352,4 +352,4 @@ class SimNode:
         """Report the seeds' addresses, as a finder does."""
         for seed in seeds:
             self.core.found(seed.addresses[0], b"", self.now_s)
-        self.settle()
+        self.flush()

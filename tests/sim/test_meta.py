@@ -58,7 +58,7 @@ def test_an_introduction_that_has_just_been_hung_up_is_no_connection_too_many() 
     node, _ = world.start_all(2)
     world.network.run(5)
     node.core.found(node.addresses[0], b"", node.now_s)
-    node.settle()
+    node.flush()
     while all(all(one.known) for one in world.network.connections if one.state == OPEN):
         world.network.run(1e-4)
     world.check_quiet()

@@ -71,7 +71,7 @@ def test_crossing_dials_end_with_one_link_and_soon(told: str) -> None:
                 node.find(seen)
             else:
                 node.core.found("", seen.core.peering.announcement, node.now_s)
-                node.settle()
+                node.flush()
         world.network.run_until(world.converged, 0.5, f"seed {seed}")
         world.finish()
 
@@ -272,7 +272,7 @@ def test_garbage_costs_its_sender_its_own_links() -> None:
     for link in list(liar.core.peering.links.values()):
         assert link.data.conn is not None
         liar.core.out.append((link.data.conn, world.rng.randbytes(100)))
-    liar.settle()
+    liar.flush()
     load(world, 3)
     honest = nodes[1:]
     theirs = [reader for reader in world.topics.readers if reader.node in honest]
@@ -294,7 +294,7 @@ def test_who_takes_no_control_for_too_long_loses_its_link_and_nobody_crashes() -
     for _ in range(80):
         link.send_control(Kind.GOSSIP, 0, bytes(60_000))
     talker.core.request_flush(link)
-    talker.settle()
+    talker.flush()
     assert frozen.id not in talker.core.peering.links
     world.finish()
 

@@ -69,7 +69,7 @@ class TunnelBook:
         self.pairs.append(pair)
         self._by_link[node.id, candidate.link.link_id, end.wire_id] = pair
         end.wake = self._waker(half)
-        node.settle()
+        node.flush()
         return pair
 
     def opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> None:
