@@ -27,7 +27,7 @@ from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
 from .errors import ConfigError, NodeClosed, WrongThread
-from .forking import FORKED, end_child, end_where_it_waits, inherit
+from .forking import FORKED, end_at_next_wait, end_child, release_on_fork
 from .nursery import open_nursery
 from .pace import Pace
 from .protocol.carrying import carry_out
@@ -77,7 +77,7 @@ class Driver:
         self._announcement = b""
         self._announce_due = Waker()
         self.running = self.forked = False
-        inherit(self)
+        release_on_fork(self)
 
     # Tasks
 
@@ -232,13 +232,13 @@ class Driver:
         self.streams_freed(list(self.room_bells))
         self.more_members.wake()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Stop, since this process is a forked child; verbs raise NodeClosed that says so."""
         here = self.running and get_ident() == self._thread
         self.forked, self.running, self._thread = True, False, 0
         self.core.abandon(FORKED)
         if here:
-            end_where_it_waits()
+            end_at_next_wait()
 
     def check_thread(self) -> None:
         """Raise WrongThread in a thread that is not the node's, and NodeClosed in a forked child.

@@ -29,27 +29,27 @@ FORKED = (
 )
 
 
-class Inherited(Protocol):
+class Releasable(Protocol):
     """An object that a child must release."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release it: this process is a child. Called where it forked, maybe in another thread: wake no task."""
 
 
-_inherited: WeakSet[Inherited] = WeakSet()
+_releasables: WeakSet[Releasable] = WeakSet()
 
 
-def inherit(one: Inherited) -> None:
-    """Call `one.let_go()` in every child that this process forks."""
-    _inherited.add(one)
+def release_on_fork(one: Releasable) -> None:
+    """Call `one.release()` in every child that this process forks."""
+    _releasables.add(one)
 
 
-def _let_go() -> None:
-    for one in list(_inherited):
-        one.let_go()
+def _release_all() -> None:
+    for one in list(_releasables):
+        one.release()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release_all)
 
 
 def end_child() -> NoReturn:
@@ -59,19 +59,21 @@ def end_child() -> NoReturn:
     _end(status, "left the block of a node")
 
 
-def end_where_it_waits() -> None:
+def end_at_next_wait() -> None:
     """End a child, forked in the thread of a node that has not left, as soon as its task waits (see above)."""
-    trio.lowlevel.add_instrument(_WAITS)  # trio adds it only once, however many nodes there are.
+    trio.lowlevel.add_instrument(
+        _END_AT_WAIT
+    )  # trio adds it only once, however many nodes there are.
 
 
-class _Waits(trio.abc.Instrument):
+class _EndAtWait(trio.abc.Instrument):
     """Instrument of the child's copy of the run: ends the process when the task step in which it forked ends."""
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         _end(1, f"waited in, or finished, its task ({task.name})")
 
 
-_WAITS = _Waits()
+_END_AT_WAIT = _EndAtWait()
 
 
 def _end(status: int, how: str) -> NoReturn:
