@@ -26,11 +26,11 @@ class AsyncBlock:
             """Never called, but without it Python would not call `__enter__` either."""
 
 
-class Life(AsyncBlock, Generic[T]):
+class SingleUseBlock(AsyncBlock, Generic[T]):
     """Wraps an `asynccontextmanager` that may be entered once, and says so if it is used otherwise."""
 
-    def __init__(self, life: AbstractAsyncContextManager[T]) -> None:
-        self._life = life
+    def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
+        self._manager = manager
         self._entered = False
 
     if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
@@ -48,10 +48,10 @@ class Life(AsyncBlock, Generic[T]):
         if self._entered:
             raise RuntimeError(f"entered twice: for another one, call again, `{self.used_as}`")
         self._entered = True
-        return await self._life.__aenter__()
+        return await self._manager.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:  # fmt: skip
-        return await self._life.__aexit__(kind, error, trace)
+        return await self._manager.__aexit__(kind, error, trace)

@@ -21,7 +21,7 @@ from security.keyring import Keyring
 from .complaints import FailureLog
 from .config import KEY_SOURCES, MeshConfig
 from .driver import Driver
-from .entering import Life
+from .entering import SingleUseBlock
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
 from .listening import binds_of
@@ -44,7 +44,7 @@ logger = logging.getLogger("mesh")
 Joins = str | Service | Sequence[str | Service]
 
 
-class Joining(Life[Node]):
+class Joining(SingleUseBlock[Node]):
     """Made by `join`: the node lives for the length of the `async with` block, which is entered once."""
 
     used_as = "async with mesh.join(...) as node"

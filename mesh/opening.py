@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from .driver import Driver
-from .entering import Life
+from .entering import SingleUseBlock
 from .errors import MeshError, NoMembers, Overloaded, PeerLost, RequestTimeout, ServiceError
 from .names import short, split_target
 from .protocol.balancer import Candidate
@@ -21,7 +21,7 @@ RETRY_S = 1.0
 """`retry_after_s` of that Overloaded: members that refuse a tunnel name no time."""
 
 
-class Opening(Life[Tunnel]):
+class Opening(SingleUseBlock[Tunnel]):
     """Made by `Node.open_tunnel`: the tunnel lives for the length of the `async with` block."""
 
     used_as = "async with node.open_tunnel(...) as tunnel"

@@ -18,7 +18,7 @@ import trio
 
 from mesh.binding import check_free
 from mesh.config import KEY_SOURCES, MeshConfig
-from mesh.entering import Life
+from mesh.entering import SingleUseBlock
 from mesh.errors import CannotBind
 from mesh.joining import check_in_trio, check_settings, join
 from mesh.listening import binds_of
@@ -41,7 +41,7 @@ NOT_SETTINGS = ("choose", "transport")
 """Keyword arguments of `mesh.join` that are not settings."""
 
 
-class Serving(Life["Broker"]):
+class Serving(SingleUseBlock["Broker"]):
     """What `serve` returns: a broker's life as a context manager."""
 
     used_as = "async with durable.serve(...) as broker"
