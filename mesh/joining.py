@@ -41,7 +41,7 @@ from .zmq_transport import ZmqTransport
 
 logger = logging.getLogger("mesh")
 
-Joins = str | Service | Sequence[str | Service]
+Memberships = str | Service | Sequence[str | Service]
 
 
 class Joining(SingleUseBlock[Node]):
@@ -51,7 +51,7 @@ class Joining(SingleUseBlock[Node]):
 
 
 def join(
-    clusters: Joins, *, keyring: Keyring | None = None, transport: Transport | None = None,
+    clusters: Memberships, *, keyring: Keyring | None = None, transport: Transport | None = None,
     **settings: Any,
 ) -> Joining:  # fmt: skip
     """Be a member of one or more clusters for the length of the `async with` block.
@@ -69,32 +69,32 @@ def join(
         CannotBind: an address cannot be bound; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
-    return Joining(_life(clusters, keyring, transport, settings))
+    return Joining(_joined(clusters, keyring, transport, settings))
 
 
 @asynccontextmanager
-async def _life(
-    clusters: Joins, keyring: Keyring | None, transport: Transport | None,
+async def _joined(
+    clusters: Memberships, keyring: Keyring | None, transport: Transport | None,
     settings: Mapping[str, Any],
 ) -> AsyncGenerator[Node]:  # fmt: skip
     check_in_trio()
-    joined = _listed(clusters)
+    joined = _as_list(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
-    config, keyring = _checked(names, keyring, settings)
+    config, keyring = _check_and_load(names, keyring, settings)
     driver = _make_driver(config, keyring, services, transport)
     node = Node(driver, config)
     crash: BaseException | None = None
-    beside = trio.CancelScope()
+    background_scope = trio.CancelScope()
 
     async def background(*, task_status: trio.TaskStatus[None]) -> None:
-        nonlocal crash, beside
+        nonlocal crash, background_scope
         try:
-            async with open_nursery() as inside:
-                beside = inside.cancel_scope
-                _serve(driver, config, services, inside)
+            async with open_nursery() as inner:
+                background_scope = inner.cancel_scope
+                _connect_handlers(driver, config, services, inner)
                 try:
-                    await driver.run(task_status=_Shielding(beside, task_status))
+                    await driver.run(task_status=_ShieldingStatus(background_scope, task_status))
                 finally:
                     driver.close()
         except ConfigError:
@@ -116,7 +116,7 @@ async def _life(
             finally:
                 driver.end_if_forked()
                 await _leave(driver)
-                beside.cancel()
+                background_scope.cancel()
     except BaseException as error:
         if crash is None:
             raise
@@ -126,7 +126,7 @@ async def _life(
         raise NodeCrashed("a background task of the node failed") from crash
 
 
-class _Shielding:
+class _ShieldingStatus:
     """Shields the node's own tasks from the cancellation of the block, so that the node can still say goodbye.
 
     This happens before any of these tasks has run: a task that has seen the cancellation, and does not find it when
@@ -134,15 +134,15 @@ class _Shielding:
     that it started.
     """
 
-    def __init__(self, beside: trio.CancelScope, status: trio.TaskStatus[None]) -> None:
-        self._beside, self._status = beside, status
+    def __init__(self, background_scope: trio.CancelScope, status: trio.TaskStatus[None]) -> None:
+        self._background_scope, self._status = background_scope, status
 
     def started(self, value: None = None) -> None:
         self._status.started(value)
-        self._beside.shield = trio.current_effective_deadline() != -math.inf
+        self._background_scope.shield = trio.current_effective_deadline() != -math.inf
 
 
-def _listed(clusters: Joins) -> list[str | Service]:
+def _as_list(clusters: Memberships) -> list[str | Service]:
     if isinstance(clusters, str | Service):
         return [clusters]
     if isinstance(clusters, bytes) or not isinstance(clusters, Iterable):
@@ -201,7 +201,7 @@ def keyring_of(settings: Mapping[str, Any]) -> Keyring | None:
         KeyMissing: the keys that are set cannot be used.
     """
     source, _ = key_source(settings)
-    return _load(source) if source else None
+    return _load_keyring(source) if source else None
 
 
 def check_settings(
@@ -214,24 +214,24 @@ def check_settings(
     Raises:
         ConfigError, KeyMissing, InvalidName: as `join`.
     """
-    config, keyring = _checked((cluster,), keyring, settings)
+    config, keyring = _check_and_load((cluster,), keyring, settings)
     binds_of(config, keyring)
     make_finders(config, bytes(16))
     return config, keyring
 
 
-def _checked(
+def _check_and_load(
     names: tuple[str, ...], keyring: Keyring | None, settings: Mapping[str, Any]
 ) -> tuple[MeshConfig, Keyring]:
     if keyring is not None and (also := [name for name in KEY_SOURCES if settings.get(name)]):
         raise ConfigError(f"keyring and {also[0]}: give one source of keys, not several")
     config = load_config(names, settings, has_keyring=keyring is not None)
-    keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
+    keyring = keyring or _load_keyring({name: getattr(config, name) for name in KEY_SOURCES})
     _check_keys(keyring, names)
     return config, keyring
 
 
-def _load(source: Mapping[str, Any]) -> Keyring:
+def _load_keyring(source: Mapping[str, Any]) -> Keyring:
     try:
         return load_keyring(**source)
     except SecurityError as error:
@@ -246,7 +246,7 @@ def _check_keys(keyring: Keyring, names: Sequence[str]) -> None:
             raise KeyMissing(str(error)) from error
 
 
-def _serve(
+def _connect_handlers(
     driver: Driver, config: MeshConfig, services: Sequence[Service], nursery: trio.Nursery
 ) -> None:
     """Connect the services' handlers to the core."""

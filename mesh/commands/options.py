@@ -15,7 +15,7 @@ from security.errors import NoKey
 
 from ..config import HEADERS_BYTES_MAX
 from ..errors import KeyMissing, NoMembers, TooLarge
-from ..joining import Joins, join
+from ..joining import Memberships, join
 from ..message import encode_headers
 from ..node import Node
 from .reaching import tell_why_nobody
@@ -183,7 +183,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def joined(args: argparse.Namespace, what: Joins | None = None) -> AsyncGenerator[Node]:
+async def joined(args: argparse.Namespace, what: Memberships | None = None) -> AsyncGenerator[Node]:
     """Join for the length of the block. After NoMembers, print why nobody was found, if that is known."""
     try:
         async with join(args.cluster if what is None else what, **settings(args)) as node:
