@@ -33,8 +33,8 @@ class PortRange:
     first: int
     last: int
 
-    def port(self, number: int, of: int) -> int:
-        """Return the port for key `number` of `of` keys (0: any free one). Raises ConfigError if there are too few."""
+    def port(self, number: int, key_count: int) -> int:
+        """Return the port for key `number` of `key_count` keys (0: any free one). Raises ConfigError if there are too few."""
         if self.first == 0:
             return 0
         if self.first == self.last and number > 0:
@@ -42,7 +42,7 @@ class PortRange:
             return 0
         if self.first + number > self.last:
             raise ConfigError(
-                f"listen: {self.first} to {self.last} are {number} ports, but this node binds {of}: one "
+                f"listen: {self.first} to {self.last} are {number} ports, but this node binds {key_count}: one "
                 "for each generation of each key; a rotation adds a generation"
             )
         return self.first + number
@@ -57,7 +57,7 @@ class Bind:
     advertise: str | None
     addresses_max: int
 
-    def announced(self, bound: str) -> list[str]:
+    def announced_uris(self, bound: str) -> list[str]:
         """Return the addresses to announce, given the address that was actually bound.
 
         Raises:
@@ -78,8 +78,8 @@ class Bind:
         if not found:
             raise CannotBind(self.uri, "this host has no IPv4 address to announce: set advertise")
         # The last one is loopback, which must always be included.
-        told = [*found[:-1][: self.addresses_max - 1], found[-1]]
-        return [f"tcp://{address}:{port}" for address in told]
+        chosen = [*found[:-1][: self.addresses_max - 1], found[-1]]
+        return [f"tcp://{address}:{port}" for address in chosen]
 
 
 def parse_ports(text: str, setting: str) -> PortRange:
@@ -111,20 +111,20 @@ def binds_of(config: MeshConfig, keyring: Keyring) -> list[Bind]:
 def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -> list[Bind]:
     """Return what to bind for these server keys, in this order. Raises ConfigError."""
     ports = parse_ports(listen, "listen")
-    told = parse_ports(advertise, "advertise") if advertise is not None else None
+    advertised = parse_ports(advertise, "advertise") if advertise is not None else None
     plan = []
     for number, one in enumerate(keys):
         port = ports.port(number, len(keys))
         uri = f"tcp://{ports.host or '*'}:{port or '*'}"
-        told_uri = None
-        if told is not None:
-            told_port = told.first + number
-            if told_port > told.last:
+        advertised_uri = None
+        if advertised is not None:
+            advertised_port = advertised.first + number
+            if advertised_port > advertised.last:
                 raise ConfigError(
-                    f"advertise: {told.last - told.first + 1} ports for {len(keys)} keys"
+                    f"advertise: {advertised.last - advertised.first + 1} ports for {len(keys)} keys"
                 )
-            told_uri = _dialable(f"tcp://{told.host}:{told_port}", "advertise")
-        plan.append(Bind(uri, one, told_uri, ENDPOINTS_MAX // len(keys)))
+            advertised_uri = _dialable(f"tcp://{advertised.host}:{advertised_port}", "advertise")
+        plan.append(Bind(uri, one, advertised_uri, ENDPOINTS_MAX // len(keys)))
     return plan
 
 

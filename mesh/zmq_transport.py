@@ -176,7 +176,7 @@ class ZmqTransport:
             raw.setsockopt(zmq.CURVE_SECRETKEY, secret_of(bind.keys))
             bind_to(raw, bind.uri)
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-            endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
+            endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced_uris(bound)]
         return endpoints
 
     def _catch_up(self) -> bool:

@@ -177,7 +177,7 @@ async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
                 address = "" if host == "*" else host.strip("[]")
                 await probe.bind((address, 0 if port == "*" else int(port)))
                 probe.listen()
-                bind.announced(f"tcp://{host}:{probe.getsockname()[1]}")
+                bind.announced_uris(f"tcp://{host}:{probe.getsockname()[1]}")
         return "ports", True, f"{config.listen} can be bound; addresses: {', '.join(addresses())}"
     except MeshError as error:
         return "ports", False, str(error)

@@ -54,7 +54,9 @@ def test_too_few_ports_are_counted() -> None:
 
 
 def test_others_are_told_what_to_dial_instead() -> None:
-    told = [bind.announced("tcp://0.0.0.0:1") for bind in plan("tcp://h:0", "tcp://p:6600-6602")]
+    told = [
+        bind.announced_uris("tcp://0.0.0.0:1") for bind in plan("tcp://h:0", "tcp://p:6600-6602")
+    ]
     assert told == [["tcp://p:6600"], ["tcp://p:6601"], ["tcp://p:6602"]]
 
 
@@ -72,7 +74,9 @@ def test_what_nobody_could_dial_is_not_told(advertise: str) -> None:
 def test_a_host_of_many_addresses_tells_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [f"10.0.0.{n}" for n in range(100)]
     monkeypatch.setattr(listening, "addresses", lambda: [*many, "127.0.0.1"])
-    told = [uri for bind in plan("tcp://0.0.0.0:0") for uri in bind.announced("tcp://0.0.0.0:7")]
+    told = [
+        uri for bind in plan("tcp://0.0.0.0:0") for uri in bind.announced_uris("tcp://0.0.0.0:7")
+    ]
     assert len(told) <= ENDPOINTS_MAX
     assert told[:2] == ["tcp://10.0.0.0:7", "tcp://10.0.0.1:7"]
     assert told.count("tcp://127.0.0.1:7") == len(KEYS)
@@ -83,9 +87,9 @@ def test_what_was_bound_and_nobody_could_dial_is_not_told(bound: str) -> None:
     """It used to crash the node: IPv6's wildcard was told as an address."""
     (bind,) = plan("tcp://[::]:0", keys=KEYS[:1])
     with pytest.raises(ConfigError, match=r"listen: other (nodes|machines) cannot dial"):
-        bind.announced(bound)
+        bind.announced_uris(bound)
     (bind,) = plan("tcp://[::]:0", "tcp://p:1", keys=KEYS[:1])
-    assert bind.announced(bound) == ["tcp://p:1"]
+    assert bind.announced_uris(bound) == ["tcp://p:1"]
 
 
 def test_a_host_without_addresses_cannot_tell_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +97,11 @@ def test_a_host_without_addresses_cannot_tell_any(monkeypatch: pytest.MonkeyPatc
     (bind,) = plan("tcp://0.0.0.0:0", keys=KEYS[:1])
     monkeypatch.setattr(listening, "addresses", list)
     with pytest.raises(CannotBind, match="no IPv4 address"):
-        bind.announced("tcp://0.0.0.0:7")
+        bind.announced_uris("tcp://0.0.0.0:7")
 
     def fail() -> list[str]:
         raise OSError(errno.EAFNOSUPPORT, "not supported")
 
     monkeypatch.setattr(listening, "addresses", fail)
     with pytest.raises(CannotBind, match="not supported"):
-        bind.announced("tcp://0.0.0.0:7")
+        bind.announced_uris("tcp://0.0.0.0:7")
