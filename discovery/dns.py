@@ -9,7 +9,7 @@ from __future__ import annotations
 import trio
 
 from .endpoint import format_endpoint, parse_endpoint
-from .finder import Found, LookingOnly, Sink
+from .finder import Found, PassiveFinder, Sink
 
 ANSWER_S_MAX = 10.0
 """Longest wait for the resolver; glibc alone could take 5 s times attempts times servers."""
@@ -17,7 +17,7 @@ ADDRESSES_MAX = 256
 """Most addresses taken from one answer. One reachable node is enough to learn the network from."""
 
 
-class DnsFinder(LookingOnly):
+class DnsFinder(PassiveFinder):
     """Resolves `name` (`dns://name:port`) every `repeat_s`, or `retry_s` after a failure.
 
     Raises:

@@ -18,7 +18,7 @@ import trio
 
 from .endpoint import parse_endpoint
 from .errors import BadEndpoint
-from .finder import Found, LookingOnly, Sink
+from .finder import Found, PassiveFinder, Sink
 
 FILE_BYTES_MAX = 1 << 20
 """A larger file is not a list of endpoints but probably a wrong path."""
@@ -60,7 +60,7 @@ class RealFiles:
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
-class FileFinder(LookingOnly):
+class FileFinder(PassiveFinder):
     """Reports the endpoints in `path` at once, whenever the file changes, and every `repeat_s`."""
 
     source = "file"

@@ -65,8 +65,8 @@ class Finder(Protocol):
         ...
 
 
-class LookingOnly:
-    """Base of the finders that only look, because nothing can be announced there."""
+class PassiveFinder:
+    """Base of finders that only look, because nothing can be announced there."""
 
     async def announce(self, announcement: bytes, port: int) -> None:
         """Nothing to do."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from .endpoint import parse_endpoint
-from .finder import Found, LookingOnly, Sink
+from .finder import Found, PassiveFinder, Sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class SeedFinder(LookingOnly):
+class SeedFinder(PassiveFinder):
     """Reports each of `seeds` at once and then every `repeat_s`.
 
     Raises:

@@ -28,9 +28,9 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
             raise ConfigError(f"zeroconf_interfaces: {wanted}, got {interface!r}") from None
     finders: list[Finder] = []
     if config.seeds:
-        with _named("seeds"):
+        with _naming_setting("seeds"):
             finders.append(SeedFinder(config.seeds))
-    with _named("dns"):
+    with _naming_setting("dns"):
         finders += [DnsFinder(name) for name in config.dns]
     if config.seeds_file is not None:
         finders.append(FileFinder(config.seeds_file))
@@ -43,7 +43,7 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
 
 
 @contextmanager
-def _named(setting: str) -> Iterator[None]:
+def _naming_setting(setting: str) -> Iterator[None]:
     """Turn discovery errors in the block into ConfigError, with the setting's name in front."""
     try:
         yield
