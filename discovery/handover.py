@@ -22,7 +22,7 @@ class Change:
 
     present: bool
     """The instance is there now, as far as zeroconf knows."""
-    gone_between: bool
+    said_goodbye: bool
     """The instance said goodbye at least once, even if it has come back."""
 
 
@@ -49,7 +49,7 @@ class Handover:
             if before is None and len(self._waiting) >= self._instances_max:
                 self._dropped += 1
                 return
-            gone = not present or (before is not None and before.gone_between)
+            gone = not present or (before is not None and before.said_goodbye)
             self._waiting[instance] = Change(present, gone)
         # The trio run may be over before zeroconf's thread has noticed.
         with contextlib.suppress(trio.RunFinishedError):

@@ -47,7 +47,7 @@ class MdnsSettings:
     """Longest time that closing or withdrawing may delay the node. Usually it takes 0.3 s."""
     instances_max: int = 4096
     """Other nodes remembered; bounds the memory that a flood of invented ones can cost."""
-    asks_max: int = 50
+    queries_max: int = 50
     """Questions per `relist_s` about instances whose announcement was lost."""
 
 
@@ -92,12 +92,16 @@ class MdnsFinder:
         self._open_responder = open_responder
         self._wanted: _Publication | None = None
         self._published: _Publication | None = None
-        self._changed, self._settled, self._heard = trio.Event(), trio.Event(), trio.Event()
-        self._cannot_open: str | None = None
-        self._deaf: str | None = None
+        self._wanted_changed, self._published_changed, self._echo_heard = (
+            trio.Event(),
+            trio.Event(),
+            trio.Event(),
+        )
+        self._open_problem: str | None = None
+        self._echo_problem: str | None = None
         self._seen: dict[str, bytes] = {}  # instance -> digest of what was reported last
         self._reported = self._unreadable = self._dropped = 0
-        self._asks = 0  # since the last relist
+        self._queries = 0  # since the last relist
         self._handover: Handover | None = None
 
     def __repr__(self) -> str:
@@ -105,18 +109,18 @@ class MdnsFinder:
 
     async def announce(self, announcement: bytes, port: int) -> None:
         """See `Finder.announce`. Raises AnnouncementTooLarge."""
-        self._want(_Publication(encode_txt(announcement), port))
+        self._set_wanted(_Publication(encode_txt(announcement), port))
 
     async def withdraw(self) -> None:
         """See `Finder.withdraw`."""
-        self._want(None)
+        self._set_wanted(None)
         with trio.move_on_after(self._settings.goodbye_s_max):
             while self._published is not None:
-                await self._settled.wait()
+                await self._published_changed.wait()
 
     def problem(self) -> str | None:
         """See `Finder.problem`."""
-        return self._cannot_open or self._deaf
+        return self._open_problem or self._echo_problem
 
     def statistics(self) -> MdnsStatistics:
         """Return the counters at this moment."""
@@ -136,64 +140,64 @@ class MdnsFinder:
                 started = True
             if responder is not None:
                 await self._session(responder, handover, sink)
-            if self._cannot_open is not None:
+            if self._open_problem is not None:
                 await trio.sleep(self._settings.retry_s)
 
     async def _open(self, handover: Handover) -> Responder | None:
         try:
             responder = await self._open_responder(self._instance, self._interfaces, handover.put)
         except ResponderError as error:
-            self._cannot_open = f"no multicast on this machine: {error}"
+            self._open_problem = f"no multicast on this machine: {error}"
             return None
-        self._cannot_open = None
+        self._open_problem = None
         return responder
 
     async def _session(self, responder: Responder, handover: Handover, sink: Sink) -> None:
         """Use one set of sockets, until cancelled or until they should be replaced."""
-        self._heard = trio.Event()
+        self._echo_heard = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._report_changes, responder, handover, sink)
                 nursery.start_soon(self._publish, responder)
                 nursery.start_soon(self._relist, responder, sink)
-                await self._wait_deaf()
+                await self._wait_no_echo()
                 nursery.cancel_scope.cancel()
         except* ResponderError as errors:
-            self._cannot_open = f"zeroconf failed: {errors.exceptions[0]}"
+            self._open_problem = f"zeroconf failed: {errors.exceptions[0]}"
         finally:
             self._published = None
-            self._settle()
+            self._notify_published()
             with trio.CancelScope(shield=True, deadline=self._deadline_s()):
                 try:
                     await responder.close()
                 except ResponderError as error:
-                    self._cannot_open = f"zeroconf failed to close: {error}"
+                    self._open_problem = f"zeroconf failed to close: {error}"
 
-    async def _wait_deaf(self) -> None:
+    async def _wait_no_echo(self) -> None:
         """Return when an announcement of ours was not heard back for `echo_s` and then `retry_s`; else never."""
         while True:
             while self._wanted is None:
-                await self._changed.wait()
-            if await self._echo(self._settings.echo_s):
+                await self._wanted_changed.wait()
+            if await self._wait_echo(self._settings.echo_s):
                 break
             if self._wanted is None:
                 continue  # The announcement was withdrawn before it could be heard.
-            self._deaf = (
+            self._echo_problem = (
                 "no multicast on this machine: our own announcement did not come back within "
                 f"{self._settings.echo_s:.1f} s (a firewall, or a container without multicast?)"
             )
-            if not await self._echo(self._settings.retry_s):
+            if not await self._wait_echo(self._settings.retry_s):
                 return
             break
-        self._deaf = None
+        self._echo_problem = None
         await trio.sleep_forever()
 
-    async def _echo(self, wait_s: float) -> bool:
+    async def _wait_echo(self, wait_s: float) -> bool:
         for _ in range(PARTS):
             with trio.move_on_after(wait_s / PARTS):
-                await self._heard.wait()
+                await self._echo_heard.wait()
                 return True
-        return self._heard.is_set()
+        return self._echo_heard.is_set()
 
     async def _publish(self, responder: Responder) -> None:
         """Publish or withdraw until the published state is the wanted one, one call at a time.
@@ -201,23 +205,23 @@ class MdnsFinder:
         zeroconf repeats each broadcast for 0.45 s: with two calls at once an old announcement could follow a new one.
         """
         while True:
-            wanted, changed = self._wanted, self._changed
+            wanted, wanted_changed = self._wanted, self._wanted_changed
             if wanted != self._published:
                 if wanted is None:
                     await responder.withdraw()
                 else:
                     await responder.publish(wanted.txt, wanted.port)
                 self._published = wanted
-                self._settle()
-            await changed.wait()
+                self._notify_published()
+            await wanted_changed.wait()
 
     async def _report_changes(self, responder: Responder, handover: Handover, sink: Sink) -> None:
         while True:
             for instance, change in (await handover.take()).items():
-                if change.gone_between:
+                if change.said_goodbye:
                     self._seen.pop(instance, None)
                 if change.present:
-                    self._look(instance, responder, sink)
+                    self._report_if_new(instance, responder, sink)
 
     async def _relist(self, responder: Responder, sink: Sink) -> None:
         """List all instances from time to time: a change may have been dropped, or a packet lost."""
@@ -227,18 +231,18 @@ class MdnsFinder:
             present = responder.instances()
             for gone in self._seen.keys() - set(present):
                 del self._seen[gone]
-            self._asks = 0
+            self._queries = 0
             for instance in present:
-                self._look(instance, responder, sink)
+                self._report_if_new(instance, responder, sink)
 
-    def _look(self, instance: str, responder: Responder, sink: Sink) -> None:
+    def _report_if_new(self, instance: str, responder: Responder, sink: Sink) -> None:
         """Report `instance` if its announcement is new; ask the network for one that has not been heard yet."""
         if instance == self._instance:
-            self._heard.set()
+            self._echo_heard.set()
             return
         txt = responder.txt(instance)
         if txt is None:
-            self._ask(instance, responder)
+            self._query(instance, responder)
             return
         digest = hashlib.blake2b(txt, digest_size=16).digest()
         if self._seen.get(instance) == digest:
@@ -254,20 +258,20 @@ class MdnsFinder:
         self._reported += 1
         sink(Found(announcement=announcement))
 
-    def _ask(self, instance: str, responder: Responder) -> None:
+    def _query(self, instance: str, responder: Responder) -> None:
         # Limited, so that a sender of invented names cannot make us flood the network with questions.
-        if self._asks < self._settings.asks_max:
-            self._asks += 1
-            responder.ask(instance)
+        if self._queries < self._settings.queries_max:
+            self._queries += 1
+            responder.query(instance)
 
-    def _want(self, publication: _Publication | None) -> None:
+    def _set_wanted(self, publication: _Publication | None) -> None:
         self._wanted = publication
-        self._changed.set()
-        self._changed = trio.Event()
+        self._wanted_changed.set()
+        self._wanted_changed = trio.Event()
 
-    def _settle(self) -> None:
-        self._settled.set()
-        self._settled = trio.Event()
+    def _notify_published(self) -> None:
+        self._published_changed.set()
+        self._published_changed = trio.Event()
 
     def _deadline_s(self) -> float:
         return trio.current_time() + self._settings.goodbye_s_max

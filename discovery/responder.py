@@ -50,7 +50,7 @@ class Responder(Protocol):
 
     def txt(self, instance: str) -> bytes | None: ...
 
-    def ask(self, instance: str) -> None: ...
+    def query(self, instance: str) -> None: ...
 
     async def follow_interfaces(self) -> None: ...
 
@@ -71,7 +71,7 @@ async def open_zeroconf(
     """Open sockets on `interfaces` (their IPv4 addresses; None: all) and start to browse."""
     # Never abandoned when cancelled: nobody else could close the sockets that it opens.
     return await trio.to_thread.run_sync(
-        _translated, partial(ZeroconfResponder, instance, interfaces, on_change)
+        _translate_errors, partial(ZeroconfResponder, instance, interfaces, on_change)
     )
 
 
@@ -84,7 +84,7 @@ class ZeroconfResponder:
         from zeroconf import DNSQuestionType, IPVersion, ServiceBrowser, Zeroconf
 
         self._instance, self._on_change = instance, on_change
-        self._follows = interfaces is None
+        self._follows_interfaces = interfaces is None
         self._candidates = addresses() if interfaces is None else list(interfaces)
         usable, reasons = multicast_addresses(self._candidates)
         if not usable:
@@ -127,7 +127,7 @@ class ZeroconfResponder:
         newest = max(records, key=lambda r: r.created + 1000 * r.ttl, default=None)
         return None if newest is None else bytes(newest.text)
 
-    def ask(self, instance: str) -> None:
+    def query(self, instance: str) -> None:
         """Ask the network for the records of `instance`; an answer is reported as a change."""
         import asyncio
 
@@ -140,7 +140,7 @@ class ZeroconfResponder:
 
     async def follow_interfaces(self) -> None:
         """Use interfaces that have appeared since, unless the interfaces were given explicitly."""
-        if self._follows:
+        if self._follows_interfaces:
             await self._in_thread(self._follow_interfaces)
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class ZeroconfResponder:
                 if not self._zeroconf.done:
                     function()
 
-        await trio.to_thread.run_sync(_translated, exclusive, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(_translate_errors, exclusive, abandon_on_cancel=True)
 
     def _publish(self, txt: bytes, port: int) -> None:
         from zeroconf import ServiceInfo
@@ -166,7 +166,7 @@ class ZeroconfResponder:
             port=port,
             properties=txt,
             server=f"{self._instance}.local.",
-            parsed_addresses=_worth_telling(self._candidates),
+            parsed_addresses=_addresses_to_publish(self._candidates),
         )
         if self._published is None:
             # No probing for the name, which is random: this takes milliseconds instead of 1.1 s.
@@ -232,13 +232,13 @@ def _check_descriptors(count: int) -> None:
                 ) from error
 
 
-def _worth_telling(candidates: list[str]) -> list[str]:
+def _addresses_to_publish(candidates: list[str]) -> list[str]:
     """Return the addresses to publish. Loopback, which each host takes for itself, only if there is nothing else."""
     routable = [address for address in candidates if not address.startswith("127.")]
     return (routable or candidates)[:ADDRESSES_MAX]
 
 
-def _translated(function: Callable[[], T]) -> T:
+def _translate_errors(function: Callable[[], T]) -> T:
     """Call `function`; turn its errors about this machine or zeroconf into ResponderError."""
     from zeroconf import Error
 

@@ -13,9 +13,9 @@ async def test_changes_of_one_instance_merge() -> None:
         await trio.to_thread.run_sync(handover.put, instance, present)
     handover.put("c", True)
     assert await handover.take() == {
-        "a": Change(present=True, gone_between=False),
-        "b": Change(present=False, gone_between=True),
-        "c": Change(present=True, gone_between=True),
+        "a": Change(present=True, said_goodbye=False),
+        "b": Change(present=False, said_goodbye=True),
+        "c": Change(present=True, said_goodbye=True),
     }
 
 

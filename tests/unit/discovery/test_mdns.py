@@ -74,7 +74,7 @@ class FakeResponder:
     def txt(self, instance: str) -> bytes | None:
         return self.network.records.get(instance)
 
-    def ask(self, instance: str) -> None:
+    def query(self, instance: str) -> None:
         self.network.log.append(f"ask {instance}")
 
     async def follow_interfaces(self) -> None:
@@ -165,7 +165,7 @@ async def test_records_of_others_under_our_name_are_counted_and_ignored(
 
 
 async def test_an_announcement_that_got_lost_is_asked_for(autojump_clock: MockClock) -> None:
-    world = World(MdnsSettings(asks_max=2))
+    world = World(MdnsSettings(queries_max=2))
     async with world.running():
         for instance in ("c", "d", "e"):
             world.network.hear(instance, None)
