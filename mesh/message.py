@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from .errors import TooLarge
 from .protocol.inbox import Delivery
@@ -99,6 +99,6 @@ def decode_headers(raw: bytes) -> Mapping[str, Any]:
         return NO_HEADERS
     try:
         headers = msgpack.unpackb(raw)  # msgpack limits lengths inside to that of `raw`.
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         return NO_HEADERS
     return headers if isinstance(headers, dict) else NO_HEADERS

@@ -36,7 +36,7 @@ from .errors import Ahead, CannotAnnounce, Expired, Forged, Malformed, Untrusted
 from .keyring import Keyring
 from .keys import ClusterKeys
 from .names import CLUSTER
-from .unpacking import NO_MSGPACK
+from .unpacking import UNPACK_ERRORS
 
 VERSION = 2
 PREFIX_BYTES, SIGNATURE_BYTES = 3, 64
@@ -234,7 +234,7 @@ def _unpack(data: bytes) -> Any:
             data, max_str_len=512, max_bin_len=512, max_array_len=ENDPOINTS_MAX, max_map_len=0,
             max_ext_len=0,
         )  # fmt: skip
-    except NO_MSGPACK as error:
+    except UNPACK_ERRORS as error:
         raise Malformed(f"not msgpack: {type(error).__name__}") from None
 
 

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import msgpack
 
-NO_MSGPACK = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
+UNPACK_ERRORS = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
 """To be caught around `unpackb`, and around what takes apart the values that it gave."""

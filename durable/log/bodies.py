@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import RecordDamaged
 from .record import Buffer, Draft, Kind, Record, Target
@@ -174,7 +174,7 @@ def decode_definitions(record: Record) -> Any:
     """Return the value. Raises RecordDamaged."""
     try:
         return msgpack.unpackb(bytes(record.body), strict_map_key=False)
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         raise RecordDamaged("definitions", record.position) from None
 
 
@@ -225,7 +225,7 @@ def decode_gap(record: Record) -> Missed:
     """Decode the body of a gap. Raises RecordDamaged."""
     try:
         missed = Missed._make(msgpack.unpackb(bytes(record.body)))
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         raise RecordDamaged("gap", record.position) from None
     if (
         [type(field) for field in missed] != [bytes, int, str, int, int]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgpack
 
 from mesh.errors import TooLarge
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import Malformed, shown
 from .containers import counted
@@ -154,7 +154,7 @@ def decode_answer(whole: bytes) -> Answer:
 def _unpack(data: bytes, kind: type) -> Any:
     try:
         value = msgpack.unpackb(data, **counted(len(data)))
-    except NO_MSGPACK as error:
+    except UNPACK_ERRORS as error:
         raise Malformed(f"not msgpack: {error}") from None
     if not isinstance(value, kind):
         raise Malformed(f"{type(value).__name__} instead of {kind.__name__}")

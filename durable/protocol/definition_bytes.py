@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from mesh.errors import TooLarge
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import InvalidDefinition, Malformed
 from .containers import counted
@@ -60,7 +60,7 @@ def unpack_definitions(data: bytes) -> Any:
         if packed[:1] in MAPS:
             return _unpacked(packed)
         return msgpack.unpackb(packed, **counted(len(packed)))
-    except (zlib.error, *NO_MSGPACK) as error:
+    except (zlib.error, *UNPACK_ERRORS) as error:
         raise Malformed(f"invalid definitions: {error}") from None
 
 

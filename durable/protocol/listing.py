@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 
 from mesh.errors import TooLarge
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import Malformed
 
@@ -55,7 +55,7 @@ def read_listing(data: object) -> Iterator[dict[str, Any]]:
         raise Malformed(f"a listing of type {type(data).__name__}")
     try:
         yield from _read(data)
-    except (zlib.error, *NO_MSGPACK) as error:
+    except (zlib.error, *UNPACK_ERRORS) as error:
         raise Malformed(f"a listing that is invalid: {error}") from None
 
 

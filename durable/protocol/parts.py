@@ -34,7 +34,7 @@ import msgpack
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import HEADER_BYTES, MESSAGES, NUMBERS_END, Batch
 from mesh.protocol.frame import Buffer
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import DurableError, Malformed
 from .failures import put_together, take_apart
@@ -172,7 +172,7 @@ def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
             Refusal(int(first), int(count), str(code), dict(details))
             for first, count, code, details in msgpack.unpackb(part[NUMBER.size :])
         ]
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         raise Malformed("invalid refusals") from None
 
 
@@ -209,7 +209,7 @@ def decode_gap(part: bytes) -> Gap:
     """Raises Malformed."""
     try:
         gap = Gap(decode_number(part[: NUMBER.size]), *msgpack.unpackb(part[NUMBER.size :]))
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         raise Malformed("a gap that is not msgpack") from None
     if [type(field) for field in gap] != [int, bytes, int, str, int, int]:
         raise Malformed("a gap with invalid fields")
@@ -226,7 +226,7 @@ def decode_ended(part: bytes) -> DurableError:
     """Return why the tunnel ended. Raises Malformed."""
     try:
         code, details = msgpack.unpackb(part[1:])
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         raise Malformed("an end without a reason") from None
     if not isinstance(code, str) or not isinstance(details, dict):
         raise Malformed("an end without code and details")

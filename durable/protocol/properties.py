@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..definition_checks import (
     KEY,
@@ -128,7 +128,7 @@ def _decode(raw: bytes) -> Properties:
             _keys(fields.get("c", ())), _keys(fields.get("b", ())),
             tuple(_death(*one) for one in fields.get("d", ())),
         )  # fmt: skip
-    except (AttributeError, *NO_MSGPACK):
+    except (AttributeError, *UNPACK_ERRORS):
         raise Malformed("invalid properties") from None
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from mesh.protocol.batch import Batch
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import Malformed
 from ..protocol.properties import Properties, encode_properties
@@ -60,7 +60,7 @@ def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:
 def _headers(raw: bytes) -> dict[str, Any]:
     try:
         headers = msgpack.unpackb(raw) if raw else {}
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         raise Malformed("headers that are not msgpack") from None
     if not isinstance(headers, dict):
         raise Malformed("headers that are not a map")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from ..errors import RemoteProtocolError
 
@@ -51,7 +51,7 @@ def load_values(body: bytes, what: str) -> list[Any]:
             body, max_array_len=ARRAY_MAX, max_map_len=MAP_MAX, max_str_len=TEXT_BYTES_MAX,
             max_bin_len=BYTES_MAX, max_ext_len=0,
         )  # fmt: skip
-    except NO_MSGPACK as error:
+    except UNPACK_ERRORS as error:
         raise RemoteProtocolError(f"{what} is not msgpack: {type(error).__name__}") from None
     if not isinstance(values, list):
         raise RemoteProtocolError(f"{what} is not an array")

@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
-from security.unpacking import NO_MSGPACK
+from security.unpacking import UNPACK_ERRORS
 
 from .rows import HEADER_LIST
 
@@ -39,7 +39,7 @@ def no_headers(rows: int) -> pa.Array:
 def _pairs(raw: bytes) -> list[Pair]:
     try:
         found = msgpack.unpackb(raw) if raw else {}
-    except NO_MSGPACK:
+    except UNPACK_ERRORS:
         return []
     if not isinstance(found, dict):
         return []
