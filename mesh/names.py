@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from security.names import BOTH_CASES, CLUSTER, fault
+from security.names import BOTH_CASES, CLUSTER, name_problem
 
 from .errors import InvalidName
 
@@ -37,14 +37,14 @@ FOREIGN = {
 def check_cluster(name: str) -> str:
     """Return `name`, or raise InvalidName."""
     if not isinstance(name, str) or not CLUSTER.fullmatch(name):
-        raise InvalidName(f"cluster {name!r}: {fault(name)}")
+        raise InvalidName(f"cluster {name!r}: {name_problem(name)}")
     return name
 
 
 def check_endpoint(name: str) -> str:
     """Return `name`, or raise InvalidName."""
     if not isinstance(name, str) or not ENDPOINT.fullmatch(name):
-        raise InvalidName(f"endpoint {name!r}: {fault(name, BOTH_CASES)}")
+        raise InvalidName(f"endpoint {name!r}: {name_problem(name, BOTH_CASES)}")
     return name
 
 

@@ -134,10 +134,10 @@ def read_announcement(
         Ahead: issued more than `skew_s` in the future.
     """
     claimed, signers, signed = _parse(data)
-    proven = _proven(signed, signers, data[len(signed) :], keyring)
+    proven = _proven_clusters(signed, signers, data[len(signed) :], keyring)
     clusters = tuple(cluster for cluster in claimed.clusters if cluster in proven)
     if not clusters:
-        raise Untrusted(_unproven(claimed))
+        raise Untrusted(_describe_unproven(claimed))
     who = f"node {claimed.node.hex()[:8]} of {clusters[0]}"
     late_us = now_us - claimed.expires_us
     if late_us > skew_s * 1_000_000:
@@ -150,14 +150,14 @@ def read_announcement(
     return replace(claimed, clusters=clusters)
 
 
-def _unproven(claimed: Announcement) -> str:
+def _describe_unproven(claimed: Announcement) -> str:
     """Describe the sender for the log: two networks may share one LAN, or a key may have been forgotten."""
     at = f" at {claimed.endpoints[0].uri}" if claimed.endpoints else ""
     who = f"node {claimed.node.hex()[:8]}{at}, which claims to be of cluster {claimed.clusters[0]}"
     return f"{who}, has no key trusted here"
 
 
-def _proven(
+def _proven_clusters(
     signed: bytes, signers: Sequence[Signer], signatures: bytes, keyring: Keyring
 ) -> set[str]:
     proven: set[str] = set()

@@ -24,7 +24,7 @@ from secrets import token_bytes, token_hex
 from .errors import BadKeyFile, KeyChoice, UnsafeKeyFile
 from .keyring import FileKeyring, Keyring, NetworkKeyring
 from .keys import GENERATE_BYTES, SECRET_BYTES, ClusterKeys, from_secrets, generate
-from .names import CLUSTER, fault
+from .names import CLUSTER, name_problem
 
 NETWORK_PREFIX = "mesh-network-1-"
 SECRET_WORD, PUBLIC_WORD = "mesh-cluster-secret-1", "mesh-cluster-public-1"
@@ -226,8 +226,8 @@ def describe(
         pairs = _read_matching(keys_dir) if keys_dir is not None else []
     return [
         KeyRow(pair.cluster, pair.key_id.hex(), generation, pair.secret is not None)
-        for _, of_cluster in groupby(pairs, key=lambda pair: pair.cluster)
-        for generation, pair in zip(("new", "old"), of_cluster, strict=False)
+        for _, generations in groupby(pairs, key=lambda pair: pair.cluster)
+        for generation, pair in zip(("new", "old"), generations, strict=False)
         if cluster in (None, pair.cluster)
     ]
 
@@ -258,7 +258,7 @@ def _files(directory: Path, ending: str) -> list[Path]:
 
 def _check_name(cluster: str) -> None:
     if CLUSTER.fullmatch(cluster) is None:
-        raise BadKeyFile(f"cluster {cluster!r}", fault(cluster))
+        raise BadKeyFile(f"cluster {cluster!r}", name_problem(cluster))
     if cluster.endswith(OLD):  # C.old.secret is the old generation of C.
         raise BadKeyFile(
             f"cluster {cluster!r}", f"a name that ends with {OLD} cannot have key files"

@@ -68,7 +68,7 @@ class NetworkKeyring:
         self._pinned: dict[str, tuple[ClusterKeys, ...]] = {}
         self._learned: OrderedDict[str, tuple[ClusterKeys, ...]] = OrderedDict()
         self._by_id: dict[bytes, ClusterKeys] = {}
-        self._names: dict[bytes, str] = {}
+        self._cluster_by_public: dict[bytes, str] = {}
         self.own(DOOR)
 
     def __repr__(self) -> str:
@@ -77,17 +77,17 @@ class NetworkKeyring:
     def _derive(self, cluster: str) -> tuple[ClusterKeys, ...]:
         return tuple(derive(secret, cluster) for secret in self._secrets)
 
-    def _enter(self, pairs: Iterable[ClusterKeys]) -> None:
+    def _index(self, pairs: Iterable[ClusterKeys]) -> None:
         for pair in pairs:
             self._by_id[pair.key_id] = pair
-            self._names[pair.public] = pair.cluster
+            self._cluster_by_public[pair.public] = pair.cluster
 
     def own(self, cluster: str) -> tuple[ClusterKeys, ...]:
         pairs = self._pinned.get(cluster)
         if pairs is None:
             pairs = self._pinned[cluster] = self._derive(cluster)
             self._learned.pop(cluster, None)
-            self._enter(pairs)
+            self._index(pairs)
         return pairs
 
     def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:
@@ -104,7 +104,7 @@ class NetworkKeyring:
         return self._by_id.get(key_id)
 
     def admit(self, client_public: bytes) -> str | None:
-        return self._names.get(client_public)
+        return self._cluster_by_public.get(client_public)
 
     def learn(self, cluster: str) -> None:
         if cluster in self._pinned:
@@ -113,11 +113,11 @@ class NetworkKeyring:
             self._learned.move_to_end(cluster)
             return
         pairs = self._learned[cluster] = self._derive(cluster)
-        self._enter(pairs)
+        self._index(pairs)
         if len(self._learned) > self._learned_max:
             _, forgotten = self._learned.popitem(last=False)
             for pair in forgotten:
-                del self._by_id[pair.key_id], self._names[pair.public]
+                del self._by_id[pair.key_id], self._cluster_by_public[pair.public]
 
 
 class FileKeyring:
@@ -132,14 +132,14 @@ class FileKeyring:
     def __init__(self, pairs: Iterable[ClusterKeys]) -> None:
         self._pairs: dict[str, list[ClusterKeys]] = {}
         self._by_id: dict[bytes, ClusterKeys] = {}
-        self._names: dict[bytes, str] = {}
+        self._cluster_by_public: dict[bytes, str] = {}
         for pair in pairs:
             generations = self._pairs.setdefault(pair.cluster, [])
             generations.append(pair)
             if len(generations) > GENERATIONS_MAX:
                 raise KeyChoice(f"more than {GENERATIONS_MAX} key generations of {pair.cluster!r}")
             # With one key under two names, the order of the files would decide which cluster its holder is taken for.
-            other = self._names.setdefault(pair.public, pair.cluster)
+            other = self._cluster_by_public.setdefault(pair.public, pair.cluster)
             if pair.key_id in self._by_id or other != pair.cluster:
                 raise KeyChoice(
                     f"the same key is given twice, for {other!r} and for {pair.cluster!r}"
@@ -168,7 +168,7 @@ class FileKeyring:
         return self._by_id.get(key_id)
 
     def admit(self, client_public: bytes) -> str | None:
-        return self._names.get(client_public)
+        return self._cluster_by_public.get(client_public)
 
     def learn(self, cluster: str) -> None:
         pass  # The files alone decide what is trusted.

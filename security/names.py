@@ -9,7 +9,7 @@ CLUSTER = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LENGTH_MAX - 1}}}")
 CLUSTER_ALPHABET, BOTH_CASES = "a-z 0-9 . _ -", "A-Z a-z 0-9 . _ -"
 
 
-def fault(name: object, alphabet: str = CLUSTER_ALPHABET) -> str:
+def name_problem(name: object, alphabet: str = CLUSTER_ALPHABET) -> str:
     """Say why `name`, known to be invalid, is not 1 to 63 characters of `alphabet` with a letter or digit first."""
     wanted = f"want 1 to {LENGTH_MAX} of {alphabet}"
     if not isinstance(name, str):
