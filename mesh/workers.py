@@ -32,17 +32,17 @@ E = TypeVar("E", bound=BaseException)
 class Worker:
     """One task that runs jobs. `waited`: the job's handler has waited, so a deadline may have cancelled the scope."""
 
-    __slots__ = ("_call", "job", "waited", "waker")
+    __slots__ = ("_wake", "job", "waited", "waker")
 
-    def __init__(self, call: Callable[[int], None]) -> None:
-        self._call = call
+    def __init__(self, wake: Callable[[int], None]) -> None:
+        self._wake = wake
         self.job: Job | None = None
         self.waited = False
         self.waker = Waker()
 
-    def waits(self) -> None:
+    def on_wait(self) -> None:
         self.waited = True
-        self._call(2)  # The handlers of the next jobs may have to wait, too.
+        self._wake(2)  # The handlers of the next jobs may have to wait, too.
 
 
 class Workers:
@@ -55,7 +55,7 @@ class Workers:
         self._nursery = nursery
         self._requests, self._broadcasts, self._answered = requests, broadcasts, answered
         self._ready: deque[Job] = deque()
-        self._coming = 0
+        self._starting = 0
         self._idle: list[Worker] = []
         self._clock = trio.lowlevel.current_clock().current_time
         self._failures = FailureLog()
@@ -64,17 +64,17 @@ class Workers:
 
     def start(self, job: Job) -> None:
         self._ready.append(job)
-        if not self._coming:
-            self._call(1)
+        if not self._starting:
+            self._wake(1)
 
-    def _call(self, count: int) -> None:
+    def _wake(self, count: int) -> None:
         """Wake or start `count` workers, but no more than there are ready jobs without one."""
-        for _ in range(min(count, len(self._ready) - self._coming)):
-            self._coming += 1
+        for _ in range(min(count, len(self._ready) - self._starting)):
+            self._starting += 1
             if self._idle:
                 self._idle.pop().waker.wake()
             else:
-                self._nursery.start_soon(self._work, Worker(self._call))
+                self._nursery.start_soon(self._work, Worker(self._wake))
 
     @enable_ki_protection
     async def _work(self, worker: Worker) -> None:
@@ -92,18 +92,18 @@ class Workers:
 
     async def _run_ready(self, worker: Worker, scope: trio.CancelScope) -> bool:
         """Run the jobs that are ready now. Return False if the scope may have been cancelled."""
-        self._coming -= 1
+        self._starting -= 1
         # Jobs that become ready meanwhile wait for another turn.
-        of_use, left = True, len(self._ready)
-        while of_use and left and self._ready:
+        scope_usable, remaining = True, len(self._ready)
+        while scope_usable and remaining and self._ready:
             worker.job = self._ready.popleft()
-            left -= 1
-            of_use = await self._run(worker, scope)
-        if not self._coming:
-            self._call(1)
-        if of_use:
+            remaining -= 1
+            scope_usable = await self._run(worker, scope)
+        if not self._starting:
+            self._wake(1)
+        if scope_usable:
             scope.deadline = math.inf
-        return of_use
+        return scope_usable
 
     async def _run(self, worker: Worker, scope: trio.CancelScope) -> bool:
         """Run the worker's job. Return False if its scope may have been cancelled, and so cannot be used again."""
@@ -123,12 +123,12 @@ class Workers:
             scope.deadline = deadline_s
         worker.waited = False
         try:  # Cancelled passes through; other exceptions beside it in a group are logged.
-            reply = await _stepped(handlers[job.endpoint](request), worker.waits)
+            reply = await _await_observed(handlers[job.endpoint](request), worker.on_wait)
         except* ServiceError as group:
-            refusal = _own(_first(group))
+            refusal = _caller_refusal(_first_error(group))
         except* Exception as group:
-            error = _first(group)
-            refusal = ServiceError("failed", _told(error))
+            error = _first_error(group)
+            refusal = ServiceError("failed", _describe(error))
             self._failures.log(f"handler of {job.endpoint!r}", error)
         worker.job = None
         now_s = self._end(job, reply, refusal)
@@ -156,12 +156,14 @@ class Workers:
 
 
 @types.coroutine
-def _stepped(handling: Awaitable[object], waits: Callable[[], None]) -> Generator[Any, Any, object]:
-    """Await `handling`, and call `waits` when it first has to wait for something."""
+def _await_observed(
+    handling: Awaitable[object], on_wait: Callable[[], None]
+) -> Generator[Any, Any, object]:
+    """Await `handling`, and call `on_wait` when it first has to wait for something."""
     steps = handling.__await__()
     try:
         trap = steps.send(None)
-        waits()
+        on_wait()
         while True:
             try:
                 answer = yield trap
@@ -173,7 +175,7 @@ def _stepped(handling: Awaitable[object], waits: Callable[[], None]) -> Generato
         return end.value
 
 
-def _first(group: BaseExceptionGroup[E]) -> E:
+def _first_error(group: BaseExceptionGroup[E]) -> E:
     """Return the first exception in a group, however deeply nested."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
@@ -181,14 +183,14 @@ def _first(group: BaseExceptionGroup[E]) -> E:
     return error  # type: ignore[return-value]
 
 
-def _own(error: ServiceError) -> ServiceError:
+def _caller_refusal(error: ServiceError) -> ServiceError:
     """Return the error for the caller. If the handler passes on a refusal by another member, the code becomes `failed`:
     the caller would take the refusal's own code to mean that this handler has not run.
     """
     return ServiceError("failed", str(error)) if error.code in REFUSALS else error
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Describe a failure to the caller; exceptions whose text fails show only their class."""
     try:
         return f"{type(error).__name__}: {error}"
