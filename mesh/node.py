@@ -28,7 +28,7 @@ from .subscription import Subscription
 from .waker import Bell, Waker
 from .watching import Gathering, Watch
 
-SENT_LOOK_S = 0.002
+SENT_POLL_S = 0.002
 WINDOW_BYTES_MAX = 1 << 40
 SECONDS_MAX = 1e10
 """Three centuries, as good as for ever."""
@@ -84,7 +84,7 @@ class Node:
             # Raises if the scope is cancelled already: nothing is sent.
             await trio.lowlevel.checkpoint()
         waker = Waker()
-        pending = self._start(target, payload, timeout, waker.wake, None, now_s, scope_s)
+        pending = self._start_request(target, payload, timeout, waker.wake, None, now_s, scope_s)
         if pending.state != DONE:
             candidate = pending.candidate
             if candidate is not None and candidate.link.outstanding == 1:
@@ -106,7 +106,7 @@ class Node:
         assert isinstance(outcome, MeshError)
         raise outcome
 
-    def _start(
+    def _start_request(
         self, target: str, payload: bytes, timeout: float | None,
         wake: Callable[[], object], only: Candidate | None, now_s: float, scope_s: float,
     ) -> Pending:  # fmt: skip
@@ -144,16 +144,18 @@ class Node:
         try:
             for member, link in self._core.rotation.linked(cluster):
                 only = self._core.rotation.candidate(link, cluster)
-                pending = self._start(target, payload, timeout, bell.wake, only, now_s, scope_s)
+                pending = self._start_request(
+                    target, payload, timeout, bell.wake, only, now_s, scope_s
+                )
                 asked.append((member, pending))
         except BaseException:
-            self._give_up([pending for _, pending in asked])
+            self._cancel_requests([pending for _, pending in asked])
             raise
         self._driver.flush()
         soon = trio.lowlevel.current_trio_token().run_sync_soon
-        return Gathering(asked, bell, functools.partial(_if_trio_runs, soon, self._give_up))
+        return Gathering(asked, bell, functools.partial(_run_soon, soon, self._cancel_requests))
 
-    def _give_up(self, asked: Sequence[Pending]) -> None:
+    def _cancel_requests(self, asked: Sequence[Pending]) -> None:
         for pending in asked:
             self._core.patterns.requests.cancel(pending)
         self._driver.flush()
@@ -170,10 +172,10 @@ class Node:
         self._check_payload(payload)
         self._core.check_open()
         cluster, endpoint = split_target(target)
-        told = self._core.patterns.broadcast(cluster, endpoint, payload)
+        count = self._core.patterns.broadcast(cluster, endpoint, payload)
         self._driver.flush()
         await trio.lowlevel.cancel_shielded_checkpoint()
-        return told
+        return count
 
     # Publish and subscribe
 
@@ -290,7 +292,7 @@ class Node:
         while self._core.unsent_bytes() > waiting_bytes:
             self._core.check_open()
             # Acknowledgements come per frame and not per message, so there is no event to wait for.
-            await trio.sleep(SENT_LOOK_S)
+            await trio.sleep(SENT_POLL_S)
 
     def _prepare(
         self, topic: str, payload: bytes, headers: dict[str, Any] | None
@@ -417,7 +419,7 @@ def _size_bytes(payload: bytes, headers: bytes | None) -> int:
     return len(payload) + (len(headers) if headers else 0)
 
 
-def _if_trio_runs(soon: Callable[..., object], call: Callable[..., object], what: object) -> None:
+def _run_soon(soon: Callable[..., object], call: Callable[..., object], what: object) -> None:
     with suppress(trio.RunFinishedError):
         soon(call, what)
 

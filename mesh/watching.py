@@ -61,20 +61,20 @@ class Gathering:
 
     def __init__(
         self, asked: Sequence[tuple[Member, Pending]], bell: Bell,
-        give_up: Callable[[list[Pending]], object],
+        cancel: Callable[[list[Pending]], object],
     ) -> None:  # fmt: skip
         """
         Args:
-            give_up: called when the last reference is gone, wherever that is, maybe in the middle of any other code.
+            cancel: called when the last reference is gone, wherever that is, maybe in the middle of any other code.
         """
-        self._waiting, self._bell, self._give_up = list(asked), bell, give_up
-        self._at_once = all(pending.state == DONE for _, pending in asked)
+        self._waiting, self._bell, self._cancel = list(asked), bell, cancel
+        self._done_at_once = all(pending.state == DONE for _, pending in asked)
         """All requests are done from the start (no member, or no time left), so that its reader never waits."""
 
     def __del__(self) -> None:
         unanswered = [pending for _, pending in self._waiting if pending.state != DONE]
         if unanswered:
-            self._give_up(unanswered)
+            self._cancel(unanswered)
 
     def __len__(self) -> int:
         """How many answers the iteration has still to bring: before it begins, how many members were asked."""
@@ -86,14 +86,14 @@ class Gathering:
     async def __anext__(self) -> tuple[Member, bytes | MeshError]:
         # Checkpoints come before an answer is taken, so that cancellation loses none.
         # Lets other tasks run, and trio notice that the scope's deadline has passed.
-        if self._at_once:
+        if self._done_at_once:
             await trio.lowlevel.checkpoint()
         elif self._waiting:
             await trio.lowlevel.checkpoint_if_cancelled()
         while self._waiting:
-            for at, (member, pending) in enumerate(self._waiting):
+            for index, (member, pending) in enumerate(self._waiting):
                 if pending.state == DONE and pending.outcome is not None:
-                    del self._waiting[at]
+                    del self._waiting[index]
                     return member, pending.outcome
             await self._bell.wait()
         raise StopAsyncIteration
