@@ -42,7 +42,7 @@ class Subscription(AsyncBlock):
         self._messages: Iterator[Message] = iter(())
         self._closed = False
         self._sharing: Sharing | None = None
-        self._after: Sequence[Subscription] = ()
+        self._predecessors: Sequence[Subscription] = ()
 
     def share(self, sharing: Sharing, after: Sequence[Subscription] = ()) -> None:
         """Share messages with subscriptions of the same `sharing`: a message goes to the first entered that matches.
@@ -57,7 +57,7 @@ class Subscription(AsyncBlock):
             raise RuntimeError("a subscription shares from its begin or not at all")
         if self._when_full == BLOCK:
             raise ValueError("when_full: a subscription with block cannot share")
-        self._sharing, self._after = sharing, after
+        self._sharing, self._predecessors = sharing, after
 
     async def __aenter__(self) -> Subscription:
         if self._inbox is not None:
@@ -69,8 +69,8 @@ class Subscription(AsyncBlock):
         await trio.lowlevel.checkpoint()
         if self._closed:
             raise RuntimeError("a subscription was closed before it was entered")
-        after = [one._inbox for one in self._after if one._inbox is not None]
-        self._after = ()
+        after = [one._inbox for one in self._predecessors if one._inbox is not None]
+        self._predecessors = ()
         self._inbox = self._driver.core.subscribe(
             self.pattern, self._when_full, self._limit_bytes, self._waker.wake
         )
@@ -84,16 +84,16 @@ class Subscription(AsyncBlock):
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self._driver.end_if_forked()
-        self._end()
+        self._unsubscribe()
 
     def close(self) -> None:
         """Stop receiving at once. Waiting messages can still be taken; then `take` raises NodeClosed."""
         if not self._closed:
-            self._end()
+            self._unsubscribe()
             if self._inbox is not None:
                 self._subscriptions.hand_over(self._inbox)
 
-    def _end(self) -> None:
+    def _unsubscribe(self) -> None:
         self._closed = True
         if self._inbox is not None:
             self._driver.core.unsubscribe(self._inbox)
@@ -122,15 +122,15 @@ class Subscription(AsyncBlock):
             RuntimeError: some messages of the previous batch, which are read one by one, are left.
             NodeClosed: this subscription has ended.
         """
-        if (left := next(self._messages, None)) is not None:
-            self._messages = chain((left,), self._messages)
+        if (unread := next(self._messages, None)) is not None:
+            self._messages = chain((unread,), self._messages)
             raise RuntimeError("messages of the previous batch are left: take them first")
         inbox = self._inbox
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
-        waits = not inbox
+        must_wait = not inbox
         # Before anything is taken. Under load this is the only place where the task can be cancelled.
-        if not waits:
+        if not must_wait:
             await trio.lowlevel.checkpoint_if_cancelled()
         while not inbox:
             if self._closed or not self._driver.running:
@@ -141,10 +141,10 @@ class Subscription(AsyncBlock):
             self._driver.core.needs_flush
         ):  # There is credit to return, or a publisher of this node has room now.
             self._driver.wake_pump()
-        if waits:  # Other tasks have had their turn.
+        if must_wait:  # Other tasks have had their turn.
             self._in_a_row = 0
         self._in_a_row += len(delivery.payloads)
-        if not waits and self._in_a_row >= IN_A_ROW_MAX:
+        if not must_wait and self._in_a_row >= IN_A_ROW_MAX:
             self._in_a_row = 0
             await trio.lowlevel.cancel_shielded_checkpoint()
         return delivery

@@ -15,7 +15,7 @@ from .waker import Bell
 
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
 """`send` lets other tasks run after so many bytes; a part counts for PART_COST_BYTES more, since it costs time."""
-TWO_READ = "two tasks read a tunnel at once: while `each` reads, no other task can"
+TWO_READERS = "two tasks read a tunnel at once: while `each` reads, no other task can"
 
 
 class Tunnel:
@@ -138,7 +138,7 @@ class Tunnel:
             if self._at_end():
                 raise StopAsyncIteration
             if end.on_part is not None:
-                raise RuntimeError(TWO_READ)
+                raise RuntimeError(TWO_READERS)
             self._iterating += 1
             try:
                 await self._bell.wait()  # A checkpoint once per burst, with no part taken yet.
@@ -177,40 +177,40 @@ class Tunnel:
         """
         end, driver = self._end, self._driver
         if end.on_part is not None or self._iterating:
-            raise RuntimeError(TWO_READ)
-        refused: bytes | None = None
+            raise RuntimeError(TWO_READERS)
+        untaken: bytes | None = None
         error: Exception | None = None
 
         def hand_over() -> None:
-            nonlocal refused, error
-            if not end.readable or refused is not None or error is not None:
+            nonlocal untaken, error
+            if not end.readable or untaken is not None or error is not None:
                 return
             read = self._tunnels.read
             try:
-                while end.readable and refused is None:
+                while end.readable and untaken is None:
                     part = read(end)
                     if not take(part):
-                        refused = part
+                        untaken = part
             # It must reach this reader, not the task that handles frames.
             except Exception as raised:
                 error = raised
             if then is not None:
                 driver.call_soon(then)
-            if refused is not None or error is not None:
+            if untaken is not None or error is not None:
                 self._bell.wake()
 
         end.on_part = lambda: driver.call_soon(hand_over)
         try:
             hand_over()
             driver.flush()
-            while refused is None and error is None and not self._at_end():
+            while untaken is None and error is None and not self._at_end():
                 await self._bell.wait()
         finally:
             end.on_part = None
         if error is not None:
             raise error
         await trio.lowlevel.cancel_shielded_checkpoint()
-        return refused
+        return untaken
 
     async def __aenter__(self) -> Tunnel:
         return self
