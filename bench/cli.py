@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from mesh.loading import ends_silently
+from mesh.loading import silence_interrupts
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
-    ends_silently()
-    from mesh.entry import enter  # Imported after `ends_silently`, as this import takes longer.
+    silence_interrupts()
+    from mesh.entry import (
+        run_console,  # Imported after `silence_interrupts`, as this import takes longer.
+    )
 
-    return enter("bench.commands.console", argv)
+    return run_console("bench.commands.console", argv)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from mesh.loading import ends_silently
+from mesh.loading import silence_interrupts
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
-    ends_silently()
-    from mesh.entry import enter  # Loads longer, so it comes after `ends_silently`.
+    silence_interrupts()
+    from mesh.entry import run_console  # Loads longer, so it comes after `silence_interrupts`.
 
-    return enter("durable.commands.console", argv)
+    return run_console("durable.commands.console", argv)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from .loading import ends_silently
+from .loading import silence_interrupts
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
-    ends_silently()
-    from .entry import enter  # Loads for longer, so Ctrl-C is handled first.
+    silence_interrupts()
+    from .entry import run_console  # Loads for longer, so Ctrl-C is handled first.
 
-    return enter("mesh.commands.console", argv)
+    return run_console("mesh.commands.console", argv)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from .loading import INTERRUPTED, loaded
+from .loading import INTERRUPTED, restore_interrupts
 
 TERMINATED = 143
 """Exit status: 128 plus the number of SIGTERM."""
@@ -137,7 +137,7 @@ def interrupted_status(interrupt: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
-def enter(console: str, argv: Sequence[str] | None = None) -> int:
+def run_console(console: str, argv: Sequence[str] | None = None) -> int:
     """Import the module `console`, call its `load(argv)`, run the result, and return the exit status."""
     stand_in()
     named_stdout()
@@ -145,7 +145,7 @@ def enter(console: str, argv: Sequence[str] | None = None) -> int:
         try:
             run = import_module(console).load(sys.argv[1:] if argv is None else argv)
         finally:
-            loaded()
+            restore_interrupts()
         status: int = run()
     except KeyboardInterrupt as interrupt:
         return interrupted_status(interrupt)

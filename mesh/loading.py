@@ -12,13 +12,13 @@ INTERRUPTED = 130
 """Exit status: 128 plus the number of SIGINT, as in shells."""
 
 
-def ends_silently() -> None:
+def silence_interrupts() -> None:
     """End silently on Ctrl-C from now on, unless SIGINT is ignored, as for commands that a script starts with `&`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
-def loaded() -> None:
+def restore_interrupts() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import pytest
 import trio
 
-from mesh.entry import TERMINATED, Terminated, enter, interrupted_status, terminable
-from mesh.loading import INTERRUPTED, ends_silently
+from mesh.entry import TERMINATED, Terminated, interrupted_status, run_console, terminable
+from mesh.loading import INTERRUPTED, silence_interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def test_the_status_is_the_signals(
         raise AssertionError("it went on")
 
     monkeypatch.setitem(sys.modules, "a_console", SimpleNamespace(load=lambda _: run))
-    assert enter("a_console") == status
+    assert run_console("a_console") == status
 
 
 def test_another_one_does_not_cut_the_ending_short() -> None:
@@ -171,7 +171,7 @@ def test_ctrl_c_while_a_program_loads_is_silent(module: str) -> None:
 def test_what_a_script_starts_in_the_background_keeps_ignoring_ctrl_c() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        ends_silently()
+        silence_interrupts()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
