@@ -17,13 +17,13 @@ from .loading import INTERRUPTED, restore_interrupts
 TERMINATED = 143
 """Exit status: 128 plus the number of SIGTERM."""
 
-STANDARD = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+STAND_INS = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 """Stand-ins for closed streams are opened in the wrong direction, so that using stdin or stdout fails as with
 a closed one; only what is written to stderr is dropped."""
 
 
 @contextmanager
-def naming(stream: str) -> Iterator[None]:
+def name_errors(stream: str) -> Iterator[None]:
     """Add the name of the stream to OSErrors in the block: "disk full" alone does not say which file."""
     try:
         yield
@@ -37,11 +37,11 @@ class Stdout(io.FileIO):
     """Standard output whose errors contain its name, wherever the program prints."""
 
     def write(self, data: Any) -> int:
-        with naming("stdout"):
+        with name_errors("stdout"):
             return super().write(data)
 
 
-def named_stdout() -> None:
+def replace_stdout() -> None:
     """Replace Python's own stdout by a `Stdout`; a stdout that somebody else has set is left alone."""
     old = sys.stdout
     if isinstance(old, io.TextIOWrapper) and old is sys.__stdout__:
@@ -53,13 +53,13 @@ def named_stdout() -> None:
         )  # fmt: skip
 
 
-def stand_in() -> None:
+def open_stand_ins() -> None:
     """Open stand-ins for standard streams that the caller has closed, as with `>&-`.
 
     Python has None there, and the next file opened would get that descriptor. Using a stand-in for stdin or stdout
     raises OSError at once, since nothing is buffered.
     """
-    for name, flags in STANDARD:
+    for name, flags in STAND_INS:
         if getattr(sys, name) is None:
             kind = Stdout if name == "stdout" else io.FileIO
             raw = kind(os.open(os.devnull, flags), "rb" if name == "stdin" else "wb")
@@ -97,11 +97,11 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    heard = False
+    terminated = False
 
     def end(number: int, frame: FrameType | None) -> None:
-        nonlocal heard
-        heard = True
+        nonlocal terminated
+        terminated = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         # Call the SIGINT handler instead of raising here: trio's knows whether it may raise now, and Spark's ends
         # its jobs. It is called directly because the signal itself may be blocked.
@@ -117,18 +117,18 @@ def _ended_by_sigterm() -> Iterator[None]:
     try:
         yield
     except BaseException as error:  # A nursery wraps it in a group.
-        if heard and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
+        if terminated and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaf_errors(error)):
             raise Terminated from None
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def leaf_errors(error: BaseException) -> Iterator[BaseException]:
     """Yield the error itself, or all errors inside a group, however deeply nested."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
-            yield from leaves(one)
+            yield from leaf_errors(one)
     else:
         yield error
 
@@ -139,8 +139,8 @@ def interrupted_status(interrupt: KeyboardInterrupt) -> int:
 
 def run_console(console: str, argv: Sequence[str] | None = None) -> int:
     """Import the module `console`, call its `load(argv)`, run the result, and return the exit status."""
-    stand_in()
-    named_stdout()
+    open_stand_ins()
+    replace_stdout()
     try:
         try:
             run = import_module(console).load(sys.argv[1:] if argv is None else argv)

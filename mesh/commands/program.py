@@ -20,7 +20,7 @@ import trio
 from discovery.errors import DiscoveryError
 from security.errors import NoKey, SecurityError
 
-from ..entry import leaves, terminable
+from ..entry import leaf_errors, terminable
 from ..errors import CannotBind, ConfigError, InvalidName, KeyMissing, MeshError, NodeCrashed
 from .options import WrongUsage
 from .terminal import flush_out, show_every_name, speaking_as, words
@@ -135,7 +135,7 @@ def _explain(error: BaseException) -> int:
     """Print a line for each expected error and return the exit status; raise any other error again."""
     with suppress(OSError):  # It was reported already, or matters less than `error`.
         flush_out()
-    found = list(leaves(error))
+    found = list(leaf_errors(error))
     for leaf in found:
         if isinstance(leaf, KeyboardInterrupt):
             raise leaf
@@ -162,6 +162,6 @@ def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, NodeCrashed) and error.__cause__ is not None:
-        causes = (f"{type(one).__name__}: {one}" for one in leaves(error.__cause__))
+        causes = (f"{type(one).__name__}: {one}" for one in leaf_errors(error.__cause__))
         return f"{error}: {'; '.join(causes)}"
     return str(error)

@@ -18,7 +18,7 @@ from typing import Any
 
 import trio
 
-from ..entry import naming
+from ..entry import name_errors
 from ..errors import TooLarge
 from ..nursery import open_nursery
 
@@ -37,7 +37,7 @@ def payload(text: str) -> bytes:
     """Return the payload argument; `-` reads stdin, unchanged. May block: call it before joining."""
     if text != "-":
         return os.fsencode(text)
-    with naming("stdin"):
+    with name_errors("stdin"):
         _tell_how_it_ends()
         data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
     if len(data) > STDIN_BYTES_MAX:
@@ -51,7 +51,7 @@ async def stdin_lines() -> AsyncIterator[bytes]:
     Reads from the descriptor: a thread left inside `sys.stdin` would hold its lock when Python ends, and
     Python then ends with a fatal error.
     """
-    with naming("stdin"):
+    with name_errors("stdin"):
         _tell_how_it_ends()
     rest = b""
     while piece := await _stdin_piece():
@@ -72,7 +72,7 @@ def _tell_how_it_ends() -> None:
 
 async def _stdin_piece() -> bytes:
     """Return a piece of stdin; empty at its end."""
-    with naming("stdin"):
+    with name_errors("stdin"):
         return await trio.to_thread.run_sync(
             os.read, sys.stdin.fileno(), PIECE_BYTES, abandon_on_cancel=True
         )
@@ -103,7 +103,7 @@ async def out_line(data: bytes) -> None:
 
     Writes to the descriptor, for the same reason as `stdin_lines`.
     """
-    with naming("stdout"):
+    with name_errors("stdout"):
         sys.stdout.flush()
         descriptor, rest = sys.stdout.fileno(), memoryview(data + b"\n")
         while rest:
