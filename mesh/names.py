@@ -17,7 +17,7 @@ from .errors import InvalidName
 
 ENDPOINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f-\x9f]+")
-TOKEN_OF_OTHERS = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
+LENIENT_TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
 """For peers' and stored names: earlier versions allowed U+0080 to U+009F, which are control characters, too."""
 TOPIC_BYTES_MAX = 255
 DEFAULT_ENDPOINT = "default"
@@ -27,7 +27,7 @@ RULES = {
     "pattern": "want tokens joined by dots, such as orders.*.created or orders.>: * must be a whole "
     "token, > the last one; other tokens have no white space, control characters, * or >",
 }
-FOREIGN = {
+FOREIGN_WILDCARDS = {
     "#": (" (only for topic exchanges of a broker)", "> at the end for one or more tokens"),
     "+": ("", "* for one token"),
 }
@@ -72,14 +72,14 @@ def check_topic(topic: str) -> bytes:
 
 def read_topic(topic: str) -> bytes:
     """Like `check_topic`, for a topic that a peer has published to."""
-    return _topic(topic, TOKEN_OF_OTHERS)
+    return _topic(topic, LENIENT_TOKEN)
 
 
 def check_pattern(pattern: str) -> tuple[str, ...]:
     """Return the tokens of a pattern that a caller gives, or raise InvalidName."""
     tokens = _pattern(pattern, TOKEN)
     # A topic may contain these tokens, but in a pattern they are meant as wildcards, and would match nothing.
-    for token, (rule, want) in FOREIGN.items():
+    for token, (rule, want) in FOREIGN_WILDCARDS.items():
         if token in tokens:
             raise InvalidName(
                 f"pattern {pattern!r}: {token} is not a wildcard here{rule}; want {want}"
@@ -89,7 +89,7 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
 
 def read_pattern(pattern: str) -> tuple[str, ...]:
     """Like `check_pattern`, for a pattern that already exists: a peer's, or a stored one."""
-    return _pattern(pattern, TOKEN_OF_OTHERS)
+    return _pattern(pattern, LENIENT_TOKEN)
 
 
 def _topic(topic: str, rule: re.Pattern[str]) -> bytes:

@@ -31,8 +31,8 @@ PREFIX = "MESH_"
 KEYWORD = "keyword"
 FILE_VARIABLE, FILE_NAME = "MESH_CONFIG", "mesh.toml"
 SECRETS = ("network_secret",)
-JOINED = ("cluster", "clusters", "service", "services")
-SECTION = "; sections are not used here: write one setting per line"
+NOT_SETTINGS = ("cluster", "clusters", "service", "services")
+SECTION_HINT = "; sections are not used here: write one setting per line"
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 TYPES = {field.name: str(field.type) for field in fields(MeshConfig) if field.name != "clusters"}
 DEFAULTS = {
@@ -90,7 +90,7 @@ def key_source(
     return source, next((merged[name][1] for name in source), "nowhere")
 
 
-def explain(
+def list_settings(
     keywords: Mapping[str, Any], *, environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> list[Setting]:  # fmt: skip
@@ -110,7 +110,7 @@ def read_levels(
 ) -> list[Level]:  # fmt: skip
     """Return the three levels, lowest first, checked and converted. Raises ConfigError."""
     environ = os.environ if environ is None else environ
-    directory = _current() if directory is None else directory
+    directory = _current_directory() if directory is None else directory
     variables = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
@@ -123,7 +123,7 @@ def read_levels(
     ]
 
 
-def _current() -> Path:
+def _current_directory() -> Path:
     """Return the current directory; if it has been deleted, a relative path, under which nothing exists."""
     try:
         return Path.cwd()
@@ -153,7 +153,7 @@ def _level(
     for name, value in values.items():
         shown = f"{prefix}{name.upper()}" if prefix else name
         if name not in TYPES:
-            hint = SECTION if isinstance(value, dict) else _hint(name, prefix)
+            hint = SECTION_HINT if isinstance(value, dict) else _hint(name, prefix)
             raise ConfigError(f"{origin} {shown}: unknown setting{hint}")
         if as_text and value == "":
             continue
@@ -179,7 +179,7 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
 
 
 def _hint(name: str, prefix: str) -> str:
-    if name in JOINED:
+    if name in NOT_SETTINGS:
         return (
             ": give it in the program, mesh.join(CLUSTER or SERVICE), or with the option --cluster"
         )
@@ -198,9 +198,9 @@ def convert(value: Any, name: str, what: str, *, as_text: bool) -> Any:
         ConfigError: the value does not fit the setting.
     """
     kind = TYPES[name]
-    read = READ[kind.removesuffix(" | None")]
+    converter = CONVERTERS[kind.removesuffix(" | None")]
     try:
-        return read(value, as_text or "bytes" in name)
+        return converter(value, as_text or "bytes" in name)
     except (ValueError, TypeError, OverflowError):
         wanted = WANTED[kind.removesuffix(" | None")]
         if kind == "int" and "bytes" in name:
@@ -262,7 +262,7 @@ def _to_str(value: Any, as_text: bool) -> str:
     return value
 
 
-READ: dict[str, Callable[[Any, bool], Any]] = {
+CONVERTERS: dict[str, Callable[[Any, bool], Any]] = {
     "bool": _to_bool, "int": _to_int, "float": _to_float, "str": _to_str, "Path": _to_path,
     "tuple[str, ...]": _to_tuple,
 }  # fmt: skip

@@ -35,7 +35,7 @@ from ..joining import join
 from ..listening import WILDCARDS, binds_of, parse_ports
 from ..names import check_cluster
 from ..protocol.seeds import REFUSED_CLOCK
-from ..settings import KEYWORD, explain, key_source, load_config
+from ..settings import KEYWORD, key_source, list_settings, load_config
 from .options import Commands, add_joining, settings
 from .reaching import unreachable_ones
 
@@ -135,7 +135,7 @@ def _clock() -> Row:
 
 
 def _changed(args: argparse.Namespace) -> Row:
-    rows = explain(settings(args))
+    rows = list_settings(settings(args))
     changed = [f"{row.name} ({_origin(row.origin)})" for row in rows if row.origin != "default"]
     return "settings", True, "set: " + (", ".join(changed) or "none, all defaults")
 

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.config import AT_LEAST, AT_MOST, RELATIONS, MeshConfig
 from mesh.errors import ConfigError
-from mesh.settings import TYPES, explain, key_source, load_config
+from mesh.settings import TYPES, key_source, list_settings, load_config
 
 
 def load(
@@ -28,7 +28,7 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
     toml = "heartbeat_s = 0.5\nsettle_s = 9\ndrain_s = 7"
     config = load(tmp_path, {"settle_s": 1}, toml, MESH_SETTLE_S="2", MESH_DRAIN_S="3")
     assert (config.settle_s, config.drain_s, config.heartbeat_s) == (1.0, 3.0, 0.5)
-    rows = explain({"settle_s": 1}, environ={"MESH_DRAIN_S": "3"}, directory=tmp_path)
+    rows = list_settings({"settle_s": 1}, environ={"MESH_DRAIN_S": "3"}, directory=tmp_path)
     origins = {row.name: row.origin for row in rows}
     assert origins["settle_s"] == "keyword"
     assert origins["drain_s"] == "environment variable"
@@ -162,7 +162,7 @@ def test_a_higher_source_of_keys_replaces_a_lower_one(tmp_path: Path) -> None:
     config = load(tmp_path, {"network_secret": "x"}, "keys_dir = '/keys'")
     assert (config.network_secret, config.keys_dir) == ("x", None)
     assert "network_secret=" not in repr(config), "a secret is not shown"
-    shown = {row.name: row.value for row in explain({"network_secret": "x"}, environ={})}
+    shown = {row.name: row.value for row in list_settings({"network_secret": "x"}, environ={})}
     assert shown["network_secret"] == "(set)"
 
 
