@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from mesh.commands.options import Commands, named
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 
 from ..client.connection import Connection
 from ..errors import AccessRefused
@@ -65,14 +65,14 @@ async def _vhosts(broker: Connection, args: argparse.Namespace) -> None:
 
 async def _declare_vhost(broker: Connection, args: argparse.Namespace) -> None:
     await broker.create_vhost(args.name)
-    words(f"vhost {args.name} declared")
+    print_stderr(f"vhost {args.name} declared")
 
 
 async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
     if await broker.delete_vhost(args.name):
-        words(f"vhost {args.name} deleted")
+        print_stderr(f"vhost {args.name} deleted")
     else:
-        words(f"vhost {args.name} does not exist{_meant(args.name, await broker.vhosts())}")
+        print_stderr(f"vhost {args.name} does not exist{_meant(args.name, await broker.vhosts())}")
 
 
 async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
@@ -92,21 +92,21 @@ def _note(expression: object) -> str:
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
     await broker.set_permission(args.of, **{kind: getattr(args, kind) for kind in KINDS})
-    words(f"permission of {args.of} set")
+    print_stderr(f"permission of {args.of} set")
     if args.vhost not in await broker.vhosts():
         here = f"cluster {args.cluster}, which this command joined as, has no permissions in vhost {args.vhost}"
-        words(f"{here}: to change this, use --cluster to join as one that has")
+        print_stderr(f"{here}: to change this, use --cluster to join as one that has")
 
 
 async def _clear_permission(broker: Connection, args: argparse.Namespace) -> None:
     if await broker.clear_permission(args.of):
-        words(f"permission of {args.of} removed")
+        print_stderr(f"permission of {args.of} removed")
         return
     known: list[str] = []
     with suppress(AccessRefused):
         set_ones = (await broker.export_definitions())["permissions"]
         known = [one["cluster"] for one in set_ones]
-    words(f"there was no permission of {args.of}{_meant(args.of, known)}")
+    print_stderr(f"there was no permission of {args.of}{_meant(args.of, known)}")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

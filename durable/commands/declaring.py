@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from mesh.commands.options import Commands, given_once, name_and_value, named
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 
 from ..client.connection import Connection
 from ..definition_forms import from_plain
@@ -93,7 +93,7 @@ async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> N
     # Check before the call: a field `self` would be a TypeError, which the user could not relate to the command.
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
-    words(f"{kind} {args.name} declared")
+    print_stderr(f"{kind} {args.name} declared")
 
 
 async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> No
         gone = await broker.delete_queue(
             args.name, if_empty=args.if_empty, if_unused=args.if_unused
         )
-        words(
+        print_stderr(
             f"queue {args.name} does not exist" if gone is None else f"deleted with {gone} messages"
         )
         return
@@ -109,12 +109,12 @@ async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> No
         there = await broker.delete_exchange(args.name, if_unused=args.if_unused)
     else:
         there = await broker.delete_stream(args.name)
-    words(f"{kind} {args.name} {GONE[there]}")
+    print_stderr(f"{kind} {args.name} {GONE[there]}")
 
 
 async def _delete_cursor(broker: Connection, args: argparse.Namespace) -> None:
     there = await broker.delete_cursor(args.stream, args.cursor)
-    words(f"cursor {args.cursor} of stream {args.stream} {GONE[there]}")
+    print_stderr(f"cursor {args.cursor} of stream {args.stream} {GONE[there]}")
 
 
 async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None:
@@ -124,8 +124,8 @@ async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None
         arguments=given_once(args.argument),
     )  # fmt: skip
     became = {None: "bound", True: "binding removed", False: "there was no such binding"}
-    words(f"{args.exchange} to {args.destination}: {became[there]}")
+    print_stderr(f"{args.exchange} to {args.destination}: {became[there]}")
 
 
 async def _purge(broker: Connection, args: argparse.Namespace) -> None:
-    words(f"messages dropped: {await broker.purge_queue(args.name)}")
+    print_stderr(f"messages dropped: {await broker.purge_queue(args.name)}")

@@ -16,7 +16,7 @@ import trio
 
 from mesh.commands.options import Commands, path
 from mesh.commands.terminal import out as write_stdout
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 
 from ..broker.directory import DEFAULT_VHOST
 from ..definition_checks import check_name
@@ -67,7 +67,9 @@ async def export_definitions(args: argparse.Namespace) -> int:
         return 0
     # Opening a FIFO blocks until somebody reads it, which may never happen, so it has to be cancellable.
     await trio.to_thread.run_sync(write_out, args.file, text, abandon_on_cancel=True)
-    words(f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}")
+    print_stderr(
+        f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}"
+    )
     return 0
 
 
@@ -105,7 +107,7 @@ async def import_definitions(args: argparse.Namespace) -> int:
         plain["vhost"] = args.vhost
     async with reached(args) as broker:
         new = await broker.import_definitions(plain)
-    words(f"declared: {_numbers({f'{kind}s': number for kind, number in new.items()})}")
+    print_stderr(f"declared: {_numbers({f'{kind}s': number for kind, number in new.items()})}")
     return 0
 
 

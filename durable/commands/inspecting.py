@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from mesh.commands.options import Commands, WrongUsage, settings
-from mesh.commands.terminal import jsonable, payload_fields, printable, words
+from mesh.commands.terminal import jsonable, payload_fields, print_stderr, printable
 from mesh.errors import RemoteProtocolError
 from mesh.joining import keyring_of
 from mesh.protocol.batch import Batch
@@ -67,7 +67,7 @@ def inspect(args: argparse.Namespace) -> int:
     load_keyring = partial(keyring_of, settings(args))
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked):
         for line in problems_of(place, offline):
-            words(f"vhost {place.name}: {line}")
+            print_stderr(f"vhost {place.name}: {line}")
         if args.records:
             _records(place, offline, as_lines=args.json)
         elif args.queue is not None:

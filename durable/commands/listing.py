@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from mesh.commands.options import Commands, named
-from mesh.commands.terminal import printable, words
+from mesh.commands.terminal import print_stderr, printable
 
 from ..client.connection import Connection
 from ..errors import UnknownStream
@@ -39,7 +39,7 @@ def show_all(
     for one in found:
         print(printable(line(one)))
     if nothing and not found:
-        words(nothing)
+        print_stderr(nothing)
 
 
 async def _bindings(broker: Connection, args: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ from mesh.commands.terminal import (
     jsonable,
     out_line,
     payload_fields,
-    words,
+    print_stderr,
 )
 
 from ..client.connection import Connection
@@ -97,7 +97,7 @@ async def publish(args: argparse.Namespace) -> int:
         sent = await send_payloads(
             args, data, send, publisher.flush, lambda sent: f"on disk: {publisher.stored} of {sent}"
         )
-        words(f"on disk: {sent}")
+        print_stderr(f"on disk: {sent}")
     return 0
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 from security.keyring import Keyring
 
 from ..broker.checkpoints import begin_at
@@ -236,7 +236,7 @@ def each_offline(
             with open_offline(place, load_keyring, **how) as offline:
                 yield place, offline
         except VhostGone as error:
-            words(str(error))
+            print_stderr(str(error))
 
 
 @contextmanager

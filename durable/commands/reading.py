@@ -12,7 +12,7 @@ from mesh.commands.terminal import (
     jsonable,
     out_line,
     payload_fields,
-    words,
+    print_stderr,
 )
 from mesh.protocol.batch import NUMBERS_END
 from mesh.times import read_time, write_time
@@ -68,7 +68,7 @@ async def read(args: argparse.Namespace) -> int:
 
     async def show(records: Records, record: Delivery) -> None:
         if record.lost:
-            words(f"messages not captured before offset {record.tag}: {record.lost}")
+            print_stderr(f"messages not captured before offset {record.tag}: {record.lost}")
         await out_line(_shown(record) if args.json else record.payload)
         if args.cursor:
             await records.store()
@@ -82,7 +82,7 @@ async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> Non
     if stream is None or args.cursor in stream["cursors"] or args.start < stream["end"]:
         return  # If there is no such stream, reading it reports that.
     end = stream["end"]
-    words(
+    print_stderr(
         f"stream {args.stream} has no offset {args.start} yet: the next message gets offset {end}"
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from mesh.commands.options import Commands, path, settings
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 from mesh.errors import TooLarge
 from mesh.joining import keyring_of
 
@@ -85,10 +85,10 @@ async def salvage(args: argparse.Namespace) -> int:
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked, adopting=True):
         problems = problems_of(place, offline)
         for line in problems:
-            words(f"vhost {place.name}: {line}")
+            print_stderr(f"vhost {place.name}: {line}")
         adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
         for one in adopted:
-            words(
+            print_stderr(
                 f"vhost {place.name}: {one.ready} messages of an unknown queue, put into {one.name}"
             )
         new = Place(place.name, make_vhost(args.to, place.name), named=True)
@@ -103,7 +103,7 @@ async def salvage(args: argparse.Namespace) -> int:
         })  # fmt: skip
         _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"
-        words(f"vhost {place.name}: copied to {args.to}: {kinds}")
+        print_stderr(f"vhost {place.name}: copied to {args.to}: {kinds}")
     if args.json:
         print(json.dumps({"to": str(args.to), "vhosts": rows}))
     return 0

@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
-from mesh.commands.terminal import Told, until_told, words
+from mesh.commands.terminal import Told, print_stderr, until_told
 from mesh.errors import ConfigError, OutOfRange
 from mesh.loading import INTERRUPTED
 
@@ -193,7 +193,7 @@ async def serve(args: argparse.Namespace) -> int:
     kept = args.keep_going or not failed
     status = told.status if told.status is not None and kept else FAILED
     if status != FAILED:
-        words("stopped")
+        print_stderr("stopped")
     _event(args, "stopped", status=status)
     return status
 
@@ -213,7 +213,7 @@ async def _run(
     for hosted in broker.all_hosted():
         _tell_found(hosted, args)
     async with broker.on_mesh(**settings(args)) as node:
-        words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
+        print_stderr(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
         _event(args, "ready", cluster=args.cluster, endpoints=list(node.endpoints), pid=os.getpid())
         with told.waiting:
             await _until_failed(broker, args, failed)
@@ -222,7 +222,7 @@ async def _run(
 def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
     name, report = hosted.vhost.name, hosted.log.report
     for line in (summary(report), *findings(report)):
-        words(f"vhost {name}: {line}")
+        print_stderr(f"vhost {name}: {line}")
     _event(args, "recovered", vhost=name, **as_json(report))
 
 
@@ -248,7 +248,7 @@ def _tell_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set
                 if args.keep_going
                 else "the broker exits"
             )
-            words(f"vhost {name}: THE DISK FAILED: {reason}; {after}")
+            print_stderr(f"vhost {name}: THE DISK FAILED: {reason}; {after}")
 
 
 def _event(args: argparse.Namespace, event: str, **fields: Any) -> None:

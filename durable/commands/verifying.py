@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.commands.options import Commands, add_keys, named, path, settings
-from mesh.commands.terminal import printable, words
+from mesh.commands.terminal import print_stderr, printable
 from mesh.joining import keyring_of
 
 from ..broker.directory import has_segments
@@ -123,13 +123,13 @@ def _show(place: Place, offline: Offline, problems: list[str], kept: list[str]) 
     for line in problems:
         print(printable(f"vhost {place.name}: {line}"))
     for one in offline.report.absent:
-        words(f"vhost {place.name}: log positions {one.start} to {one.end - 1} were freed")
+        print_stderr(f"vhost {place.name}: log positions {one.start} to {one.end - 1} were freed")
     if kept:
-        words(
+        print_stderr(
             f"vhost {place.name}: copies of damaged data, kept by earlier starts: {' '.join(kept)}"
         )
     if offline.undecrypted:
-        words(
+        print_stderr(
             f"vhost {place.name}: {offline.undecrypted} records are encrypted and no key is given: "
             "only their checksums were checked"
         )

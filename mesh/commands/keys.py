@@ -22,7 +22,7 @@ from ..names import check_cluster
 from ..settings import key_source
 from .options import Commands, WrongUsage, add_keys, path
 from .options import settings as given_settings
-from .terminal import words
+from .terminal import print_stderr
 
 FILE, DIRECTORY = Path("network.secret"), Path("keys")
 """Where new keys are written if neither an option nor a setting names a place."""
@@ -96,7 +96,9 @@ def _new_network(args: argparse.Namespace) -> int:
         new_network(file)
     except FileExistsError:
         raise MeshError(f"{file} exists and was not overwritten") from None
-    words(f"created {file}; give it to every node as network_secret_file, and to nobody else")
+    print_stderr(
+        f"created {file}; give it to every node as network_secret_file, and to nobody else"
+    )
     return 0
 
 
@@ -108,7 +110,7 @@ def _new_cluster(args: argparse.Namespace) -> int:
     except FileExistsError as error:
         raise MeshError(f"{error.filename} exists and was not overwritten") from None
     name = directory / args.name
-    words(
+    print_stderr(
         f"created {name}.secret for its members, {name}.public for all nodes they talk to, "
         f"key {pair.key_id.hex()}"
     )
@@ -125,7 +127,7 @@ def _rotate(args: argparse.Namespace) -> int:
         rotate_cluster(directory, args.name)
         text = CLUSTER_ROTATED.format(name=args.name, directory=directory)
     for line in text.splitlines():
-        words(line)
+        print_stderr(line)
     return 0
 
 
@@ -136,7 +138,7 @@ def _drop_old(args: argparse.Namespace) -> int:
     else:
         assert directory is not None
         dropped, what = drop_old_cluster(directory, args.name), f"{args.name}.* in {directory}"
-    words(
+    print_stderr(
         f"removed the old generation; copy {what} to all nodes that have it, then restart them"
         if dropped
         else "there was no old generation"
@@ -163,7 +165,7 @@ def _show(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     rows = _list(args)
     if rows:
-        words(f"all keys are valid: {len(rows)}")
+        print_stderr(f"all keys are valid: {len(rows)}")
     return 0 if rows else 1
 
 
@@ -178,7 +180,7 @@ def _list(args: argparse.Namespace) -> list[KeyRow]:
         half = "pair" if row.has_secret else "public"
         print(f"{row.cluster:24} {row.key_id}  {row.generation}  {half}")
     if not rows:
-        words(f"no key {f'of {args.name} ' if args.name else ''}in {directory}")
+        print_stderr(f"no key {f'of {args.name} ' if args.name else ''}in {directory}")
     return rows
 
 

@@ -9,7 +9,7 @@ from ..names import short
 from ..protocol.membership import Member
 from .options import Commands, add_joining, joined, seconds
 from .reaching import look_around, tell_why_nobody
-from .terminal import words
+from .terminal import print_stderr
 
 LOOK_S = 1.0
 
@@ -42,7 +42,7 @@ async def members(args: argparse.Namespace) -> int:
         for member in sorted(found, key=lambda one: (one.clusters, one.node)):
             show(member, member.state.value, as_json=args.json)
         if not found and node.members():
-            words(f"no members of {args.of}; `mesh members` lists those of other clusters")
+            print_stderr(f"no members of {args.of}; `mesh members` lists those of other clusters")
         elif not found:
             await tell_why_nobody(node)
         return 0 if found else 1

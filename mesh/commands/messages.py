@@ -34,10 +34,10 @@ from .terminal import (
     out_line,
     payload,
     payload_fields,
+    print_stderr,
     stdin_lines,
     until_told,
     while_read,
-    words,
 )
 
 LOOK_S = 0.5
@@ -174,10 +174,10 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
         elif isinstance(answer, bytes):
             await out_line(name[:8].encode() + b"  " + answer)
         else:
-            words(f"{name[:8]}: {answer}")
+            print_stderr(f"{name[:8]}: {answer}")
     if not answered and not failed:
         await tell_why_nobody(node)
-    words(f"answered: {answered}, failed: {failed}")
+    print_stderr(f"answered: {answered}, failed: {failed}")
     return 0 if answered and not failed else 1
 
 
@@ -196,10 +196,10 @@ async def publish(args: argparse.Namespace) -> int:
         )  # fmt: skip
         unheard = 0 < sent <= node.statistics().publishing.nobody
         if unheard and (near := get_close_matches(args.topic, node.interest(), n=1)):
-            words(f"did you mean {near[0]}? It has subscribers")
+            print_stderr(f"did you mean {near[0]}? It has subscribers")
         elif unheard:
             await tell_why_nobody(node)
-        words(_published(node, sent))
+        print_stderr(_published(node, sent))
         return 1 if unheard else 0
 
 
@@ -231,7 +231,7 @@ async def send_payloads(
         await finish()
     except BaseException:  # Also after Ctrl-C: the user must learn how many were sent.
         if args.lines and sent:
-            words(told(sent))
+            print_stderr(told(sent))
         raise
     return sent
 
@@ -247,7 +247,7 @@ async def subscribe(args: argparse.Namespace) -> int:
             joined(args) as node,
             node.subscribe(args.pattern, when_full=args.when_full) as messages,
         ):
-            words(f"subscribed to {args.pattern}")
+            print_stderr(f"subscribed to {args.pattern}")
             with told.waiting:
                 async with while_read():
                     await _print(messages, args)
@@ -258,7 +258,7 @@ async def _print(messages: Subscription, args: argparse.Namespace) -> None:
     seen = 0
     async for message in messages:
         if message.lost:
-            words(f"messages of {message.topic} lost before this one: {message.lost}")
+            print_stderr(f"messages of {message.topic} lost before this one: {message.lost}")
         if args.json:
             row = {
                 "topic": message.topic, **payload_fields(message.payload),
@@ -280,7 +280,7 @@ async def broadcast(args: argparse.Namespace) -> int:
         told = await node.broadcast(args.target, data)
         if not told:
             await tell_why_nobody(node)
-        words(f"sent to members: {told}")
+        print_stderr(f"sent to members: {told}")
         return 0 if told else 1
 
 
@@ -296,7 +296,7 @@ async def serve(args: argparse.Namespace) -> int:
 
     with until_told() as told:
         async with joined(args, service) as node:
-            words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
+            print_stderr(f"member of {args.cluster} at {' '.join(node.endpoints)}")
             with told.waiting:
                 await trio.sleep_forever()
     return 0

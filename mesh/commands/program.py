@@ -23,7 +23,7 @@ from security.errors import NoKey, SecurityError
 from ..entry import leaf_errors, terminable
 from ..errors import CannotBind, ConfigError, InvalidName, KeyMissing, MeshError, NodeCrashed
 from .options import WrongUsage
-from .terminal import flush_out, show_every_name, speaking_as, words
+from .terminal import flush_out, print_stderr, show_every_name, speaking_as
 
 Families = Mapping[str, Sequence[str]]
 """Modules, each with the commands that it adds."""
@@ -144,7 +144,7 @@ def _explain(error: BaseException) -> int:
     if not all(isinstance(leaf, EXPECTED) for leaf in found):
         raise error
     for leaf in found:
-        words(_text(leaf))
+        print_stderr(_text(leaf))
     return MISUSED if all(map(_misset, found)) else REFUSED
 
 

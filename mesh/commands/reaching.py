@@ -12,7 +12,7 @@ from discovery.errors import BadEndpoint
 
 from ..node import Node
 from ..nursery import run_within
-from .terminal import words
+from .terminal import print_stderr
 
 ANSWER_S_MAX = 2.0
 """For the look-up and the connection together; a live seed on a WAN needs a tenth of it."""
@@ -78,11 +78,11 @@ async def tell_why_nobody(node: Node) -> None:
     """
     for endpoint, problem in (await unreachable_ones(node.config.seeds)).items():
         if problem is not None:
-            words(f"seed {endpoint}: {problem}")
+            print_stderr(f"seed {endpoint}: {problem}")
     for source, problem in node.problems().items():
         if source != "seeds":  # Seeds were reported above.
-            words(f"{source}: {problem}")
+            print_stderr(f"{source}: {problem}")
     if not node.members():
-        words("no other members found; `mesh doctor` may tell why")
+        print_stderr("no other members found; `mesh doctor` may tell why")
     elif node.statistics().refused:
-        words("some nodes were refused; `mesh doctor` may tell why")
+        print_stderr("some nodes were refused; `mesh doctor` may tell why")

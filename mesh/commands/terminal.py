@@ -67,7 +67,7 @@ async def stdin_lines() -> AsyncIterator[bytes]:
 def _tell_how_it_ends() -> None:
     """On a terminal, say that input is expected: a user who forgot the payload would see a command that hangs."""
     if sys.stdin.isatty():
-        words("reading from the terminal; end with Ctrl-D at the start of a line")
+        print_stderr("reading from the terminal; end with Ctrl-D at the start of a line")
 
 
 async def _stdin_piece() -> bytes:
@@ -153,7 +153,7 @@ _speaker = ContextVar("speaker", default="mesh")
 
 @contextmanager
 def speaking_as(program: str) -> Iterator[None]:
-    """In the block, lines printed by `words` begin with `program`."""
+    """In the block, lines printed by `print_stderr` begin with `program`."""
     before = _speaker.set(program)
     try:
         yield
@@ -161,7 +161,7 @@ def speaking_as(program: str) -> Iterator[None]:
         _speaker.reset(before)
 
 
-def words(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print one line to stderr; characters from peers that would control the terminal are escaped.
 
     If stderr cannot be written the line is dropped: the exit status still says what happened.

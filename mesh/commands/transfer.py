@@ -22,7 +22,7 @@ from ..errors import MeshError
 from ..service import Service
 from ..tunnel import Tunnel
 from .options import Commands, add_count, add_joining, joined, path
-from .terminal import out_line, until_told, words
+from .terminal import out_line, print_stderr, until_told
 
 ENDPOINT = "file"
 PART_BYTES = 128 * 1024
@@ -61,7 +61,7 @@ class Progress:
             sys.stderr.write(f"\r[{'#' * filled:<30}] {text}{end}")
             sys.stderr.flush()
         else:
-            words(text)
+            print_stderr(text)
 
 
 def add(commands: Commands) -> None:
@@ -104,7 +104,7 @@ async def send_file(args: argparse.Namespace) -> int:
             answers = [answer.decode(errors="replace") async for answer in tunnel]
     if answers != [digest.hexdigest()]:
         raise MeshError(f"the receiver did not store the file: {' '.join(answers) or 'no answer'}")
-    words(f"{name}: {size} bytes received and stored, SHA-256 {digest.hexdigest()}")
+    print_stderr(f"{name}: {size} bytes received and stored, SHA-256 {digest.hexdigest()}")
     return 0
 
 
@@ -195,7 +195,7 @@ async def receive_file(args: argparse.Namespace) -> int:
         try:
             final = await store(tunnel, args.directory)
         except (MeshError, OSError) as error:
-            words(f"file from {tunnel.caller} not stored: {error}")
+            print_stderr(f"file from {tunnel.caller} not stored: {error}")
             await tunnel.send(str(error).encode()[:1000])
             return
         # Printed by the main task: an error of stdout is not the sender's fault.
@@ -203,7 +203,7 @@ async def receive_file(args: argparse.Namespace) -> int:
 
     with until_told() as told:
         async with joined(args, service) as node:
-            words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
+            print_stderr(f"member of {args.cluster} at {' '.join(node.endpoints)}")
             with told.waiting:
                 count = 0
                 async for final in stored:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 
 from ..capture.rows import SQL
 from ..errors import ExportFailed
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         with writing(args.out):
             folders.close()
-    words(f"wrote {rows:,} messages to {args.out}")
+    print_stderr(f"wrote {rows:,} messages to {args.out}")
     return 0
 
 

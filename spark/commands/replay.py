@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mesh.commands.options import Commands, add_joining, count, named, settings, some_seconds
-from mesh.commands.terminal import words
+from mesh.commands.terminal import print_stderr
 
 from ..installed import check_spark
 from ..options import read_moment, read_pattern
@@ -138,7 +138,7 @@ def _run(
     began = time.monotonic()
     shown = sys.stderr.isatty() and not args.json
     if shown:
-        words("starting Spark, which may take a minute")
+        print_stderr("starting Spark, which may take a minute")
     with one_line():
         spark = session(args.master, **{"spark.log.level": "OFF"})
     try:
@@ -159,7 +159,7 @@ def _run(
     }
     _show(told, args.json)
     if told["sent"] and told["sent"] == told["nobody"]:
-        words("no message reached a subscriber: no subscription matches these topics")
+        print_stderr("no message reached a subscriber: no subscription matches these topics")
         return 1
     return 0
 

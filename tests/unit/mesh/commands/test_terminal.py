@@ -29,10 +29,10 @@ from mesh.commands.terminal import (
     out_line,
     payload,
     payload_fields,
+    print_stderr,
     stdin_lines,
     until_told,
     while_read,
-    words,
 )
 from mesh.entry import Stdout
 
@@ -69,7 +69,7 @@ def test_headers_nested_deeper_than_python_recurses_are_cut() -> None:
 
 
 def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]) -> None:
-    words("a\x1b[2J\nb é")
+    print_stderr("a\x1b[2J\nb é")
     assert capsys.readouterr().err == "mesh: a\\x1b[2J\\nb é\n"
 
 
@@ -107,13 +107,13 @@ def test_words_name_the_program_that_runs_and_no_other(
     """Found: what ran after `mesh-broker` in the same process spoke as it did."""
 
     def run(_: argparse.Namespace) -> int:
-        words("begun")
+        print_stderr("begun")
         return 0
 
     parser = make_parser("mesh-broker", "", "")
     parser.set_defaults(run=run)
     assert run_program(parser, []) == 0
-    words("after it")
+    print_stderr("after it")
     assert capsys.readouterr().err == "mesh-broker: begun\nmesh: after it\n"
 
 
@@ -125,7 +125,7 @@ def test_where_no_words_go_the_status_is_that_of_what_was_done(
     stack trace that nobody saw."""
 
     def run(_: argparse.Namespace) -> int:
-        words("on disk: 1")
+        print_stderr("on disk: 1")
         if failing:
             raise mesh.MeshError("refused")
         return 0
