@@ -15,8 +15,7 @@ from typing import Any
 import trio
 
 from mesh.commands.options import Commands, path
-from mesh.commands.terminal import out as write_stdout
-from mesh.commands.terminal import print_stderr
+from mesh.commands.terminal import print_stderr, write_stdout
 
 from ..broker.directory import DEFAULT_VHOST
 from ..definition_checks import check_name

@@ -20,9 +20,9 @@ from mesh.commands.options import (
 )
 from mesh.commands.terminal import (
     jsonable,
-    out_line,
     payload_fields,
     print_stderr,
+    write_stdout_line,
 )
 
 from ..client.connection import Connection
@@ -129,7 +129,7 @@ async def consume(args: argparse.Namespace) -> int:
         )
 
     async def show(_: Deliveries, delivery: Delivery) -> None:
-        await out_line(_shown(delivery, as_json=args.json))
+        await write_stdout_line(_shown(delivery, as_json=args.json))
         if not args.peek:
             await delivery.ack()
 

@@ -10,9 +10,9 @@ from datetime import datetime
 from mesh.commands.options import Commands, named
 from mesh.commands.terminal import (
     jsonable,
-    out_line,
     payload_fields,
     print_stderr,
+    write_stdout_line,
 )
 from mesh.protocol.batch import NUMBERS_END
 from mesh.times import read_time, write_time
@@ -69,7 +69,7 @@ async def read(args: argparse.Namespace) -> int:
     async def show(records: Records, record: Delivery) -> None:
         if record.lost:
             print_stderr(f"messages not captured before offset {record.tag}: {record.lost}")
-        await out_line(_shown(record) if args.json else record.payload)
+        await write_stdout_line(_shown(record) if args.json else record.payload)
         if args.cursor:
             await records.store()
 

@@ -30,14 +30,14 @@ from .options import (
 from .reaching import look_around, tell_why_nobody
 from .terminal import (
     jsonable,
-    out,
-    out_line,
     payload,
     payload_fields,
     print_stderr,
     stdin_lines,
     until_told,
     while_read,
+    write_stdout,
+    write_stdout_line,
 )
 
 LOOK_S = 0.5
@@ -157,7 +157,7 @@ async def request(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(payload_fields(reply)))
         else:
-            out(reply)
+            write_stdout(reply)
         return 0
 
 
@@ -170,9 +170,9 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
         name = member.node.hex()
         if args.json:
             what = payload_fields(answer) if isinstance(answer, bytes) else {"error": str(answer)}
-            await out_line(json.dumps({"node": name, **what}).encode())
+            await write_stdout_line(json.dumps({"node": name, **what}).encode())
         elif isinstance(answer, bytes):
-            await out_line(name[:8].encode() + b"  " + answer)
+            await write_stdout_line(name[:8].encode() + b"  " + answer)
         else:
             print_stderr(f"{name[:8]}: {answer}")
     if not answered and not failed:
@@ -265,9 +265,9 @@ async def _print(messages: Subscription, args: argparse.Namespace) -> None:
                 "sender": message.sender.hex(), "sequence": message.sequence,
                 "lost": message.lost, "headers": jsonable(message.headers),
             }  # fmt: skip
-            await out_line(json.dumps(row).encode())
+            await write_stdout_line(json.dumps(row).encode())
         else:
-            await out_line(message.topic.encode() + b" " + message.payload)
+            await write_stdout_line(message.topic.encode() + b" " + message.payload)
         seen += 1
         if args.count is not None and seen >= args.count:
             return

@@ -23,7 +23,7 @@ from security.errors import NoKey, SecurityError
 from ..entry import leaf_errors, terminable
 from ..errors import CannotBind, ConfigError, InvalidName, KeyMissing, MeshError, NodeCrashed
 from .options import WrongUsage
-from .terminal import flush_out, print_stderr, show_every_name, speaking_as
+from .terminal import flush_stdout, print_stderr, show_every_name, speaking_as
 
 Families = Mapping[str, Sequence[str]]
 """Modules, each with the commands that it adds."""
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
             return
         file.write(message)
-        flush_out()
+        flush_stdout()
 
     def error(self, message: str) -> NoReturn:
         """Exit with one line, without the usage, which would be longer than the error."""
@@ -122,7 +122,7 @@ def _run(parser: Parser, argv: Sequence[str] | None) -> int:
         with terminable():
             waits = inspect.iscoroutinefunction(args.run)
             status = int(trio.run(args.run, args) if waits else args.run(args))
-            flush_out()
+            flush_stdout()
             return status
     except WrongUsage as error:
         command: Parser = args.parser
@@ -134,7 +134,7 @@ def _run(parser: Parser, argv: Sequence[str] | None) -> int:
 def _explain(error: BaseException) -> int:
     """Print a line for each expected error and return the exit status; raise any other error again."""
     with suppress(OSError):  # It was reported already, or matters less than `error`.
-        flush_out()
+        flush_stdout()
     found = list(leaf_errors(error))
     for leaf in found:
         if isinstance(leaf, KeyboardInterrupt):

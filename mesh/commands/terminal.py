@@ -78,7 +78,7 @@ async def _stdin_piece() -> bytes:
         )
 
 
-def out(data: bytes) -> None:
+def write_stdout(data: bytes) -> None:
     """Write data to stdout unchanged; on a terminal add a line end if there is none."""
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         data += b"\n"
@@ -86,7 +86,7 @@ def out(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def flush_out() -> None:
+def flush_stdout() -> None:
     """Flush stdout; drop what cannot be written.
 
     Otherwise Python would try again when it ends, print lines of its own, and exit with status 120.
@@ -98,7 +98,7 @@ def flush_out() -> None:
         raise
 
 
-async def out_line(data: bytes) -> None:
+async def write_stdout_line(data: bytes) -> None:
     """Write a line to stdout; the node goes on while a slow reader makes us wait.
 
     Writes to the descriptor, for the same reason as `stdin_lines`.

@@ -22,7 +22,7 @@ from ..errors import MeshError
 from ..service import Service
 from ..tunnel import Tunnel
 from .options import Commands, add_count, add_joining, joined, path
-from .terminal import out_line, print_stderr, until_told
+from .terminal import print_stderr, until_told, write_stdout_line
 
 ENDPOINT = "file"
 PART_BYTES = 128 * 1024
@@ -207,7 +207,7 @@ async def receive_file(args: argparse.Namespace) -> int:
             with told.waiting:
                 count = 0
                 async for final in stored:
-                    await out_line(os.fsencode(final))
+                    await write_stdout_line(os.fsencode(final))
                     count += 1
                     if args.count is not None and count >= args.count:
                         break

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from mesh.commands.terminal import jsonable, out, payload_fields, printable
+from mesh.commands.terminal import jsonable, payload_fields, printable, write_stdout
 from mesh.times import write_time
 
 from ..capture.rows import SQL
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         taken = batch.num_rows if left is None else min(left, batch.num_rows)
         rows = batch.slice(0, taken).to_pylist()
         if rows:
-            out(b"".join([line(row) + b"\n" for row in rows]))
+            write_stdout(b"".join([line(row) + b"\n" for row in rows]))
         if left is not None:
             left -= len(rows)
             if not left:

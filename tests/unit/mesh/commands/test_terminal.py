@@ -25,14 +25,14 @@ import mesh
 from mesh.commands.program import make_parser, run_program
 from mesh.commands.terminal import (
     jsonable,
-    out,
-    out_line,
     payload,
     payload_fields,
     print_stderr,
     stdin_lines,
     until_told,
     while_read,
+    write_stdout,
+    write_stdout_line,
 )
 from mesh.entry import Stdout
 
@@ -250,7 +250,7 @@ def test_what_fails_at_stdout_says_so(monkeypatch: pytest.MonkeyPatch, lines: bo
     with io.TextIOWrapper(Stdout("/dev/full", "wb")) as full, monkeypatch.context() as elsewhere:
         elsewhere.setattr(sys, "stdout", full)
         with pytest.raises(OSError, match="No space left on device: 'stdout'"):
-            trio.run(out_line, b"x") if lines else out(b"x")
+            trio.run(write_stdout_line, b"x") if lines else write_stdout(b"x")
 
 
 def test_a_node_that_crashed_says_of_what(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,10 +277,10 @@ async def test_who_prints_ends_when_nobody_reads_on(
         monkeypatch.setattr(sys, "stdout", stdout)
         with trio.fail_after(5):
             async with while_read():
-                await out_line(b"seen")
+                await write_stdout_line(b"seen")
                 os.close(reader)
                 if writes:
-                    await out_line(b"not seen")
+                    await write_stdout_line(b"not seen")
                 await trio.sleep_forever()
 
 
