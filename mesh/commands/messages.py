@@ -192,14 +192,14 @@ async def publish(args: argparse.Namespace) -> int:
         await look_around(node, args.wait)
         sent = await send_payloads(
             args, data, partial(node.publish, args.topic, headers=headers),
-            trio.lowlevel.checkpoint, partial(_published, node),
+            trio.lowlevel.checkpoint, partial(_summary, node),
         )  # fmt: skip
         unheard = 0 < sent <= node.statistics().publishing.nobody
         if unheard and (near := get_close_matches(args.topic, node.interest(), n=1)):
             print_stderr(f"did you mean {near[0]}? It has subscribers")
         elif unheard:
             await tell_why_nobody(node)
-        print_stderr(_published(node, sent))
+        print_stderr(_summary(node, sent))
         return 1 if unheard else 0
 
 
@@ -212,12 +212,12 @@ def data_of(args: argparse.Namespace) -> bytes:
 
 async def send_payloads(
     args: argparse.Namespace, data: bytes, send: Callable[[bytes], Awaitable[object]],
-    finish: Callable[[], Awaitable[object]], told: Callable[[int], str],
+    finish: Callable[[], Awaitable[object]], summary: Callable[[int], str],
 ) -> int:  # fmt: skip
     """Send `data`, or each line as it comes, then `finish`. Return how many were sent.
 
     Args:
-        told: returns what to print after so many lines if sending is interrupted.
+        summary: returns what to print after so many lines if sending is interrupted.
     """
     sent = 0
     try:
@@ -231,12 +231,12 @@ async def send_payloads(
         await finish()
     except BaseException:  # Also after Ctrl-C: the user must learn how many were sent.
         if args.lines and sent:
-            print_stderr(told(sent))
+            print_stderr(summary(sent))
         raise
     return sent
 
 
-def _published(node: Node, count: int) -> str:
+def _summary(node: Node, count: int) -> str:
     nobody = node.statistics().publishing.nobody
     return f"published: {count}, without subscribers: {nobody}"
 
@@ -277,11 +277,11 @@ async def broadcast(args: argparse.Namespace) -> int:
     data = payload(args.payload)
     async with joined(args) as node:
         await _wait_first(node, args.target)
-        told = await node.broadcast(args.target, data)
-        if not told:
+        count = await node.broadcast(args.target, data)
+        if not count:
             await tell_why_nobody(node)
-        print_stderr(f"sent to members: {told}")
-        return 0 if told else 1
+        print_stderr(f"sent to members: {count}")
+        return 0 if count else 1
 
 
 async def serve(args: argparse.Namespace) -> int:
