@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import add_count, some_seconds
-from mesh.commands.terminal import until_told, while_read
+from mesh.commands.terminal import until_signal, while_read
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
@@ -37,10 +37,10 @@ async def print_messages(
     handle: Callable[[F, Delivery], Awaitable[None]],
 ) -> int:  # fmt: skip
     """Call `handle` with each message of the opened feed, one after the other. Return the exit status."""
-    with until_told() as told:
+    with until_signal() as stop:
         async with reached(args) as broker, AsyncExitStack() as leaving:
             # A signal also ends the wait for an answer, but not the wait until acks or the cursor are stored.
-            with told.waiting:
+            with stop.scope:
                 with wrong_usage():
                     feed = await open_feed(broker)
                 await leaving.enter_async_context(feed)

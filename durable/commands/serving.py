@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
-from mesh.commands.terminal import Told, print_stderr, until_told
+from mesh.commands.terminal import StopSignal, print_stderr, until_signal
 from mesh.errors import ConfigError, OutOfRange
 from mesh.loading import INTERRUPTED
 
@@ -180,18 +180,18 @@ async def serve(args: argparse.Namespace) -> int:
     )
     hosted: list[Hosted] = []
     failed: set[str] = set()
-    # Signals set `told` instead of raising KeyboardInterrupt, which may come between any two instructions: a
+    # Signals set `stop` instead of raising KeyboardInterrupt, which may come between any two instructions: a
     # half-changed state would then be written to the disk.
-    with collector.serving(), until_told(STATUSES) as told, told.waiting:
+    with collector.serving(), until_signal(STATUSES) as stop, stop.scope:
         async with broker:  # A signal may interrupt opening it, which may take long, or for ever.
             # From here on a signal cancels only the wait in `_run`: a scope around the broker would cancel draining.
-            told.waiting = trio.CancelScope()
-            if told.status is None:
-                await _run(broker, args, told, failed)
+            stop.scope = trio.CancelScope()
+            if stop.status is None:
+                await _run(broker, args, stop, failed)
             hosted = broker.all_hosted()
     _tell_failed(hosted, args, failed)  # A store may also have failed while draining.
     kept = args.keep_going or not failed
-    status = told.status if told.status is not None and kept else FAILED
+    status = stop.status if stop.status is not None and kept else FAILED
     if status != FAILED:
         print_stderr("stopped")
     _event(args, "stopped", status=status)
@@ -207,7 +207,7 @@ def take_descriptors() -> None:
 
 
 async def _run(
-    broker: Broker, args: argparse.Namespace, told: Told, failed: set[str]
+    broker: Broker, args: argparse.Namespace, stop: StopSignal, failed: set[str]
 ) -> None:  # fmt: skip
     """Serve on the mesh until a signal, or until a store has stopped."""
     for hosted in broker.all_hosted():
@@ -215,7 +215,7 @@ async def _run(
     async with broker.on_mesh(**settings(args)) as node:
         print_stderr(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
         _event(args, "ready", cluster=args.cluster, endpoints=list(node.endpoints), pid=os.getpid())
-        with told.waiting:
+        with stop.scope:
             await _until_failed(broker, args, failed)
 
 

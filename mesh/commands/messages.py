@@ -34,7 +34,7 @@ from .terminal import (
     payload_fields,
     print_stderr,
     stdin_lines,
-    until_told,
+    until_signal,
     while_read,
     write_stdout,
     write_stdout_line,
@@ -242,13 +242,13 @@ def _summary(node: Node, count: int) -> str:
 
 
 async def subscribe(args: argparse.Namespace) -> int:
-    with until_told() as told:
+    with until_signal() as stop:
         async with (
             joined(args) as node,
             node.subscribe(args.pattern, when_full=args.when_full) as messages,
         ):
             print_stderr(f"subscribed to {args.pattern}")
-            with told.waiting:
+            with stop.scope:
                 async with while_read():
                     await _print(messages, args)
     return 0
@@ -294,9 +294,9 @@ async def serve(args: argparse.Namespace) -> int:
         await trio.sleep(args.delay)
         return request.payload
 
-    with until_told() as told:
+    with until_signal() as stop:
         async with joined(args, service) as node:
             print_stderr(f"member of {args.cluster} at {' '.join(node.endpoints)}")
-            with told.waiting:
+            with stop.scope:
                 await trio.sleep_forever()
     return 0

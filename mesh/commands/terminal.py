@@ -27,7 +27,7 @@ STDIN_BYTES_MAX = 1 << 30
 PIECE_BYTES = 1 << 16
 UNREAD_S = 0.25
 """Pause between checks whether stdout still has a reader."""
-LEAVING: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
+SIGNAL_STATUSES: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
 """Exit status by signal. Ctrl-C is not among them: it interrupts, status 130."""
 DEPTH_MAX = 32
 """Depth to which nested headers are shown; msgpack lets a peer nest deeper than Python recurses."""
@@ -202,34 +202,34 @@ def jsonable(value: Any, depth: int = 0) -> Any:
 
 
 @dataclass(slots=True)
-class Told:
-    """Whether a command has been told to end: if so `waiting` is cancelled, and `status` is the exit status."""
+class StopSignal:
+    """Whether a command has been told to end: if so `scope` is cancelled, and `status` is the exit status."""
 
-    waiting: trio.CancelScope = field(default_factory=trio.CancelScope)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     status: int | None = None
 
 
 @contextmanager
-def until_told(statuses: Mapping[signal.Signals, int] = LEAVING) -> Iterator[Told]:
-    """In the block the first of these signals cancels `waiting`; later ones change nothing.
+def until_signal(statuses: Mapping[signal.Signals, int] = SIGNAL_STATUSES) -> Iterator[StopSignal]:
+    """In the block the first of these signals cancels `scope`; later ones change nothing.
 
-    So the block is put around everything that has to end properly, and `waiting` around what runs for ever.
+    So the block is put around everything that has to end properly, and `scope` around what runs for ever.
     """
-    told, token = Told(), trio.lowlevel.current_trio_token()
+    stop, token = StopSignal(), trio.lowlevel.current_trio_token()
 
-    def take(number: signal.Signals) -> None:
-        if told.status is None:
-            told.status = statuses[number]
-            told.waiting.cancel()
+    def stop_once(number: signal.Signals) -> None:
+        if stop.status is None:
+            stop.status = statuses[number]
+            stop.scope.cancel()
 
-    def heard(number: int, frame: FrameType | None) -> None:
-        token.run_sync_soon(take, signal.Signals(number), idempotent=True)
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        token.run_sync_soon(stop_once, signal.Signals(number), idempotent=True)
 
     # Our own handlers. trio's signal receiver would deliver again a signal that comes while the block ends, which would
     # cut the ending short; and an ignored signal would stay ignored in child processes.
-    before = {number: signal.signal(number, heard) for number in statuses}
+    before = {number: signal.signal(number, on_signal) for number in statuses}
     try:
-        yield told
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -22,7 +22,7 @@ from ..errors import MeshError
 from ..service import Service
 from ..tunnel import Tunnel
 from .options import Commands, add_count, add_joining, joined, path
-from .terminal import print_stderr, until_told, write_stdout_line
+from .terminal import print_stderr, until_signal, write_stdout_line
 
 ENDPOINT = "file"
 PART_BYTES = 128 * 1024
@@ -201,10 +201,10 @@ async def receive_file(args: argparse.Namespace) -> int:
         # Printed by the main task: an error of stdout is not the sender's fault.
         await tell.send(final)
 
-    with until_told() as told:
+    with until_signal() as stop:
         async with joined(args, service) as node:
             print_stderr(f"member of {args.cluster} at {' '.join(node.endpoints)}")
-            with told.waiting:
+            with stop.scope:
                 count = 0
                 async for final in stored:
                     await write_stdout_line(os.fsencode(final))

@@ -29,7 +29,7 @@ from mesh.commands.terminal import (
     payload_fields,
     print_stderr,
     stdin_lines,
-    until_told,
+    until_signal,
     while_read,
     write_stdout,
     write_stdout_line,
@@ -163,8 +163,8 @@ def unheard() -> Iterator[list[int]]:
 async def test_the_first_signal_says_how_it_ends_and_others_change_nothing(
     unheard: list[int], first: signal.Signals
 ) -> None:
-    with until_told(BOTH) as told:
-        with told.waiting:
+    with until_signal(BOTH) as stop:
+        with stop.scope:
             signal.raise_signal(first)
             await trio.testing.wait_all_tasks_blocked()
             raise AssertionError("it goes on")
@@ -173,34 +173,34 @@ async def test_the_first_signal_says_how_it_ends_and_others_change_nothing(
         await trio.testing.wait_all_tasks_blocked()
         for number in BOTH:  # Found: what nobody had taken by the end came again, and cut it short.
             signal.raise_signal(number)
-    assert (told.status, unheard) == (BOTH[first], [])
+    assert (stop.status, unheard) == (BOTH[first], [])
 
 
 async def test_whoever_is_told_before_the_wait_does_not_begin_it(unheard: list[int]) -> None:
-    with until_told() as told:
+    with until_signal() as stop:
         signal.raise_signal(signal.SIGTERM)
         await trio.testing.wait_all_tasks_blocked()
-        with told.waiting:
+        with stop.scope:
             await trio.lowlevel.checkpoint()
             raise AssertionError("it begins")
-    assert (told.status, unheard) == (0, [])
+    assert (stop.status, unheard) == (0, [])
 
 
 async def test_signals_mean_afterwards_what_they_meant_before(unheard: list[int]) -> None:
     """Found: SIGTERM stayed ignored, in the processes that were started then, too."""
-    with until_told(BOTH) as told:
+    with until_signal(BOTH) as stop:
         pass
-    assert told.status is None
+    assert stop.status is None
     for number in BOTH:
         signal.raise_signal(number)
     assert unheard == list(BOTH)
 
 
 async def test_ctrl_c_is_an_interrupt_for_who_leaves_it_out(unheard: list[int]) -> None:
-    with until_told() as told:
+    with until_signal() as stop:
         signal.raise_signal(signal.SIGINT)
         await trio.testing.wait_all_tasks_blocked()
-    assert (told.status, unheard) == (None, [signal.SIGINT])
+    assert (stop.status, unheard) == (None, [signal.SIGINT])
 
 
 async def first_line() -> None:
