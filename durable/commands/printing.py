@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import add_count, some_seconds
-from mesh.commands.terminal import until_signal, while_read
+from mesh.commands.terminal import until_signal, until_stdout_closed
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
@@ -44,7 +44,7 @@ async def print_messages(
                 with wrong_usage():
                     feed = await open_feed(broker)
                 await leaving.enter_async_context(feed)
-                async with while_read():
+                async with until_stdout_closed():
                     async for message in _until_enough(feed, args):
                         await handle(feed, message)
     return 0

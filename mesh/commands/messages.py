@@ -35,7 +35,7 @@ from .terminal import (
     print_stderr,
     stdin_lines,
     until_signal,
-    while_read,
+    until_stdout_closed,
     write_stdout,
     write_stdout_line,
 )
@@ -249,7 +249,7 @@ async def subscribe(args: argparse.Namespace) -> int:
         ):
             print_stderr(f"subscribed to {args.pattern}")
             with stop.scope:
-                async with while_read():
+                async with until_stdout_closed():
                     await _print(messages, args)
     return 0
 

@@ -23,7 +23,7 @@ from security.errors import NoKey, SecurityError
 from ..entry import leaf_errors, terminable
 from ..errors import CannotBind, ConfigError, InvalidName, KeyMissing, MeshError, NodeCrashed
 from .options import WrongUsage
-from .terminal import flush_stdout, print_stderr, show_every_name, speaking_as
+from .terminal import escape_unencodable, flush_stdout, line_prefix, print_stderr
 
 Families = Mapping[str, Sequence[str]]
 """Modules, each with the commands that it adds."""
@@ -109,12 +109,12 @@ def add_commands(top: Parser, families: Families, argv: Sequence[str]) -> None:
 
 def run_program(parser: Parser, argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    with speaking_as(parser.prog):
+    with line_prefix(parser.prog):
         return _run(parser, argv)
 
 
 def _run(parser: Parser, argv: Sequence[str] | None) -> int:
-    show_every_name()
+    escape_unencodable()
     try:
         args = parser.parse_args(argv)
         level = logging.INFO if args.verbose else logging.WARNING

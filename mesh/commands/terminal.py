@@ -25,7 +25,7 @@ from ..nursery import open_nursery
 STDIN_BYTES_MAX = 1 << 30
 """More than any payload may have; longer input is refused, not cut."""
 PIECE_BYTES = 1 << 16
-UNREAD_S = 0.25
+STDOUT_POLL_S = 0.25
 """Pause between checks whether stdout still has a reader."""
 SIGNAL_STATUSES: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
 """Exit status by signal. Ctrl-C is not among them: it interrupts, status 130."""
@@ -38,7 +38,7 @@ def payload(text: str) -> bytes:
     if text != "-":
         return os.fsencode(text)
     with name_errors("stdin"):
-        _tell_how_it_ends()
+        _prompt_on_terminal()
         data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
     if len(data) > STDIN_BYTES_MAX:
         raise TooLarge("stdin", len(data), STDIN_BYTES_MAX)
@@ -52,7 +52,7 @@ async def stdin_lines() -> AsyncIterator[bytes]:
     Python then ends with a fatal error.
     """
     with name_errors("stdin"):
-        _tell_how_it_ends()
+        _prompt_on_terminal()
     rest = b""
     while piece := await _stdin_piece():
         *lines, rest = (rest + piece).split(b"\n")
@@ -64,7 +64,7 @@ async def stdin_lines() -> AsyncIterator[bytes]:
         yield rest
 
 
-def _tell_how_it_ends() -> None:
+def _prompt_on_terminal() -> None:
     """On a terminal, say that input is expected: a user who forgot the payload would see a command that hangs."""
     if sys.stdin.isatty():
         print_stderr("reading from the terminal; end with Ctrl-D at the start of a line")
@@ -117,7 +117,7 @@ async def write_stdout_line(data: bytes) -> None:
 
 
 @asynccontextmanager
-async def while_read() -> AsyncGenerator[None]:
+async def until_stdout_closed() -> AsyncGenerator[None]:
     """End the block, as if it were done, soon after the reader of stdout has closed it.
 
     Otherwise a command that waits would go on until it has something to write: in `... | head -1`, for ever.
@@ -128,7 +128,7 @@ async def while_read() -> AsyncGenerator[None]:
 
     async def watch() -> None:
         while not errors.poll(0):  # noqa: ASYNC110  # Nobody sets an event.
-            await trio.sleep(UNREAD_S)
+            await trio.sleep(STDOUT_POLL_S)
         nursery.cancel_scope.cancel()
 
     async with open_nursery() as nursery:
@@ -138,7 +138,7 @@ async def while_read() -> AsyncGenerator[None]:
         nursery.cancel_scope.cancel()
 
 
-def show_every_name() -> None:
+def escape_unencodable() -> None:
     """Escape characters that stdout cannot encode, as stderr does: names may contain any."""
     if not isinstance(sys.stdout, io.TextIOWrapper):
         return
@@ -148,17 +148,17 @@ def show_every_name() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-_speaker = ContextVar("speaker", default="mesh")
+_program = ContextVar("program", default="mesh")
 
 
 @contextmanager
-def speaking_as(program: str) -> Iterator[None]:
+def line_prefix(program: str) -> Iterator[None]:
     """In the block, lines printed by `print_stderr` begin with `program`."""
-    before = _speaker.set(program)
+    before = _program.set(program)
     try:
         yield
     finally:
-        _speaker.reset(before)
+        _program.reset(before)
 
 
 def print_stderr(text: str) -> None:
@@ -167,7 +167,7 @@ def print_stderr(text: str) -> None:
     If stderr cannot be written the line is dropped: the exit status still says what happened.
     """
     with suppress(OSError):
-        print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
+        print(f"{_program.get()}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

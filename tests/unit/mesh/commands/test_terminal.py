@@ -30,7 +30,7 @@ from mesh.commands.terminal import (
     print_stderr,
     stdin_lines,
     until_signal,
-    while_read,
+    until_stdout_closed,
     write_stdout,
     write_stdout_line,
 )
@@ -276,7 +276,7 @@ async def test_who_prints_ends_when_nobody_reads_on(
     with os.fdopen(writer, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         with trio.fail_after(5):
-            async with while_read():
+            async with until_stdout_closed():
                 await write_stdout_line(b"seen")
                 os.close(reader)
                 if writes:
@@ -294,6 +294,6 @@ async def test_who_prints_to_a_file_goes_on(
     with (tmp_path / name).open("w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         with trio.move_on_after(60) as waited:
-            async with while_read():
+            async with until_stdout_closed():
                 await trio.sleep_forever()
     assert waited.cancelled_caught
