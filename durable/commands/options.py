@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from mesh.commands.options import Commands, WrongUsage, add_joining, joined, named, some_seconds
-from mesh.commands.reaching import tell_why_nobody
+from mesh.commands.reaching import explain_no_members
 
 from ..broker.directory import DEFAULT_VHOST
 from ..client.connection import Connection, connect
@@ -104,5 +104,5 @@ async def reached(args: argparse.Namespace) -> AsyncGenerator[Connection]:
         try:
             yield broker
         except BrokerLost:
-            await tell_why_nobody(node)
+            await explain_no_members(node)
             raise

@@ -37,7 +37,7 @@ from ..names import check_cluster
 from ..protocol.seeds import REFUSED_CLOCK
 from ..settings import KEYWORD, key_source, list_settings, load_config
 from .options import Commands, add_joining, settings
-from .reaching import unreachable_ones
+from .reaching import endpoint_problems
 
 Row = tuple[str, bool, str]
 EARLIEST_S = 1_700_000_000
@@ -196,7 +196,7 @@ def _ours(config: MeshConfig, endpoint: str) -> bool:
 
 async def _seeds(config: MeshConfig) -> list[Row]:
     rows: list[Row] = []
-    for endpoint, problem in (await unreachable_ones(config.seeds)).items():
+    for endpoint, problem in (await endpoint_problems(config.seeds)).items():
         if problem is not None and _ours(config, endpoint):
             problem = None
             rows.append(("seed", True, f"{endpoint} is this node's own address"))

@@ -8,7 +8,7 @@ import json
 from ..names import short
 from ..protocol.membership import Member
 from .options import Commands, add_joining, joined, seconds
-from .reaching import look_around, tell_why_nobody
+from .reaching import explain_no_members, wait_discovery
 from .terminal import print_stderr
 
 LOOK_S = 1.0
@@ -37,14 +37,14 @@ async def members(args: argparse.Namespace) -> int:
         if args.watch:
             async for change in node.watch(args.of):
                 show(change.member, change.kind, as_json=args.json)
-        await look_around(node, args.wait)
+        await wait_discovery(node, args.wait)
         found = node.members(args.of)
         for member in sorted(found, key=lambda one: (one.clusters, one.node)):
             show(member, member.state.value, as_json=args.json)
         if not found and node.members():
             print_stderr(f"no members of {args.of}; `mesh members` lists those of other clusters")
         elif not found:
-            await tell_why_nobody(node)
+            await explain_no_members(node)
         return 0 if found else 1
 
 

@@ -27,7 +27,7 @@ from .options import (
     seconds,
     some_seconds,
 )
-from .reaching import look_around, tell_why_nobody
+from .reaching import explain_no_members, wait_discovery
 from .terminal import (
     jsonable,
     payload,
@@ -176,7 +176,7 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
         else:
             print_stderr(f"{name[:8]}: {answer}")
     if not answered and not failed:
-        await tell_why_nobody(node)
+        await explain_no_members(node)
     print_stderr(f"answered: {answered}, failed: {failed}")
     return 0 if answered and not failed else 1
 
@@ -189,7 +189,7 @@ async def _wait_first(node: Node, target: str) -> None:
 async def publish(args: argparse.Namespace) -> int:
     data, headers = data_of(args), given_once(args.header) or None
     async with joined(args) as node:
-        await look_around(node, args.wait)
+        await wait_discovery(node, args.wait)
         sent = await send_payloads(
             args, data, partial(node.publish, args.topic, headers=headers),
             trio.lowlevel.checkpoint, partial(_summary, node),
@@ -198,7 +198,7 @@ async def publish(args: argparse.Namespace) -> int:
         if unheard and (near := get_close_matches(args.topic, node.interest(), n=1)):
             print_stderr(f"did you mean {near[0]}? It has subscribers")
         elif unheard:
-            await tell_why_nobody(node)
+            await explain_no_members(node)
         print_stderr(_summary(node, sent))
         return 1 if unheard else 0
 
@@ -279,7 +279,7 @@ async def broadcast(args: argparse.Namespace) -> int:
         await _wait_first(node, args.target)
         count = await node.broadcast(args.target, data)
         if not count:
-            await tell_why_nobody(node)
+            await explain_no_members(node)
         print_stderr(f"sent to members: {count}")
         return 0 if count else 1
 

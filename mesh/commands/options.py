@@ -18,7 +18,7 @@ from ..errors import KeyMissing, NoMembers, TooLarge
 from ..joining import Memberships, join
 from ..message import encode_headers
 from ..node import Node
-from .reaching import tell_why_nobody
+from .reaching import explain_no_members
 
 CLUSTER = "console"
 COUNT_DIGITS_MAX = 18
@@ -190,7 +190,7 @@ async def joined(args: argparse.Namespace, what: Memberships | None = None) -> A
             try:
                 yield node
             except NoMembers:
-                await tell_why_nobody(node)
+                await explain_no_members(node)
                 raise
     except KeyMissing as error:
         if not isinstance(error.__cause__, NoKey):

@@ -18,13 +18,13 @@ ANSWER_S_MAX = 2.0
 """For the look-up and the connection together; a live seed on a WAN needs a tenth of it."""
 
 
-async def look_around(node: Node, seconds: float) -> None:
+async def wait_discovery(node: Node, seconds: float) -> None:
     """Give the node `seconds` to find others. A blocked loop uses up only a part of this time."""
     with node.within(seconds):
         await trio.sleep_forever()
 
 
-async def unreachable(endpoint: str) -> str | None:
+async def endpoint_problem(endpoint: str) -> str | None:
     """Return what is wrong with an address, and what to do; None if it accepts connections."""
     try:
         host, port = parse_endpoint(endpoint)
@@ -58,12 +58,12 @@ def _explain(error: OSError) -> str:
     return f"{error.strerror or error}; correct the address, or the route to it"
 
 
-async def unreachable_ones(endpoints: Iterable[str]) -> dict[str, str | None]:
+async def endpoint_problems(endpoints: Iterable[str]) -> dict[str, str | None]:
     """Return what is wrong with each address, or None; all are tried at once."""
     found: dict[str, str | None] = dict.fromkeys(endpoints)
 
     async def ask(endpoint: str) -> None:
-        found[endpoint] = await unreachable(endpoint)
+        found[endpoint] = await endpoint_problem(endpoint)
 
     async with trio.open_nursery() as nursery:
         for endpoint in found:
@@ -71,12 +71,12 @@ async def unreachable_ones(endpoints: Iterable[str]) -> dict[str, str | None]:
     return found
 
 
-async def tell_why_nobody(node: Node) -> None:
+async def explain_no_members(node: Node) -> None:
     """Print a line for each seed that cannot be reached and each finder with a problem, then what to try next.
 
     With the keys of another network, all that is seen here is silence or refusals.
     """
-    for endpoint, problem in (await unreachable_ones(node.config.seeds)).items():
+    for endpoint, problem in (await endpoint_problems(node.config.seeds)).items():
         if problem is not None:
             print_stderr(f"seed {endpoint}: {problem}")
     for source, problem in node.problems().items():

@@ -11,7 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mesh.commands.reaching import ANSWER_S_MAX, look_around, tell_why_nobody, unreachable
+from mesh.commands.reaching import (
+    ANSWER_S_MAX,
+    endpoint_problem,
+    explain_no_members,
+    wait_discovery,
+)
 from mesh.node import Node
 from mesh.patience import PARTS
 from tests.driving import Ticking, driving
@@ -36,7 +41,7 @@ async def test_the_doctor_is_named_where_it_may_know_more(
         config=SimpleNamespace(seeds=()), problems=dict, members=lambda: [object()] * members,
         statistics=lambda: SimpleNamespace(refused=refused),
     )  # fmt: skip
-    await tell_why_nobody(node)
+    await explain_no_members(node)
     assert capsys.readouterr().err == says
 
 
@@ -49,7 +54,7 @@ async def test_an_address_of_a_family_that_is_not_here_is_one_that_leads_nowhere
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
     monkeypatch.setattr(trio.socket, "socket", refuse)
-    assert "not supported by protocol" in str(await unreachable("tcp://[::1]:1"))
+    assert "not supported by protocol" in str(await endpoint_problem("tcp://[::1]:1"))
 
 
 async def test_a_loop_that_is_late_has_time_left_to_look_around(mock_clock: MockClock) -> None:
@@ -58,7 +63,7 @@ async def test_a_loop_that_is_late_has_time_left_to_look_around(mock_clock: Mock
 
     async def look() -> None:
         nonlocal looked
-        await look_around(cast("Node", driver), SECONDS)
+        await wait_discovery(cast("Node", driver), SECONDS)
         looked = True
 
     async with trio.open_nursery() as nursery:
@@ -93,7 +98,7 @@ async def test_an_address_that_answers_while_the_loop_is_blocked_leads_somewhere
     )
 
     async def ask() -> None:
-        found.append(await unreachable("tcp://shop.example:7400"))
+        found.append(await endpoint_problem("tcp://shop.example:7400"))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)
