@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from mesh.commands.options import Commands, named
+from mesh.commands.options import Commands, nonempty_name
 from mesh.commands.terminal import print_stderr
 
 from ..client.connection import Connection
@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     command = add_command(
         commands, "delete-vhost", "delete a vhost, if it exists, and everything in it"
     )
-    command.add_argument("name", type=named)
+    command.add_argument("name", type=nonempty_name)
     do_with_broker(command, _delete_vhost)
     command = add_command(commands, "permissions", "list what clusters may do in a vhost")
     add_json(command)

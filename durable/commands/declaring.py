@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, given_once, name_and_value, named
+from mesh.commands.options import Commands, given_once, name_and_value, nonempty_name
 from mesh.commands.terminal import print_stderr
 
 from ..client.connection import Connection
@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
         do_with_broker(command, partial(_declare, kind))
     for kind, one in ONE.items():
         command = add_command(commands, f"delete-{kind}", f"delete {one} if it exists")
-        command.add_argument("name", type=named)
+        command.add_argument("name", type=nonempty_name)
         if kind != "stream":
             command.add_argument(
                 "--if-unused", action="store_true", help="only if it is not in use"
@@ -73,11 +73,11 @@ def add(commands: Commands) -> None:
         "delete-cursor",
         "delete a cursor, the stored position of a named reader in a stream",
     )
-    command.add_argument("stream", type=named)
+    command.add_argument("stream", type=nonempty_name)
     command.add_argument("cursor", help="name of the cursor, as listed by `cursors`")
     do_with_broker(command, _delete_cursor)
     command = add_command(commands, "purge", "drop all ready messages of a queue")
-    command.add_argument("name", type=named)
+    command.add_argument("name", type=nonempty_name)
     do_with_broker(command, _purge)
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from mesh.commands.options import Commands, named
+from mesh.commands.options import Commands, nonempty_name
 from mesh.commands.terminal import print_stderr, printable
 
 from ..client.connection import Connection
@@ -24,7 +24,9 @@ def add(commands: Commands) -> None:
     command = add_command(
         commands, "cursors", "list cursors: offset and lag of each named reader of a stream"
     )
-    command.add_argument("stream", nargs="?", type=named, help="stream (default: all streams)")
+    command.add_argument(
+        "stream", nargs="?", type=nonempty_name, help="stream (default: all streams)"
+    )
     add_json(command)
     do_with_broker(command, _cursors)
 

@@ -8,15 +8,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from mesh.commands.messages import data_of, send_payloads
+from mesh.commands.messages import payload_of, send_payloads
 from mesh.commands.options import (
     Commands,
     WrongUsage,
     add_headers,
     add_payloads,
     given_once,
-    named,
-    seconds_of,
+    nonempty_name,
+    seconds_between,
 )
 from mesh.commands.terminal import (
     jsonable,
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
         help="priority (default 0)",
     )
     command.add_argument(
-        "--ttl", type=partial(seconds_of, wanted=f"0 to {TTL_S_MAX}", most=TTL_S_MAX),
+        "--ttl", type=partial(seconds_between, wanted=f"0 to {TTL_S_MAX}", most=TTL_S_MAX),
         metavar="SECONDS", help="time to live in the queue (default: as declared for the queue)",
     )  # fmt: skip
     add_headers(command)
@@ -71,7 +71,7 @@ def add(commands: Commands) -> None:
         description="Print the payloads of a queue's messages, each with a line end, until SIGTERM or "
         "Ctrl-C.\nEach message is acknowledged after it was printed, unless --peek is given.",
     )  # fmt: skip
-    command.add_argument("queue", type=named)
+    command.add_argument("queue", type=nonempty_name)
     add_printing(command)
     command.add_argument(
         "--peek", action="store_true",
@@ -82,7 +82,7 @@ def add(commands: Commands) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    data, headers = data_of(args), given_once(args.header) or None
+    data, headers = payload_of(args), given_once(args.header) or None
     ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
     properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
     with wrong_usage():

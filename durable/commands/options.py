@@ -7,7 +7,14 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from mesh.commands.options import Commands, WrongUsage, add_joining, joined, named, some_seconds
+from mesh.commands.options import (
+    Commands,
+    WrongUsage,
+    add_joining,
+    joined,
+    nonempty_name,
+    positive_seconds,
+)
 from mesh.commands.reaching import explain_no_members
 
 from ..broker.directory import DEFAULT_VHOST
@@ -52,10 +59,10 @@ def add_reaching(
         help=f"cluster that the broker serves (default {BROKER})",
     )  # fmt: skip
     group.add_argument(
-        "--vhost", type=named, default=vhost, metavar="V", help=f"vhost (default {told})"
+        "--vhost", type=nonempty_name, default=vhost, metavar="V", help=f"vhost (default {told})"
     )
     group.add_argument(
-        "--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
+        "--timeout", type=positive_seconds, default=TIMEOUT_S, metavar="SECONDS",
         help=f"timeout for an answer (default {TIMEOUT_S:g})",
     )  # fmt: skip
     add_joining(command)

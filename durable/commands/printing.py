@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from mesh.commands.messages import JSON_HELP
-from mesh.commands.options import add_count, some_seconds
+from mesh.commands.options import add_count, positive_seconds
 from mesh.commands.terminal import until_signal, until_stdout_closed
 
 from ..client.connection import Connection
@@ -24,7 +24,7 @@ def add_printing(command: argparse.ArgumentParser) -> None:
     """Add options for when the command ends, and what of each message is printed."""
     add_count(command, "messages")
     command.add_argument(
-        "--idle", type=some_seconds, default=math.inf, metavar="SECONDS",
+        "--idle", type=positive_seconds, default=math.inf, metavar="SECONDS",
         help="exit if no message arrives for this long (default: no limit)",
     )  # fmt: skip
     command.add_argument(

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from datetime import datetime
 
-from mesh.commands.options import Commands, named
+from mesh.commands.options import Commands, nonempty_name
 from mesh.commands.terminal import (
     jsonable,
     payload_fields,
@@ -33,13 +33,13 @@ def add(commands: Commands) -> None:
         "new ones\nuntil SIGTERM or Ctrl-C. The messages stay in the stream. If the broker is not running, "
         "`mesh capture\ncat` reads its directory.",
     )  # fmt: skip
-    command.add_argument("stream", type=named)
+    command.add_argument("stream", type=nonempty_name)
     command.add_argument(
         "--start", type=_start, default="first", metavar="WHERE",
         help=f"first, last, next, an offset, or a time {TIME} (default first; in a program, the default of `read` is next)",
     )  # fmt: skip
     command.add_argument(
-        "--cursor", type=named, metavar="NAME",
+        "--cursor", type=nonempty_name, metavar="NAME",
         help="name under which the broker stores the position after the last printed message; "
         "if it knows one, --start is ignored",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mesh.commands.options import Commands, add_keys, named, path, settings
+from mesh.commands.options import Commands, add_keys, nonempty_name, path, settings
 from mesh.commands.terminal import print_stderr, printable
 from mesh.joining import keyring_of
 
@@ -44,7 +44,9 @@ def add_offline(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "data", metavar="DIR", type=path, help="data directory, as given to `serve --data`"
     )
-    command.add_argument("--vhost", type=named, metavar="V", help="only this vhost (default: all)")
+    command.add_argument(
+        "--vhost", type=nonempty_name, metavar="V", help="only this vhost (default: all)"
+    )
     add_keys(command.add_argument_group("keys (if data is encrypted)"))
     command.add_argument(
         "--unlocked", action="store_true",

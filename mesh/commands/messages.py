@@ -24,8 +24,8 @@ from .options import (
     add_payloads,
     given_once,
     joined,
+    positive_seconds,
     seconds,
-    some_seconds,
 )
 from .reaching import explain_no_members, wait_discovery
 from .terminal import (
@@ -60,7 +60,7 @@ def _add_request(commands: Commands) -> None:
     )  # fmt: skip
     _add_target(command)
     command.add_argument(
-        "--timeout", type=some_seconds, metavar="SECONDS",
+        "--timeout", type=positive_seconds, metavar="SECONDS",
         help="timeout for each reply (default: MESH_REQUEST_TIMEOUT_S, mesh.toml, 5)",
     )  # fmt: skip
     command.add_argument(
@@ -187,7 +187,7 @@ async def _wait_first(node: Node, target: str) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    data, headers = data_of(args), given_once(args.header) or None
+    data, headers = payload_of(args), given_once(args.header) or None
     async with joined(args) as node:
         await wait_discovery(node, args.wait)
         sent = await send_payloads(
@@ -203,7 +203,7 @@ async def publish(args: argparse.Namespace) -> int:
         return 1 if unheard else 0
 
 
-def data_of(args: argparse.Namespace) -> bytes:
+def payload_of(args: argparse.Namespace) -> bytes:
     """Return the payload of a command that sends; empty with --lines. May block on stdin: call it before joining."""
     if args.lines and args.payload is not None:
         raise WrongUsage("--lines reads messages from stdin: omit the payload")

@@ -33,15 +33,15 @@ class WrongUsage(Exception):
 
 def seconds(text: str) -> float:
     """Parse a time in seconds, 0 or more."""
-    return seconds_of(text, "0 or more")
+    return seconds_between(text, "0 or more")
 
 
-def some_seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
     """Parse a time in seconds, more than 0."""
-    return seconds_of(text, "more than 0", least=math.ulp(0.0))
+    return seconds_between(text, "more than 0", least=math.ulp(0.0))
 
 
-def seconds_of(
+def seconds_between(
     text: str, wanted: str, *, least: float = 0.0, most: float = sys.float_info.max
 ) -> float:
     """Parse a time in seconds from `least` to `most`; `wanted` describes this range in the error."""
@@ -72,7 +72,7 @@ def path(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"want a path, got {text!r}: {error}") from None
 
 
-def named(text: str) -> str:
+def nonempty_name(text: str) -> str:
     """Parse a name. An empty text, as of an unset variable, is an error and not the same as no name."""
     if not text:
         raise argparse.ArgumentTypeError("want a name, got ''")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mesh.commands.options import WrongUsage, add_keys, named, path, settings
+from mesh.commands.options import WrongUsage, add_keys, nonempty_name, path, settings
 
 from ..errors import ContradictoryOptions, InvalidOption, OptionError
 from ..options import iso, read_moment, read_pattern
@@ -48,12 +48,14 @@ def wrong_usage() -> Iterator[None]:
 
 def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument("directory", type=path, metavar="DIR", help="the broker's data directory")
-    command.add_argument("--vhost", type=named, default="/", metavar="V", help="vhost (default /)")
     command.add_argument(
-        "--queue", type=named, action="append", metavar="Q", help="queue; repeatable"
+        "--vhost", type=nonempty_name, default="/", metavar="V", help="vhost (default /)"
     )
     command.add_argument(
-        "--stream", type=named, action="append", metavar="S",
+        "--queue", type=nonempty_name, action="append", metavar="Q", help="queue; repeatable"
+    )
+    command.add_argument(
+        "--stream", type=nonempty_name, action="append", metavar="S",
         help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
     command.add_argument(

@@ -12,7 +12,14 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from mesh.commands.options import Commands, add_joining, count, named, settings, some_seconds
+from mesh.commands.options import (
+    Commands,
+    add_joining,
+    count,
+    nonempty_name,
+    positive_seconds,
+    settings,
+)
 from mesh.commands.terminal import print_stderr
 
 from ..installed import check_spark
@@ -57,12 +64,12 @@ def add(commands: Commands) -> None:
         "'s/^orders/test/' renamed",
     )  # fmt: skip
     what = command.add_argument_group("selection")
-    what.add_argument("--vhost", type=named, default="/", metavar="V",
+    what.add_argument("--vhost", type=nonempty_name, default="/", metavar="V",
                       help="vhost, of both brokers (default /)")  # fmt: skip
-    what.add_argument("--queue", type=named, action="append", default=[], metavar="Q",
+    what.add_argument("--queue", type=nonempty_name, action="append", default=[], metavar="Q",
                       help="queue; repeatable")  # fmt: skip
     what.add_argument(
-        "--stream", type=named, action="append", default=[], metavar="S",
+        "--stream", type=nonempty_name, action="append", default=[], metavar="S",
         help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
     what.add_argument("--topic", type=converted(read_pattern, "--topic"), metavar="PATTERN",
@@ -93,7 +100,7 @@ def add(commands: Commands) -> None:
         "--json", action="store_true", help="print the report as JSON, and no progress"
     )
     run_as.add_argument("--master", default=MASTER, help=f"Spark master (default {MASTER})")
-    run_as.add_argument("--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
+    run_as.add_argument("--timeout", type=positive_seconds, default=TIMEOUT_S, metavar="SECONDS",
                         help=f"how long to look for the destination (default {TIMEOUT_S:g})")  # fmt: skip
     add_joining(command, CLUSTER)
     command.set_defaults(run=run)
