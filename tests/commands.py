@@ -28,7 +28,7 @@ from tests.processes import ANSWER_S_MAX, Process
 COMMAND_S_MAX = ANSWER_S_MAX - 5
 """Time limit of a command; shorter than that of an answer, so that the answer still comes."""
 LOADED = (
-    *mesh.commands.console.FAMILIES, *durable.commands.console.FAMILIES,
+    *mesh.commands.console.COMMAND_MODULES, *durable.commands.console.COMMAND_MODULES,
     "durable.broker.broker", "durable.client", "mesh.node",
 )  # fmt: skip
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mesh.commands.program import Families, Parser, add_commands, make_parser, run_program
+from mesh.commands.program import CommandModules, Parser, add_commands, make_parser, run_program
 
-FAMILIES: Families = {
+COMMAND_MODULES: CommandModules = {
     "durable.commands.serving": ("serve",),
     "durable.commands.inspecting": ("inspect",),
     "durable.commands.verifying": ("verify",),
@@ -39,7 +39,7 @@ has open, and never change it. `mesh-broker COMMAND --help` explains a command."
 def parser(argv: Sequence[str] = ()) -> Parser:
     """Return a parser with the commands that these arguments need."""
     top = make_parser("mesh-broker", "Run, inspect and administer a durable broker.", EPILOG)
-    add_commands(top, FAMILIES, argv)
+    add_commands(top, COMMAND_MODULES, argv)
     return top
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from .program import Families, Parser, add_commands, make_parser, run_program
+from .program import CommandModules, Parser, add_commands, make_parser, run_program
 
-FAMILIES: Families = {
+COMMAND_MODULES: CommandModules = {
     "mesh.commands.keys": ("keys",),
     "mesh.commands.members": ("members",),
     "mesh.commands.messages": ("request", "publish", "subscribe", "broadcast", "serve"),
@@ -29,7 +29,7 @@ Settings are read from options, then MESH_* variables, then mesh.toml: docs/conf
 def parser(argv: Sequence[str] = ()) -> Parser:
     """Return a parser with the commands that these arguments need."""
     top = make_parser("mesh", "Join a mesh from a shell: list members, send, receive.", EPILOG)
-    add_commands(top, FAMILIES, argv)
+    add_commands(top, COMMAND_MODULES, argv)
     return top
 
 

@@ -25,11 +25,11 @@ from ..errors import CannotBind, ConfigError, InvalidName, KeyMissing, MeshError
 from .options import WrongUsage
 from .terminal import escape_unencodable, flush_stdout, line_prefix, print_stderr
 
-Families = Mapping[str, Sequence[str]]
+CommandModules = Mapping[str, Sequence[str]]
 """Modules, each with the commands that it adds."""
 
 EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
-DONE, REFUSED, MISUSED = 0, 1, 2
+DONE, FAILED, USAGE_ERROR = 0, 1, 2
 VERBOSE = "--verbose"
 
 
@@ -39,19 +39,19 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **keywords: Any) -> None:
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **keywords)
-        self._passing = False
+        self._parsing = False
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse options and positionals intermixed. Subparsers call this, and so do both passes of that parse."""
-        if self._passing or self._subparsers is not None or (args and {"-h", "--help"} & {*args}):
+        if self._parsing or self._subparsers is not None or (args and {"-h", "--help"} & {*args}):
             return super().parse_known_args(args, namespace)
-        self._passing = True
+        self._parsing = True
         try:
             found, extras = self.parse_known_intermixed_args(args, namespace)
         finally:
-            self._passing = False
+            self._parsing = False
         if extras:
             self.error(f"unrecognized arguments: {' '.join(extras)}")
         found.parser = self
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with one line, without the usage, which would be longer than the error."""
-        self.exit(MISUSED, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def make_parser(name: str, description: str, epilog: str) -> Parser:
@@ -95,15 +95,15 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def add_commands(top: Parser, families: Families, argv: Sequence[str]) -> None:
-    """Add only the commands of the family that these arguments name: loading takes longer than most commands do.
+def add_commands(top: Parser, modules: CommandModules, argv: Sequence[str]) -> None:
+    """Add only the commands of the module with the one that these arguments name: loading takes longer than most commands do.
 
     If they name no command, all are added, so that help or the error lists them.
     """
     named = next((word for word in argv if word != VERBOSE), None)
     commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    meant = [module for module, names in families.items() if named in names]
-    for module in meant or families:
+    selected = [module for module, names in modules.items() if named in names]
+    for module in selected or modules:
         import_module(module).add(commands)
 
 
@@ -120,8 +120,8 @@ def _run(parser: Parser, argv: Sequence[str] | None) -> int:
         level = logging.INFO if args.verbose else logging.WARNING
         logging.basicConfig(level=level, format=f"{parser.prog}: %(message)s", stream=sys.stderr)
         with terminable():
-            waits = inspect.iscoroutinefunction(args.run)
-            status = int(trio.run(args.run, args) if waits else args.run(args))
+            is_async = inspect.iscoroutinefunction(args.run)
+            status = int(trio.run(args.run, args) if is_async else args.run(args))
             flush_stdout()
             return status
     except WrongUsage as error:
@@ -145,10 +145,10 @@ def _explain(error: BaseException) -> int:
         raise error
     for leaf in found:
         print_stderr(_text(leaf))
-    return MISUSED if all(map(_misset, found)) else REFUSED
+    return USAGE_ERROR if all(map(_is_usage_error, found)) else FAILED
 
 
-def _misset(error: BaseException) -> bool:
+def _is_usage_error(error: BaseException) -> bool:
     """Return whether it is an error of usage: an invalid name or setting, wherever it was set.
 
     A port that is in use is not, nor a cluster without a key: then nothing that was typed is wrong.

@@ -22,7 +22,7 @@ def commands_of(parser: argparse.ArgumentParser) -> list[str]:
 
 @pytest.mark.parametrize("console", CONSOLES, ids=lambda one: one.__name__)
 def test_each_family_adds_the_commands_that_are_said_of_it(console: ModuleType) -> None:
-    for names in console.FAMILIES.values():
+    for names in console.COMMAND_MODULES.values():
         for name in names:
             for line in ([name], ["--verbose", name, "--help"]):
                 assert commands_of(console.parser(line)) == list(names)
@@ -30,7 +30,7 @@ def test_each_family_adds_the_commands_that_are_said_of_it(console: ModuleType) 
 
 @pytest.mark.parametrize("console", CONSOLES, ids=lambda one: one.__name__)
 def test_help_and_errors_tell_of_all(console: ModuleType) -> None:
-    every = [name for names in console.FAMILIES.values() for name in names]
+    every = [name for names in console.COMMAND_MODULES.values() for name in names]
     for line in (
         [],
         ["--help", "serve"],
