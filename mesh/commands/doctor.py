@@ -69,24 +69,24 @@ def add(commands: Commands) -> None:
 async def doctor(args: argparse.Namespace) -> int:
     rows: list[Row] = []
 
-    def say(*found: Row) -> None:
+    def report(*found: Row) -> None:
         rows.extend(found)
         for name, ok, text in () if args.json else found:
             print(f"{'ok   ' if ok else 'WRONG'} {name:10} {text}", flush=True)
 
-    say(_versions())
+    report(_versions())
     clock = _clock()
     if not clock[1]:
-        say(clock)
-    await _with_settings(args, say)
+        report(clock)
+    await _run_checks(args, report)
     if all(name != "clock" for name, _, _ in rows):  # Nor did other checks find it wrong.
-        say(clock)
+        report(clock)
     if args.json:
         print(json.dumps([{"check": name, "ok": ok, "text": text} for name, ok, text in rows]))
     return 0 if all(ok for _, ok, _ in rows) else 1
 
 
-async def _with_settings(args: argparse.Namespace, say: Callable[..., None]) -> None:
+async def _run_checks(args: argparse.Namespace, report: Callable[..., None]) -> None:
     """Run the checks that need valid settings; stop where `join` would stop."""
     try:
         if args.target is not None:
@@ -94,9 +94,9 @@ async def _with_settings(args: argparse.Namespace, say: Callable[..., None]) -> 
         config = load_config((args.cluster,), settings(args))
         finders = make_finders(config, bytes(16))
         parse_ports(config.listen, "listen")
-        say(_changed(args))
+        report(_changed_settings(args))
     except MeshError as error:
-        say(("settings", False, str(error)))
+        report(("settings", False, str(error)))
         return
     try:
         keyring = load_keyring(
@@ -105,15 +105,15 @@ async def _with_settings(args: argparse.Namespace, say: Callable[..., None]) -> 
         )  # fmt: skip
         keys = _keys(args, keyring)
     except SecurityError as error:
-        say(("keys", False, str(error)))
+        report(("keys", False, str(error)))
         return
-    say(*keys)
+    report(*keys)
     ports = await _ports(config, keyring)
-    say(ports)
-    say(*await _seeds(config))
-    say(*await _finding(config, finders, keyring))
+    report(ports)
+    report(*await _seeds(config))
+    report(*await _finders(config, finders, keyring))
     if all(ok for _, ok, _ in (*keys, ports)):
-        say(*await _members(args, config))
+        report(*await _members(args, config))
 
 
 def _versions() -> Row:
@@ -134,7 +134,7 @@ def _clock() -> Row:
     return "clock", True, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
 
 
-def _changed(args: argparse.Namespace) -> Row:
+def _changed_settings(args: argparse.Namespace) -> Row:
     rows = list_settings(settings(args))
     changed = [f"{row.name} ({_origin(row.origin)})" for row in rows if row.origin != "default"]
     return "settings", True, "set: " + (", ".join(changed) or "none, all defaults")
@@ -186,7 +186,7 @@ async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
         return "ports", False, f"{config.listen}: {why}; choose another `listen`, or port 0"
 
 
-def _ours(config: MeshConfig, endpoint: str) -> bool:
+def _is_own_address(config: MeshConfig, endpoint: str) -> bool:
     """Return whether a seed is this node itself: all nodes often have the same list of seeds."""
     ports = parse_ports(config.listen, "listen")
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -197,7 +197,7 @@ def _ours(config: MeshConfig, endpoint: str) -> bool:
 async def _seeds(config: MeshConfig) -> list[Row]:
     rows: list[Row] = []
     for endpoint, problem in (await endpoint_problems(config.seeds)).items():
-        if problem is not None and _ours(config, endpoint):
+        if problem is not None and _is_own_address(config, endpoint):
             problem = None
             rows.append(("seed", True, f"{endpoint} is this node's own address"))
         else:
@@ -205,7 +205,7 @@ async def _seeds(config: MeshConfig) -> list[Row]:
     return rows
 
 
-async def _finding(config: MeshConfig, finders: tuple[Finder, ...], keyring: Keyring) -> list[Row]:
+async def _finders(config: MeshConfig, finders: tuple[Finder, ...], keyring: Keyring) -> list[Row]:
     """Report each finder's problem after a while, except for seeds, which `_seeds` checks."""
     others = [one for one in finders if not isinstance(one, MdnsFinder) and one.source != "seeds"]
     rows: list[Row] = []
@@ -260,19 +260,19 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
                 else:
                     await anext(node.watch())
             here = sorted({name for one in node.members() for name in one.clusters})
-            wanted = args.target is None or args.target in here
-            apart = REFUSED_CLOCK in node.statistics().refused
+            target_found = args.target is None or args.target in here
+            clock_differs = REFUSED_CLOCK in node.statistics().refused
     except MeshError as error:
         return [("members", False, str(error))]
-    promised = any(not _ours(config, seed) for seed in config.seeds)
-    if not here and (promised or args.target is not None):
+    expects_members = any(not _is_own_address(config, seed) for seed in config.seeds)
+    if not here and (expects_members or args.target is not None):
         pairs = "our public key, and do we have their current one"
         same = pairs if config.keys_dir else "the same network secret"
         why = (
             f"no node let us in within {config.settle_s:g} s; if seeds answer, do they have {same}?"
         )
         skew = f"more than {config.clock_skew_s} s off that of a seed: {SET_CLOCK}, there and here"
-        return [("members", False, why)] + [("clock", False, skew)] * apart
-    if not wanted:
+        return [("members", False, why)] + [("clock", False, skew)] * clock_differs
+    if not target_found:
         return [("members", False, f"no members of {args.target}; found: {', '.join(here)}")]
     return [("members", True, f"of {', '.join(here)}" if here else "no other members yet")]

@@ -118,7 +118,7 @@ def _new_cluster(args: argparse.Namespace) -> int:
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    file, directory = _to_change(args)
+    file, directory = _source_to_change(args)
     if file is not None:
         rotate_network(file)
         text = NETWORK_ROTATED.format(file=file)
@@ -132,7 +132,7 @@ def _rotate(args: argparse.Namespace) -> int:
 
 
 def _drop_old(args: argparse.Namespace) -> int:
-    file, directory = _to_change(args)
+    file, directory = _source_to_change(args)
     if file is not None:
         dropped, what = drop_old_network(file), str(file)
     else:
@@ -146,7 +146,7 @@ def _drop_old(args: argparse.Namespace) -> int:
     return 0
 
 
-def _to_change(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+def _source_to_change(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     """Return the one source whose keys are to be changed, checked against the cluster given. Raises WrongUsage."""
     file, directory = _source(args)
     if file is not None and args.name:

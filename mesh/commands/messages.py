@@ -194,13 +194,13 @@ async def publish(args: argparse.Namespace) -> int:
             args, data, partial(node.publish, args.topic, headers=headers),
             trio.lowlevel.checkpoint, partial(_summary, node),
         )  # fmt: skip
-        unheard = 0 < sent <= node.statistics().publishing.nobody
-        if unheard and (near := get_close_matches(args.topic, node.interest(), n=1)):
+        no_subscribers = 0 < sent <= node.statistics().publishing.nobody
+        if no_subscribers and (near := get_close_matches(args.topic, node.interest(), n=1)):
             print_stderr(f"did you mean {near[0]}? It has subscribers")
-        elif unheard:
+        elif no_subscribers:
             await explain_no_members(node)
         print_stderr(_summary(node, sent))
-        return 1 if unheard else 0
+        return 1 if no_subscribers else 0
 
 
 def payload_of(args: argparse.Namespace) -> bytes:

@@ -96,7 +96,7 @@ class _Version(argparse.Action):
 
 
 def add_commands(top: Parser, modules: CommandModules, argv: Sequence[str]) -> None:
-    """Add only the commands of the module with the one that these arguments name: loading takes longer than most commands do.
+    """Add the command that these arguments name, and others of its module: loading takes longer than most commands.
 
     If they name no command, all are added, so that help or the error lists them.
     """

@@ -31,7 +31,7 @@ NAME_BYTES_MAX = 255
 HEAD_BYTES_MAX = 4096
 SIZE_BYTES_MAX = (1 << 63) - 1
 """Largest file offset. A larger number is not a size, and would overflow the arithmetic of Progress."""
-UNTOLD_MAX = 100
+UNPRINTED_MAX = 100
 """Stored files whose paths wait to be printed on stdout; beyond that their tunnels wait."""
 NAMESAKES_MAX = 1000
 """Most files NAME.1, NAME.2 ... beside NAME; one more is refused."""
@@ -143,7 +143,7 @@ def read_head(data: bytes) -> tuple[str, int]:
 async def store(tunnel: Tunnel, directory: Path) -> Path:
     """Receive one file; it appears under its name, or the next free one, when it is complete. Raises MeshError."""
     name, size = read_head(await anext(tunnel, b""))
-    digest, got = hashlib.sha256(), 0
+    digest, received_bytes = hashlib.sha256(), 0
     progress = Progress(size)
     # Not derived from NAME: two senders may use it at once, and it may have the greatest length allowed.
     temporary = directory / f".{token_hex(8)}.part"
@@ -151,15 +151,15 @@ async def store(tunnel: Tunnel, directory: Path) -> Path:
     try:
         async with file:
             async for part in tunnel:
-                got += len(part)
-                if got > size:
+                received_bytes += len(part)
+                if received_bytes > size:
                     break
                 digest.update(part)
                 await file.write(part)
                 progress.add(len(part))
-        if got != size:
-            more = " or more" if got > size else ""
-            raise MeshError(f"{name}: {got} bytes{more} received, {size} announced")
+        if received_bytes != size:
+            more = " or more" if received_bytes > size else ""
+            raise MeshError(f"{name}: {received_bytes} bytes{more} received, {size} announced")
         stored = place(temporary, directory, name)
     finally:
         temporary.unlink(missing_ok=True)
@@ -188,7 +188,7 @@ async def receive_file(args: argparse.Namespace) -> int:
     if not os.access(args.directory, os.W_OK | os.X_OK):
         raise MeshError(f"{args.directory}: not writable by this user")
     service = Service(args.cluster)
-    tell, stored = trio.open_memory_channel[Path](UNTOLD_MAX)
+    send_stored, stored = trio.open_memory_channel[Path](UNPRINTED_MAX)
 
     @service.tunnel(ENDPOINT)
     async def take(tunnel: Tunnel) -> None:
@@ -199,7 +199,7 @@ async def receive_file(args: argparse.Namespace) -> int:
             await tunnel.send(str(error).encode()[:1000])
             return
         # Printed by the main task: an error of stdout is not the sender's fault.
-        await tell.send(final)
+        await send_stored.send(final)
 
     with until_signal() as stop:
         async with joined(args, service) as node:

@@ -96,7 +96,7 @@ async def test_what_is_found_is_said_before_the_next_thing_is_looked_at(
         said.append([line.split()[1] for line in capsys.readouterr().out.splitlines()])
         return [("seed", True, "answers")]
 
-    for name in ("_seeds", "_finding", "_members"):
+    for name in ("_seeds", "_finders", "_members"):
         monkeypatch.setattr(doctor, name, look)
     parser = argparse.ArgumentParser()
     doctor.add(parser.add_subparsers())
