@@ -12,7 +12,7 @@ FIRST_US, LAST_US = (
 """The range of datetime, years 1 to 9999, in microseconds."""
 
 
-def read_time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Parse ISO 8601, as 2026-11-21T20:15 or 2026-11-21T20:15:00.5+01:00; UTC if it has no time zone.
 
     Raises ValueError.
@@ -21,7 +21,7 @@ def read_time(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def write_time(time: datetime, timespec: str = "microseconds") -> str:
+def format_time(time: datetime, timespec: str = "microseconds") -> str:
     """Format a time in UTC as every command prints it: 2026-11-21T20:15:00.500000Z."""
     return time.isoformat(timespec=timespec).replace("+00:00", "Z")
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mesh.errors import InvalidName
 from mesh.names import TOPIC_BYTES_MAX, check_pattern
-from mesh.times import EPOCH, read_time, since_epoch_us
+from mesh.times import EPOCH, parse_time, since_epoch_us
 
 from .errors import ContradictoryOptions, InvalidOption, UnknownOption
 from .settings import JOINING, read_setting
@@ -142,7 +142,7 @@ def read_moment(name: str, text: str) -> int:
         if re.fullmatch(r"\d+(\.\d+)?", text) and len(text.partition(".")[0]) > 8:
             found = datetime.fromtimestamp(float(text), UTC)
         else:
-            found = read_time(text)
+            found = parse_time(text)
         at_us = since_epoch_us(found)
         iso(at_us)  # Its zone may move it to the year 0 or 10,000 in UTC, which is refused.
         return at_us

@@ -15,7 +15,7 @@ from mesh.commands.terminal import jsonable, payload_fields, print_stderr, print
 from mesh.errors import RemoteProtocolError
 from mesh.joining import keyring_of
 from mesh.protocol.batch import Batch
-from mesh.times import time_at, write_time
+from mesh.times import format_time, time_at
 
 from ..broker.directory import DEFAULT_VHOST
 from ..definition_forms import to_plain
@@ -230,7 +230,7 @@ def _owner(offline: Offline, lane_id: int) -> str:
 
 
 def _time(time_us: int) -> str:
-    return write_time(time_at(time_us), "milliseconds")
+    return format_time(time_at(time_us), "milliseconds")
 
 
 # Messages

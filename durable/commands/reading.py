@@ -15,7 +15,7 @@ from mesh.commands.terminal import (
     write_stdout_line,
 )
 from mesh.protocol.batch import NUMBERS_END
-from mesh.times import read_time, write_time
+from mesh.times import format_time, parse_time
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
@@ -53,7 +53,7 @@ def _start(text: str) -> str | int | datetime:
         return text
     with suppress(ValueError):
         if not text.isdecimal():
-            return read_time(text)
+            return parse_time(text)
         if (offset := int(text)) < NUMBERS_END:
             return offset
     wanted = f"first, last, next, an offset, or a time {TIME}"
@@ -89,7 +89,7 @@ async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> Non
 
 def _shown(record: Delivery) -> bytes:
     row = {
-        "offset": record.tag, "published": write_time(record.published), "key": record.routing_key,
+        "offset": record.tag, "published": format_time(record.published), "key": record.routing_key,
         **payload_fields(record.payload), "headers": jsonable(record.headers),
         "lost": record.lost,
     }  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from durable.broker.directory import DEFAULT_VHOST
 from mesh.errors import InvalidName
 from mesh.names import check_pattern
-from mesh.times import read_time, since_epoch_us
+from mesh.times import parse_time, since_epoch_us
 
 from ..errors import ContradictoryOptions, InvalidOption
 from ..options import Readers, check_regex, check_text, choice, flag, read_given, whole_numbers
@@ -187,7 +187,7 @@ def _time(name: str, text: str) -> int:
     if re.fullmatch(r"\d{1,15}", text):
         return int(text) * 1000
     try:
-        return since_epoch_us(read_time(text))
+        return since_epoch_us(parse_time(text))
     except ValueError:
         allowed = "milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z"
         raise InvalidOption(name, text, allowed) from None

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from mesh.commands.terminal import jsonable, payload_fields, printable, write_stdout
-from mesh.times import write_time
+from mesh.times import format_time
 
 from ..capture.rows import SQL
 from .reading import read_batches
@@ -44,16 +44,16 @@ def as_text(row: Row) -> bytes:
     """Return one line. Unprintable characters are escaped, so that a payload cannot control the terminal."""
     payload = row["value"].decode("utf-8", "backslashreplace")
     place = f"{row['queue']}@{row['offset']}"
-    return printable(f"{write_time(row['timestamp'])} {place} {row['topic']} {payload}").encode()
+    return printable(f"{format_time(row['timestamp'])} {place} {row['topic']} {payload}").encode()
 
 
 def as_json(row: Row) -> bytes:
     told = {
         **{name: row[name] for name in ("queue", "partition", "offset")},
-        "timestamp": write_time(row["timestamp"]), **{name: row[name] for name in ("exchange", "topic")},
+        "timestamp": format_time(row["timestamp"]), **{name: row[name] for name in ("exchange", "topic")},
         **payload_fields(row["value"]), "publisher": row["publisher"].hex(),
         **{name: row[name] for name in ("epoch", "sequence")},
-        "published": write_time(row["published"]),
+        "published": format_time(row["published"]),
         "headers": {one["key"]: header(one["value"]) for one in row["headers"]},
     }  # fmt: skip
     return json.dumps(told).encode()

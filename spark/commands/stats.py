@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.commands.terminal import printable
-from mesh.times import write_time
+from mesh.times import format_time
 
 from ..histogram import Histogram
 from .reading import read_batches
@@ -98,7 +98,7 @@ def _us(times: pa.Array) -> NDArray[np.int64]:
 
 
 def _moment(us: int) -> str:
-    return write_time(datetime.fromtimestamp(us / 1e6, UTC), "milliseconds")
+    return format_time(datetime.fromtimestamp(us / 1e6, UTC), "milliseconds")
 
 
 def _show(told: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mesh.times import FIRST_US, LAST_US, read_time, since_epoch_us, time_at, write_time
+from mesh.times import FIRST_US, LAST_US, format_time, parse_time, since_epoch_us, time_at
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,20 @@ from mesh.times import FIRST_US, LAST_US, read_time, since_epoch_us, time_at, wr
     ],
 )
 def test_a_time_without_a_zone_is_utc(text: str, us: int) -> None:
-    assert since_epoch_us(read_time(text)) == us
+    assert since_epoch_us(parse_time(text)) == us
 
 
 def test_what_is_written_is_utc_and_says_so() -> None:
-    time = read_time("2026-11-21T20:15")
-    assert write_time(time) == "2026-11-21T20:15:00.000000Z"
-    assert write_time(time, "milliseconds") == "2026-11-21T20:15:00.000Z"
-    assert read_time(write_time(time)) == time
+    time = parse_time("2026-11-21T20:15")
+    assert format_time(time) == "2026-11-21T20:15:00.000000Z"
+    assert format_time(time, "milliseconds") == "2026-11-21T20:15:00.000Z"
+    assert parse_time(format_time(time)) == time
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-11-21T25:00", "12:00"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        read_time(text)
+        parse_time(text)
 
 
 def test_a_time_of_a_calendar_is_exact() -> None:
