@@ -70,7 +70,7 @@ def check_topic(topic: str) -> bytes:
     return _topic(topic, TOKEN)
 
 
-def read_topic(topic: str) -> bytes:
+def check_existing_topic(topic: str) -> bytes:
     """Like `check_topic`, for a topic that a peer has published to."""
     return _topic(topic, LENIENT_TOKEN)
 
@@ -87,7 +87,7 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
     return tokens
 
 
-def read_pattern(pattern: str) -> tuple[str, ...]:
+def check_existing_pattern(pattern: str) -> tuple[str, ...]:
     """Like `check_pattern`, for a pattern that already exists: a peer's, or a stored one."""
     return _pattern(pattern, LENIENT_TOKEN)
 

@@ -128,7 +128,7 @@ def name_by(check: Callable[[str], object]) -> Reader:
     return read
 
 
-read_pattern = name_by(check_pattern)
+check_existing_pattern = name_by(check_pattern)
 
 
 def iso(at_us: int) -> str:

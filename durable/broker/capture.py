@@ -20,7 +20,7 @@ from itertools import count
 import trio
 
 from mesh.errors import InvalidName, LimitReached, NodeClosed, TooLarge
-from mesh.names import read_pattern
+from mesh.names import check_existing_pattern
 from mesh.node import Node
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
@@ -144,7 +144,7 @@ class Capture:
         waits only for earlier ones, no two wait for each other."""
         words = tuple(topic.split("."))
         for closed in [*self._leaving]:
-            if closed.turn < one.turn and overlap(read_pattern(closed.pattern), words):
+            if closed.turn < one.turn and overlap(check_existing_pattern(closed.pattern), words):
                 await closed.ended.wait()
 
     async def _store(self, one: _Subscribed, delivery: Delivery) -> None:

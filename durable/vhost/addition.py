@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 
-from mesh.names import read_pattern
+from mesh.names import check_existing_pattern
 from mesh.protocol.interest import Interest
 
 from ..definition_forms import to_plain
@@ -118,7 +118,7 @@ class Addition:
             for some in some_at_once(list(streams.values())):
                 for stream in some:
                     for pattern in stream.definition.patterns:
-                        self.captures.add(read_pattern(pattern), stream)
+                        self.captures.add(check_existing_pattern(pattern), stream)
                 yield
 
     def _write(self, change: Change) -> None:

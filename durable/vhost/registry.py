@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-from mesh.names import read_pattern
+from mesh.names import check_existing_pattern
 from mesh.protocol.interest import Interest
 
 from ..definition_forms import read, to_plain
@@ -303,7 +303,7 @@ class Registry:
         self.streams[definition.name] = self.owners[lane_id] = stream
         self.router.add_queue(definition.name)
         for pattern in definition.patterns:
-            self.captures.add(read_pattern(pattern), stream)
+            self.captures.add(check_existing_pattern(pattern), stream)
             self.patterns[pattern] += 1
 
     def _stream_gone(self, name: str) -> None:
@@ -312,7 +312,7 @@ class Registry:
             self.router.remove_queue(name)
             self._forget(stream.lane)
             for pattern in stream.definition.patterns:
-                self.captures.remove(read_pattern(pattern), stream)
+                self.captures.remove(check_existing_pattern(pattern), stream)
                 self.patterns[pattern] -= 1
                 if not self.patterns[pattern]:
                     del self.patterns[pattern]

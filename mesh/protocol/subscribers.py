@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import RemoteProtocolError
-from ..names import read_pattern
+from ..names import check_existing_pattern
 from .interest import POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
 from .topics import AnySubscription, Publisher
@@ -40,7 +40,7 @@ class Subscribers:
         if len(subscriptions) >= self._subscriptions_max:
             raise RemoteProtocolError(f"more than {self._subscriptions_max} subscriptions")
         try:
-            tokens = read_pattern(pattern)
+            tokens = check_existing_pattern(pattern)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
         credit = window - waiting

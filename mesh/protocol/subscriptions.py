@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 
 from ..errors import InvalidName, RemoteProtocolError
-from ..names import check_pattern, read_topic
+from ..names import check_existing_topic, check_pattern
 from .batch import NUMBERS_END, Batch
 from .frame import Kind
 from .inbox import Delivery, Inbox
@@ -82,7 +82,7 @@ class Subscriptions:
         """Find the inboxes for a topic; once for each one that arrives, so the name is checked here. Raises
         RemoteProtocolError if it is not valid."""
         try:
-            read_topic(topic)
+            check_existing_topic(topic)
         except InvalidName as error:
             raise RemoteProtocolError(f"batch with an invalid topic: {clip(str(error))}") from None
         if len(self._matches) >= self._topics_max:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mesh.commands.options import WrongUsage, add_keys, nonempty_name, path, settings
 
 from ..errors import ContradictoryOptions, InvalidOption, OptionError
-from ..options import iso, read_moment, read_pattern
+from ..options import check_existing_pattern, iso, read_moment
 from ..settings import joining_options
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
     command.add_argument(
-        "--topic", type=converted(read_pattern, "--topic"), action="append", metavar="PATTERN",
+        "--topic", type=converted(check_existing_pattern, "--topic"), action="append", metavar="PATTERN",
         help="pattern of topics, such as orders.*.created or orders.>; repeatable",
     )  # fmt: skip
     command.add_argument(

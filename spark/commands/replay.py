@@ -23,7 +23,7 @@ from mesh.commands.options import (
 from mesh.commands.terminal import print_stderr
 
 from ..installed import check_spark
-from ..options import read_moment, read_pattern
+from ..options import check_existing_pattern, read_moment
 from ..replay.errors import ReplayFailed, ReplayInterrupted
 from ..replay.plan import (
     SPEED_MAX,
@@ -72,7 +72,7 @@ def add(commands: Commands) -> None:
         "--stream", type=nonempty_name, action="append", default=[], metavar="S",
         help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
-    what.add_argument("--topic", type=converted(read_pattern, "--topic"), metavar="PATTERN",
+    what.add_argument("--topic", type=converted(check_existing_pattern, "--topic"), metavar="PATTERN",
                       help="pattern of topics, such as orders.*.created or orders.>")  # fmt: skip
     what.add_argument("--from", dest="from_us", type=converted(read_moment, "--from"), metavar="T",
                       help="stored at this time or later: 2026-11-21T20:15, UTC unless it has a zone, or "

@@ -210,7 +210,7 @@ MANY = Definitions(
 WORK = (
     "durable.broker.defining._for_import", "durable.definition_forms._check_ends",
     "durable.definition_forms.check_built_in", "durable.vhost.addition.to_plain",
-    "durable.vhost.addition.read_pattern", "durable.routing.extension.destination_of",
+    "durable.vhost.addition.check_existing_pattern", "durable.routing.extension.destination_of",
 )  # fmt: skip
 
 

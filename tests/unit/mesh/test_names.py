@@ -9,10 +9,10 @@ import pytest
 from mesh.errors import InvalidName
 from mesh.names import (
     check_cluster,
+    check_existing_pattern,
+    check_existing_topic,
     check_pattern,
     check_topic,
-    read_pattern,
-    read_topic,
     split_target,
 )
 from mesh.service import Request, Service
@@ -56,12 +56,12 @@ def test_bad_patterns(bad: str) -> None:
 
 def test_what_earlier_members_have_asked_for_is_read_all_the_same() -> None:
     """And a topic may have such a token."""
-    assert read_pattern("a.#") == ("a", "#")
+    assert check_existing_pattern("a.#") == ("a", "#")
     assert check_topic("a.#") == b"a.#"
-    assert read_pattern("+.b") == ("+", "b")
+    assert check_existing_pattern("+.b") == ("+", "b")
     assert check_topic("+.b") == b"+.b"
     with pytest.raises(InvalidName):
-        read_pattern("a.b*")
+        check_existing_pattern("a.b*")
 
 
 @pytest.mark.parametrize("code", [0, 0x1F, 0x7F, 0x80, 0x85, 0x9B, 0x9F])
@@ -72,10 +72,10 @@ def test_control_characters_are_in_no_name(code: int) -> None:
         with pytest.raises(InvalidName, match="control characters"):
             check(name)
     if code > 0x7F and code != 0x85:  # That one is white space.
-        assert read_pattern(name) == tuple(name.split("."))
-        assert read_topic(name) == name.encode()
+        assert check_existing_pattern(name) == tuple(name.split("."))
+        assert check_existing_topic(name) == name.encode()
     else:
-        for read in (read_pattern, read_topic):
+        for read in (check_existing_pattern, check_existing_topic):
             with pytest.raises(InvalidName):
                 read(name)
     assert check_topic("a.b\xa1") == b"a.b\xc2\xa1"
@@ -83,7 +83,14 @@ def test_control_characters_are_in_no_name(code: int) -> None:
 
 @pytest.mark.parametrize("bad", [None, 7, b"bytes", [], {}])
 def test_names_are_strings(bad: Any) -> None:
-    checks = check_cluster, check_topic, check_pattern, read_pattern, read_topic, split_target
+    checks = (
+        check_cluster,
+        check_topic,
+        check_pattern,
+        check_existing_pattern,
+        check_existing_topic,
+        split_target,
+    )
     for check in checks:
         with pytest.raises(InvalidName):
             check(bad)
