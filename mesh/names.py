@@ -120,6 +120,6 @@ def _check_tokens(whole: str, kind: str, tokens: list[str], rule: re.Pattern[str
     return raw
 
 
-def short(node: bytes) -> str:
+def short_id(node: bytes) -> str:
     """Return a node id as people read it: its first eight hex digits."""
     return node.hex()[:8]

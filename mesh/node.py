@@ -15,7 +15,7 @@ from .config import MeshConfig
 from .driver import Driver
 from .errors import MeshError, TooLarge
 from .message import check_packed, encode_headers
-from .names import check_cluster, check_topic, short, split_target
+from .names import check_cluster, check_topic, short_id, split_target
 from .opening import Opening
 from .protocol.balancer import Candidate
 from .protocol.batch import PER_MESSAGE_BYTES
@@ -49,7 +49,7 @@ class Node:
         """For packages built on the mesh; see `Driver`."""
 
     def __repr__(self) -> str:
-        return f"<Node {short(self.id)} of {','.join(self.config.clusters)}>"
+        return f"<Node {short_id(self.id)} of {','.join(self.config.clusters)}>"
 
     @property
     def id(self) -> bytes:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from .driver import Driver
 from .entering import SingleUseBlock
 from .errors import MeshError, NoMembers, Overloaded, PeerLost, RequestTimeout, ServiceError
-from .names import short, split_target
+from .names import short_id, split_target
 from .protocol.balancer import Candidate
 from .protocol.tunnel import OPENING, TunnelEnd
 from .tunnel import Tunnel
@@ -65,7 +65,7 @@ async def _find(
             if end.refusal:
                 cause = Overloaded(target, len(tried), RETRY_S, *end.limit_reached)
             else:
-                cause = PeerLost(target, short(candidate.node), maybe_executed=True)
+                cause = PeerLost(target, short_id(candidate.node), maybe_executed=True)
     if scope.cancelled_caught and tried:
         raise RequestTimeout(target, timeout_s, maybe_executed=True)
     raise cause or NoMembers(cluster, timeout_s, core.rotation.present())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from mesh.names import short
+from mesh.names import short_id
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
@@ -66,7 +66,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     prefetch = hello.field("prefetch", int, 0)
     prefetch_bytes = hello.field("prefetch_bytes", int, 0)
     consumer = Consumer(
-        f"{tunnel.caller} {short(tunnel.node)}", prefetch=0 if no_ack else prefetch,
+        f"{tunnel.caller} {short_id(tunnel.node)}", prefetch=0 if no_ack else prefetch,
         prefetch_bytes=UNSENT_BYTES if no_ack else prefetch_bytes,
         priority=hello.field("priority", int, 0), exclusive=hello.field("exclusive", bool, False),
         peeks=hello.field("peek", bool, False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..names import short
+from ..names import short_id
 from ..protocol.membership import Member
 from .options import Commands, add_joining, joined, seconds
 from .reaching import explain_no_members, wait_discovery
@@ -57,4 +57,4 @@ def show(member: Member, state: str, *, as_json: bool) -> None:
         print(json.dumps(row), flush=True)
     else:
         clusters, where = ",".join(member.clusters), " ".join(member.endpoints)
-        print(f"{short(member.node)}  {clusters:20} {state:8} {where}", flush=True)
+        print(f"{short_id(member.node)}  {clusters:20} {state:8} {where}", flush=True)

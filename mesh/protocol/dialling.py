@@ -19,7 +19,7 @@ from security.errors import BadAnnouncement
 from security.keys import ClusterKeys
 
 from ..errors import RemoteProtocolError
-from ..names import short
+from ..names import short_id
 from .connections import Connections
 from .frame import CONTROL, DATA, Kind, pack_frame, pack_record
 from .hello import (
@@ -314,7 +314,7 @@ class Dialler:
             if owner.denials >= DENIALS_LOGGED_MIN:
                 self._roster.refusals.count(
                     "denied",
-                    f"node {short(owner.node)} does not accept our key, or has another key than it announced",
+                    f"node {short_id(owner.node)} does not accept our key, or has another key than it announced",
                 )
         if link is not None and dial.resume:
             self._peering.probe(owner)

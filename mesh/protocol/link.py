@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import RemoteProtocolError
-from ..names import short
+from ..names import short_id
 from .frame import (
     CONTROL,
     DATA,
@@ -147,7 +147,7 @@ class Link:
 
     def __repr__(self) -> str:
         lanes = f"{self.control.conn!r}/{self.data.conn!r}"
-        return f"<Link to {short(self.peer)} ({self.cluster}) {lanes} up={self.up}>"
+        return f"<Link to {short_id(self.peer)} ({self.cluster}) {lanes} up={self.up}>"
 
     @property
     def connected(self) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..names import short
+from ..names import short_id
 
 
 class State(StrEnum):
@@ -71,7 +71,7 @@ class Member:
         return self.clusters[0]
 
     def __repr__(self) -> str:
-        return f"<Member {short(self.node)} of {','.join(self.clusters)} {self.state.value}>"
+        return f"<Member {short_id(self.node)} of {','.join(self.clusters)} {self.state.value}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from security.announcement import SIZE_BYTES_MAX
 from security.errors import BadAnnouncement
 
 from ..errors import RemoteProtocolError
-from ..names import short
+from ..names import short_id
 from .accepting import Acceptor
 from .connections import Connections
 from .dialling import Dialler, PeeringSettings
@@ -230,7 +230,10 @@ class Peering:
     def _note_violation(self, link: Link | None, who: str, why: str, now_s: float) -> None:
         kind = "a connection"
         if link is not None:  # Counted by cluster, because there are ever new node ids.
-            who, kind = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
+            who, kind = (
+                f"node {short_id(link.peer)} of {link.cluster}",
+                f"a node of {link.cluster}",
+            )
         self._roster.refusals.count(
             f"protocol violation by {kind}",
             f"{who} violated the protocol and was disconnected: {why}",

@@ -29,7 +29,7 @@ from ..errors import (
     ServiceError,
     TooLarge,
 )
-from ..names import short
+from ..names import short_id
 from .balancer import Candidate, Choose
 from .expiries import Expiries
 from .frame import Buffer, Kind
@@ -162,7 +162,7 @@ class RequestTable:
                 pending.maybe_executed_by
             ):  # TooLarge would mean that nothing was sent: it was, to `maybe_executed_by`.
                 error = PeerLost(
-                    pending.target, short(pending.maybe_executed_by), maybe_executed=True
+                    pending.target, short_id(pending.maybe_executed_by), maybe_executed=True
                 )
             self._finish(pending, error)
             return
@@ -337,7 +337,7 @@ class RequestTable:
                     self._renumber(pending)
                 self._assign(pending, now_s)
             else:
-                error = PeerLost(pending.target, short(node), maybe_executed=executed)
+                error = PeerLost(pending.target, short_id(node), maybe_executed=executed)
                 self._finish(pending, error)
 
     def _renumber(self, pending: Pending) -> None:

@@ -15,7 +15,7 @@ from security.announcement import Announcement, read_announcement
 from security.keyring import Keyring
 from security.keys import DOOR, ClusterKeys
 
-from ..names import short
+from ..names import short_id
 from .link import Link
 from .timers import NO_TIMER, Timer
 
@@ -167,7 +167,7 @@ class Roster:
             if announcement.left:
                 return None, False
             if len(self.peers) >= self._peers_max and not self._make_room():
-                text = f"peers_max is {self._peers_max}: node {short(node)} is ignored"
+                text = f"peers_max is {self._peers_max}: node {short_id(node)} is ignored"
                 self.refusals.count("peers_max", text)
                 return None, False
             peer = self.peers[node] = Peer(node, raw, announcement)
@@ -184,7 +184,7 @@ class Roster:
 
     def _refuse(self, node: bytes, why: str) -> None:
         self.refusals.count(
-            f"announcement {why}", f"refused an announcement of node {short(node)}: {why}"
+            f"announcement {why}", f"refused an announcement of node {short_id(node)}: {why}"
         )
 
     def _make_room(self) -> bool:
