@@ -22,9 +22,9 @@ STRANGER = "a connection that does not speak our protocol, or not under a key of
 """libzmq cannot report the two cases separately without harm (see `DENIED` in zmq_transport). The second one is normal:
 a node with key files tries the keys that it trusts at a seed, one after another."""
 BROKEN_OFF = "a handshake that was broken off"
-DESCRIPTORS_PART = 4
+DESCRIPTORS_DIVISOR = 4
 """At most one in so many of the process's descriptors is used. Of more connections only the latest are known."""
-CLOSING_S = (0.0, 0.001, 0.005, 0.05)
+CLOSE_PAUSES_S = (0.0, 0.001, 0.005, 0.05)
 """Pauses before each look whether libzmq has closed the descriptor: it reports the end first and then closes, nearly
 always at once, but its thread may be interrupted in between."""
 GREETING_BYTES = 64
@@ -53,7 +53,7 @@ class Endings:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._kept_max = (
             limit if limit != resource.RLIM_INFINITY else sys.maxsize
-        ) // DESCRIPTORS_PART
+        ) // DESCRIPTORS_DIVISOR
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
         self._unverified: dict[Hashable, Hashable] = {}
         """Keys whose kept descriptor may belong to another connection, each with the event source that reported it."""
@@ -61,7 +61,7 @@ class Endings:
         """Event sources with a question to ZAP since the last `caught_up`: a handshake there may have succeeded."""
         self._greetings, self._last_greeting_s = 0, -math.inf
         """How many connections in a row ended after only a greeting, and when the last one did."""
-        self._failed: str | None = None
+        self._failed_kind: str | None = None
         """Kind of the accepted connection that ends next, if its handshake has failed."""
 
     def begun(self, key: Hashable, descriptor: int, source: Hashable = None) -> None:
@@ -93,7 +93,7 @@ class Endings:
         self._asked_sources.add(source)
 
     def ended(self, key: Hashable) -> socket.socket | None:
-        """Stop keeping an ended connection; return it, for `hung_up_on`, if its peer lives and talks, else None."""
+        """Stop keeping an ended connection; return it, for `hung_up_peer`, if its peer lives and talks, else None."""
         kept = self._take(key)
         if kept is None:
             return None
@@ -140,14 +140,14 @@ class Endings:
     def failed(self, *, by_them: bool) -> None:
         """The handshake of the accepted connection that ends next has failed: the peer broke it off (`by_them`), or it
         took too long."""
-        self._failed = BROKEN_OFF if by_them else STRANGER
+        self._failed_kind = BROKEN_OFF if by_them else STRANGER
 
     def unadmitted_kind(self, key: Hashable, now_s: float) -> str | None:
         """Return what kind of connection ended before it was admitted; None if it had been admitted.
 
         An empty text: the peer broke off before it sent anything, as our own probes do; this is not worth reporting.
         """
-        what, self._failed = self._failed, None
+        what, self._failed_kind = self._failed_kind, None
         # It had ended before we could look, or there are too many connections to know this one.
         late = key not in self._kept or key in self._unverified
         if what is None:
@@ -192,14 +192,14 @@ class Endings:
             self.forget(key)
 
 
-async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
+async def hung_up_peer(kept: socket.socket, descriptor: int) -> str | None:
     """Return the address of the peer on which libzmq hung up; None if libzmq did not.
 
     `kept` comes from `ended`, and is closed here. The result is also None if the number `descriptor` had been reused
     before it was copied: then `kept` is another connection, which goes on or was ended by its peer.
     """
     with kept:
-        for pause_s in CLOSING_S:
+        for pause_s in CLOSE_PAUSES_S:
             await trio.sleep(pause_s)
             if not _same_file(kept.fileno(), descriptor):
                 lives = _tcp_info(kept, "B", STATE_OFFSET) == TCP_ESTABLISHED

@@ -11,7 +11,7 @@ from .protocol.instructions import ProbeResult
 from .resolver import Resolver
 
 PROBE_S = 1.0
-SEEN_S = 0.05
+HOLD_OPEN_S = 0.05
 """How long the connection stays open, so that the peer has accepted it and can see that it sent nothing."""
 
 
@@ -28,7 +28,7 @@ async def probe(resolver: Resolver, endpoint: str) -> ProbeResult:
                 with trio.socket.socket(family) as one:
                     await one.connect((address, port))
                     found = ProbeResult.LISTENS
-                    await trio.sleep(SEEN_S)
+                    await trio.sleep(HOLD_OPEN_S)
         except ConnectionRefusedError:
             found = ProbeResult.REFUSED
         except (OSError, BadEndpoint):

@@ -31,7 +31,7 @@ from .admission import Admission
 from .binding import bind_to
 from .config import MeshConfig
 from .dials import Dialled, Dials, secret_of
-from .endings import BROKEN_OFF, CLOSING_S, SERVERS_BYTES, Endings, hung_up_on
+from .endings import BROKEN_OFF, CLOSE_PAUSES_S, SERVERS_BYTES, Endings, hung_up_peer
 from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .probing import probe
@@ -45,7 +45,7 @@ from .yielding import yielder_of_this_run
 from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, parse_monitor_event
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
-OVERSIZE = 4
+OVERSIZE_FACTOR = 4
 """libzmq's limit is so many times the largest frame. The core reports a frame up to it as too large; for a larger
 one libzmq just ends the connection (`endings` finds out)."""
 LINGER_MS = 500
@@ -90,7 +90,7 @@ class ZmqTransport:
         self._resolver = Resolver()
         self._sent_bytes: dict[ZmqSocket, int] = {}  # Bytes sent since the last `check_arrivals`.
         self._yielder = yielder_of_this_run()
-        self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
+        self._message_bytes_max = OVERSIZE_FACTOR * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * TIMEOUT_FACTOR_MAX * 1000)
         self.binds: Sequence[Bind] = ()
         self._sockets: list[ZmqSocket] = []
@@ -125,14 +125,14 @@ class ZmqTransport:
                     refused=partial(self._receiver.refused, "a connection"),
                 )  # fmt: skip
                 nursery.start_soon(zap.each, admission.answer)
-                self._out = {CONTROL: self._router(), DATA: self._router()}
-                for socket in self._out.values():
+                self._outbound = {CONTROL: self._router(), DATA: self._router()}
+                for socket in self._outbound.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)
                     socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, self._handshake_ms_max)
                     # The core limits the time of a dial. If libzmq did, the dial would look denied.
                     socket.raw.setsockopt(zmq.HANDSHAKE_IVL, 0)
                 endpoints = self._bind()
-                for socket in (self._inbound, *self._out.values()):
+                for socket in (self._inbound, *self._outbound.values()):
                     monitor = socket.monitor(sum(DENIED | ENDED | BEGUN))
                     sockets.append(monitor)
                     caught_up = partial(self._endings.caught_up, socket)
@@ -181,7 +181,7 @@ class ZmqTransport:
 
     def _catch_up(self) -> bool:
         """Handle answers to our dials that have arrived; return whether there were any."""
-        socket = self._out[CONTROL]
+        socket = self._outbound[CONTROL]
         if not socket.readable():
             return False
         if self._receive_some(socket):
@@ -243,7 +243,7 @@ class ZmqTransport:
         """Report an ended dial as lost once libzmq has let go of it: a new dial made before that would end, too."""
         if kept is not None and dialled.descriptor is not None:
             await self._report_cut_off(kept, dialled.descriptor, (dialled.conn,))
-        for pause_s in CLOSING_S:
+        for pause_s in CLOSE_PAUSES_S:
             await trio.sleep(pause_s)
             released = dialled.is_released()
             self._sent_bytes.setdefault(dialled.socket, 0)
@@ -258,7 +258,7 @@ class ZmqTransport:
 
     async def _report_cut_off(self, kept: Socket, descriptor: int, conns: Sequence[Conn]) -> None:
         """Report it if libzmq hung up on one of these connections because of what was sent."""
-        address = await hung_up_on(kept, descriptor)
+        address = await hung_up_peer(kept, descriptor)
         if address is not None:
             what = (
                 f"a message that has more than {self._message_bytes_max} bytes, is malformed, or took longer "
@@ -374,7 +374,7 @@ class ZmqTransport:
         self._receiver.flush()
 
     def _connect(self, dial: Dial, endpoint: str) -> None:
-        socket = self._out[dial.lane]
+        socket = self._outbound[dial.lane]
         self._sent_bytes.setdefault(socket, 0)
         if not self._dials.connect(socket, dial, endpoint):
             self._fail_soon(dial)

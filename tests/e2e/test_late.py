@@ -46,7 +46,7 @@ def something_has_come(node: mesh.Node) -> bool:
     """That nobody has looked at: libzmq's descriptors say so, and stay as they are."""
     transport = node._driver._transport
     assert isinstance(transport, ZmqTransport)
-    sockets = (transport._inbound, *transport._out.values())
+    sockets = (transport._inbound, *transport._outbound.values())
     return bool(select.select([one.fd for one in sockets], [], [], 0)[0])
 
 

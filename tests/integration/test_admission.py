@@ -30,7 +30,7 @@ class Asked(InMemory):
         transport = self.transport
         transport._inbound = self.router("inproc://inbound")
         socket = self.router(CONTROLS)
-        transport._out = {CONTROL: socket}
+        transport._outbound = {CONTROL: socket}
         transport._dials.add(Dialled(CONN, socket, SEED, CONTROLS))
         self.refused: list[str] = []
         self.answers: list[tuple[bytes, bytes]] = []

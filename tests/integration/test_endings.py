@@ -28,12 +28,18 @@ from mesh.endings import (
     GREETINGS_MIN,
     STRANGER,
     Endings,
-    hung_up_on,
+    hung_up_peer,
 )
 from mesh.protocol.frame import CONTROL, GREETING_BYTES_MAX
 from mesh.protocol.lane import Conn
 from mesh.zmq_socket import MONITOR_EVENT
-from mesh.zmq_transport import BACKLOG, DISCONNECTED, FAILED_NO_DETAIL, OVERSIZE, ZmqTransport
+from mesh.zmq_transport import (
+    BACKLOG,
+    DISCONNECTED,
+    FAILED_NO_DETAIL,
+    OVERSIZE_FACTOR,
+    ZmqTransport,
+)
 from security.keyring import NetworkKeyring
 from security.keys import DOOR
 from tests.integration.test_security import (
@@ -100,7 +106,7 @@ async def ended(ours: socket.socket, endings: Endings) -> str | None:
     ours.close()
     if kept is None:
         return None
-    return await hung_up_on(kept, number)
+    return await hung_up_peer(kept, number)
 
 
 async def test_who_lives_and_talks_was_hung_up_on(pair: Pair) -> None:
@@ -238,7 +244,7 @@ async def test_one_that_has_its_number_and_is_ended_by_its_peer_meanwhile_says_n
     while ours.recv(100):
         pass
     ours.close()
-    assert await hung_up_on(kept, number) is None
+    assert await hung_up_peer(kept, number) is None
 
 
 async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> None:
@@ -247,7 +253,7 @@ async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> Non
     known(endings, ours)
     kept = endings.ended("it")
     assert kept is not None
-    assert await hung_up_on(kept, ours.fileno()) is None, "this connection has not ended"
+    assert await hung_up_peer(kept, ours.fileno()) is None, "this connection has not ended"
     event = os.eventfd(0)
     endings.begun("it", event)
     os.close(event)
@@ -315,7 +321,7 @@ async def test_a_node_that_sends_too_much_on_its_link_is_told_of(
         lane = peers._core.peering.links[ours.id].data
         await until(lambda: lane.conn is not None and lost.data.conn is not None)
         assert isinstance(lane.conn, int) is not dialled
-        peers._driver._transport.send(lane.conn, bytes(OVERSIZE * GREETING_BYTES_MAX + 1))
+        peers._driver._transport.send(lane.conn, bytes(OVERSIZE_FACTOR * GREETING_BYTES_MAX + 1))
         await until(lambda: links.get(peers.id) is not lost)
         assert not lost.up
         assert counted(ours, f"violation by a node of {lost.cluster}") == 1
@@ -377,7 +383,7 @@ class Dialling(InMemory):
         self.transport._nursery = nursery
         self.transport._inbound = self.router("inproc://inbound")
         socket = self.router(DIALS)
-        self.transport._out = {CONTROL: socket}
+        self.transport._outbound = {CONTROL: socket}
         self.transport._dials.add(Dialled(CONN, socket, b"second", WHERE))
         self.transport._dials.add(Dialled(ANOTHER, socket, b"another", DIALS))
         self._handle = partial(self.transport._on_event, socket)

@@ -92,7 +92,7 @@ async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
     seed = f"tcp://{HOST}:{free_ports(1)}"
     async with node("shop", seeds=[seed]) as shop:
         transport: Any = shop._driver._transport
-        socket = transport._out[CONTROL]
+        socket = transport._outbound[CONTROL]
         kept: list[str] = []
 
         def refused() -> bool:

@@ -24,7 +24,7 @@ from mesh.protocol.frame import (
 )
 from mesh.protocol.hello import UNTRUSTED, Hello, encode_announcements
 from mesh.protocol.instructions import Dial
-from mesh.zmq_transport import OVERSIZE, ZmqTransport
+from mesh.zmq_transport import OVERSIZE_FACTOR, ZmqTransport
 from security.announcement import Announcement, Endpoint
 from security.files import drop_old_cluster, format_network_secret, new_cluster, rotate_cluster
 from security.keyring import FileKeyring, NetworkKeyring
@@ -296,7 +296,7 @@ GARBAGE = {
     "acknowledges the future": pack_frame(CONTROL, 0, 1 << 60, 1 << 60, 0, []),
     "introduces 32 times junk": greeting(Kind.INTRODUCE, encode_announcements([b"junk"] * 32)),
     "one byte too large": bytes(GREETING_BYTES_MAX + 1),
-    "nearly too large for libzmq": bytes(OVERSIZE * GREETING_BYTES_MAX - 64),
+    "nearly too large for libzmq": bytes(OVERSIZE_FACTOR * GREETING_BYTES_MAX - 64),
     "3 MB": bytes(3 << 20),
 }
 
@@ -316,7 +316,9 @@ async def test_a_peer_with_a_key_that_sends_garbage(
                 assert await shop.request("databases", b"x", timeout=2) == b"x"
             # More than libzmq takes comes again as often as it has hung up; all else is heard once.
             await until(lambda: counted(db, "protocol violation") > 0)
-            assert len(frame) > OVERSIZE * GREETING_BYTES_MAX or counted(db, "violation") == 1
+            assert (
+                len(frame) > OVERSIZE_FACTOR * GREETING_BYTES_MAX or counted(db, "violation") == 1
+            )
         assert ["was disconnected" in line for line in warnings(caplog)] == [True]
         assert len(db.statistics().links) == 1
 
