@@ -110,14 +110,16 @@ class Driver:
 
     @enable_ki_protection
     async def _run_pump(self) -> None:
-        publisher, before = self.core.patterns.publisher, 0
+        publisher, published_before = self.core.patterns.publisher, 0
         while True:
             await self._pump.wait()
             ready, self._ready = self._ready, False
             if ready:
                 self.flush()
-            self._pace.turn_ended(publisher.published - before)  # However these messages were sent.
-            before = publisher.published
+            self._pace.turn_ended(
+                publisher.published - published_before
+            )  # However these messages were sent.
+            published_before = publisher.published
             if ready:
                 while self._transport.receive():
                     self.flush()
@@ -234,10 +236,10 @@ class Driver:
 
     def release(self) -> None:
         """Stop, since this process is a forked child; verbs raise NodeClosed that says so."""
-        here = self.running and get_ident() == self._thread
+        in_own_thread = self.running and get_ident() == self._thread
         self.forked, self.running, self._thread = True, False, 0
         self.core.abandon(FORKED)
-        if here:
+        if in_own_thread:
             end_at_next_wait()
 
     def check_thread(self) -> None:

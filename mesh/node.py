@@ -152,8 +152,10 @@ class Node:
             self._cancel_requests([pending for _, pending in asked])
             raise
         self._driver.flush()
-        soon = trio.lowlevel.current_trio_token().run_sync_soon
-        return Gathering(asked, bell, functools.partial(_run_soon, soon, self._cancel_requests))
+        run_sync_soon = trio.lowlevel.current_trio_token().run_sync_soon
+        return Gathering(
+            asked, bell, functools.partial(_run_soon, run_sync_soon, self._cancel_requests)
+        )
 
     def _cancel_requests(self, asked: Sequence[Pending]) -> None:
         for pending in asked:
@@ -419,9 +421,11 @@ def _size_bytes(payload: bytes, headers: bytes | None) -> int:
     return len(payload) + (len(headers) if headers else 0)
 
 
-def _run_soon(soon: Callable[..., object], call: Callable[..., object], what: object) -> None:
+def _run_soon(
+    run_sync_soon: Callable[..., object], call: Callable[..., object], what: object
+) -> None:
     with suppress(trio.RunFinishedError):
-        soon(call, what)
+        run_sync_soon(call, what)
 
 
 def _seconds(timeout: float) -> float:

@@ -17,7 +17,7 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
     A group that the block itself raised counts as a single exception and is not taken for the nursery's own.
     Cancelled beside other exceptions is left out: trio raises it again at the next checkpoint.
     """
-    alone: BaseException | None = None
+    single: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
@@ -26,9 +26,9 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
         if others is None or len(others.exceptions) > 1:
             raise
         # Raised below: raised here, it would lose its own __context__.
-        alone = others.exceptions[0]
-    if alone is not None:
-        raise alone
+        single = others.exceptions[0]
+    if single is not None:
+        raise single
 
 
 @asynccontextmanager

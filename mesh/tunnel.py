@@ -13,7 +13,7 @@ from .errors import TooLarge, TunnelBroken
 from .protocol.tunnel import BROKEN, CLOSED, TunnelEnd, TunnelStatistics
 from .waker import Bell
 
-GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
+BYTES_PER_TURN, PART_COST_BYTES = 256 * 1024, 256
 """`send` lets other tasks run after so many bytes; a part counts for PART_COST_BYTES more, since it costs time."""
 TWO_READERS = "two tasks read a tunnel at once: while `each` reads, no other task can"
 
@@ -30,7 +30,7 @@ class Tunnel:
         self._driver, self._end = driver, end
         self._tunnels = driver.core.patterns.tunnels
         self._bell = Bell()
-        self._gathered_bytes = 0
+        self._turn_bytes = 0
         self._iterating = 0
         """Number of tasks that wait in an iteration."""
         end.wake = self._bell.wake
@@ -86,9 +86,9 @@ class Tunnel:
             TunnelBroken: the other end is gone, or has stopped reading.
         """
         # Before sending: if cancelled here, nothing was sent.
-        if self._gathered_bytes >= GATHER_BYTES:
+        if self._turn_bytes >= BYTES_PER_TURN:
             await trio.lowlevel.checkpoint()
-            self._gathered_bytes = 0
+            self._turn_bytes = 0
         while not self._may_send(part):
             self._tunnels.report_blocked(self._end, len(part))
             if self._driver.core.needs_flush:
@@ -96,7 +96,7 @@ class Tunnel:
             await self._bell.wait()
         self._tunnels.send(self._end, part)
         self._driver.wake_pump()
-        self._gathered_bytes += len(part) + PART_COST_BYTES
+        self._turn_bytes += len(part) + PART_COST_BYTES
 
     def send_nowait(self, part: bytes) -> None:
         """Send one part at once, as is best if none follows soon.
