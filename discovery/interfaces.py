@@ -48,7 +48,7 @@ def multicast_addresses(candidates: Iterable[str]) -> tuple[list[str], list[str]
     reasons: list[str] = []
     for address in candidates:
         try:
-            _join(address)
+            _join_group(address)
         except OSError as error:
             reasons.append(f"{address}: {error.strerror or error}")
         else:
@@ -56,7 +56,7 @@ def multicast_addresses(candidates: Iterable[str]) -> tuple[list[str], list[str]
     return usable, reasons
 
 
-def _join(address: str) -> None:
+def _join_group(address: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "SO_REUSEPORT"):

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SERVICE = "_mesh._tcp.local."
-ASK_MS_MAX = 3000
+QUERY_MS_MAX = 3000
 """How long zeroconf repeats the question for one instance."""
 
 OnChange = Callable[[str, bool], None]
@@ -134,7 +134,7 @@ class ZeroconfResponder:
         loop = self._zeroconf.loop
         assert loop is not None, "runs since the constructor"
         question = self._zeroconf.async_get_service_info(
-            SERVICE, f"{instance}.{SERVICE}", ASK_MS_MAX
+            SERVICE, f"{instance}.{SERVICE}", QUERY_MS_MAX
         )
         asyncio.run_coroutine_threadsafe(question, loop)
 

@@ -70,11 +70,13 @@ def load_keyring(
 
 
 def _network_keyring(path: Path) -> NetworkKeyring:
-    absent = (
+    absent_reason = (
         "No such file, but network_secret_file (MESH_NETWORK_SECRET_FILE) names it; copy the "
         f"network secret there, or create one with `mesh keys new-network {path}`"
     )
-    return NetworkKeyring(parse_network_secret(_read(path, private=True, absent=absent), str(path)))
+    return NetworkKeyring(
+        parse_network_secret(_read(path, private=True, absent_reason=absent_reason), str(path))
+    )
 
 
 def parse_network_secret(text: str, what: str) -> list[bytes]:
@@ -150,10 +152,10 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
         BadKeyFile: there is no secret to rotate, or there are two generations already.
     """
     _check_name(cluster)
-    absent = (
+    absent_reason = (
         f"No such file; rotate on the machine that has the secret of {cluster}, or correct the name"
     )
-    current = _read_pair(directory / f"{cluster}.secret", cluster, absent=absent)
+    current = _read_pair(directory / f"{cluster}.secret", cluster, absent_reason=absent_reason)
     try:
         _check_absent(directory, cluster + OLD)
     except FileExistsError:
@@ -188,13 +190,13 @@ def drop_old_cluster(directory: Path, cluster: str) -> bool:
 def read_pairs(directory: Path) -> list[ClusterKeys]:
     """Return all pairs of a directory, newest first within a cluster. Raises BadKeyFile, UnsafeKeyFile."""
     try:
-        found_there = directory.is_dir()
+        is_directory = directory.is_dir()
     except OSError as error:  # No access to a parent directory, or a name too long.
         raise BadKeyFile(directory, error.strerror or str(error)) from error
-    if not found_there:
+    if not is_directory:
         how = f"`mesh keys new-cluster NAME --keys-dir {directory}` creates it"
-        absent = f"keys_dir does not exist; {how}"
-        raise BadKeyFile(directory, NO_DIRECTORY if directory.exists() else absent)
+        absent_reason = f"keys_dir does not exist; {how}"
+        raise BadKeyFile(directory, NO_DIRECTORY if directory.exists() else absent_reason)
     found: dict[tuple[str, bool], ClusterKeys] = {}
     for path in _files(directory, ".public") + _files(directory, ".secret"):
         old = path.stem.endswith(OLD)
@@ -210,7 +212,7 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
     return pairs
 
 
-def describe(
+def list_keys(
     *, network_secret_file: Path | None = None, keys_dir: Path | None = None,
     cluster: str | None = None,
 ) -> list[KeyRow]:  # fmt: skip
@@ -223,7 +225,7 @@ def describe(
         keyring = _network_keyring(network_secret_file)
         pairs = [*(keyring.own(cluster) if cluster is not None else keyring.door())]
     else:
-        pairs = _read_matching(keys_dir) if keys_dir is not None else []
+        pairs = _read_checked_pairs(keys_dir) if keys_dir is not None else []
     return [
         KeyRow(pair.cluster, pair.key_id.hex(), generation, pair.secret is not None)
         for _, generations in groupby(pairs, key=lambda pair: pair.cluster)
@@ -232,7 +234,7 @@ def describe(
     ]
 
 
-def _read_matching(directory: Path) -> list[ClusterKeys]:
+def _read_checked_pairs(directory: Path) -> list[ClusterKeys]:
     """Like `read_pairs`, and check that each `C.public` belongs to its `C.secret`: callers would fail otherwise.
 
     `read_pairs` does not check this, because a member needs only the secret half, and can run nevertheless.
@@ -272,9 +274,9 @@ def _check_absent(directory: Path, stem: str) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
-def _read_pair(path: Path, cluster: str, *, absent: str = "") -> ClusterKeys:
+def _read_pair(path: Path, cluster: str, *, absent_reason: str = "") -> ClusterKeys:
     secret = path.suffix == ".secret"
-    words = _read(path, private=secret, absent=absent).split()
+    words = _read(path, private=secret, absent_reason=absent_reason).split()
     if secret and words and words[0].startswith(NETWORK_PREFIX):
         raise BadKeyFile(
             path, "contains a network secret, not a cluster's key: set network_secret_file to it"
@@ -294,11 +296,11 @@ def _read_pair(path: Path, cluster: str, *, absent: str = "") -> ClusterKeys:
     return pair
 
 
-def _read(path: Path, *, private: bool, absent: str = "") -> str:
+def _read(path: Path, *, private: bool, absent_reason: str = "") -> str:
     """Return the text of a key file.
 
     Args:
-        absent: the reason to give in the error if there is no such file; the system's own if empty.
+        absent_reason: the reason to give in the error if there is no such file; the system's own if empty.
     Raises:
         BadKeyFile: the file cannot be read, or is not ASCII, or too long.
         UnsafeKeyFile: it is `private`, and its mode gives access to others than the owner.
@@ -311,7 +313,7 @@ def _read(path: Path, *, private: bool, absent: str = "") -> str:
                 raise UnsafeKeyFile(path, mode)
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        why = absent if isinstance(error, FileNotFoundError) else ""
+        why = absent_reason if isinstance(error, FileNotFoundError) else ""
         raise BadKeyFile(path, why or error.strerror or str(error)) from error
     if len(data) > FILE_BYTES_MAX or not data.isascii():
         raise BadKeyFile(path, "not a key file created by `mesh keys`")

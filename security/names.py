@@ -18,10 +18,10 @@ def name_problem(name: object, alphabet: str = CLUSTER_ALPHABET) -> str:
         return f"is empty; {wanted}"
     if len(name) > LENGTH_MAX:
         return f"too long, {len(name)} characters of {LENGTH_MAX}; {wanted}"
-    good = re.match(f"[{alphabet.replace(' ', '')}]*", name)
-    if good is None or good.end() == len(name):
+    valid_prefix = re.match(f"[{alphabet.replace(' ', '')}]*", name)
+    if valid_prefix is None or valid_prefix.end() == len(name):
         return f"must start with a letter or digit; {wanted}"
-    which = f"{name[good.end()]!r}, character {good.end() + 1},"
-    if alphabet == CLUSTER_ALPHABET and "A" <= name[good.end()] <= "Z":
+    which = f"{name[valid_prefix.end()]!r}, character {valid_prefix.end() + 1},"
+    if alphabet == CLUSTER_ALPHABET and "A" <= name[valid_prefix.end()] <= "Z":
         return f"{which} is upper case; {wanted}"
     return f"{which} is not allowed; {wanted}"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from security.files import (
     KeyRow,
-    describe,
     drop_old_cluster,
     drop_old_network,
+    list_keys,
     new_cluster,
     new_network,
     rotate_cluster,
@@ -173,7 +173,7 @@ def _list(args: argparse.Namespace) -> list[KeyRow]:
     file, directory = _source(args)
     if args.name:
         check_cluster(args.name)
-    rows = describe(network_secret_file=file, keys_dir=directory, cluster=args.name)
+    rows = list_keys(network_secret_file=file, keys_dir=directory, cluster=args.name)
     if args.json:
         print(json.dumps([_as_dict(row) for row in rows]))
     for row in () if args.json else rows:

@@ -14,10 +14,10 @@ import pytest
 from security.errors import BadKeyFile, KeyChoice, SecurityError, UnsafeKeyFile
 from security.files import (
     KeyRow,
-    describe,
     drop_old_cluster,
     drop_old_network,
     format_network_secret,
+    list_keys,
     load_keyring,
     new_cluster,
     new_network,
@@ -80,7 +80,7 @@ def test_rotation_of_a_network(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(BadKeyFile, match="drop the old"):
         rotate_network(path)
-    assert [row.generation for row in describe(network_secret_file=path)] == ["new", "old"]
+    assert [row.generation for row in list_keys(network_secret_file=path)] == ["new", "old"]
     assert drop_old_network(path)
     assert not drop_old_network(path)
     assert parse_network_secret(path.read_text(), "x") == secrets[:1]
@@ -298,10 +298,10 @@ def test_a_rotation_killed_halfway_still_loads_and_can_be_completed(
     if stop == 3:
         assert (tmp_path / "a.public").read_text() == before
         with pytest.raises(BadKeyFile, match=r"a\.public: is not the public half of a\.secret"):
-            describe(keys_dir=tmp_path)
+            list_keys(keys_dir=tmp_path)
     assert drop_old_cluster(tmp_path, "a") is (stop > 0)
     rotate_cluster(tmp_path, "a")
-    assert [row.generation for row in describe(keys_dir=tmp_path)] == ["new", "old"]
+    assert [row.generation for row in list_keys(keys_dir=tmp_path)] == ["new", "old"]
 
 
 def test_dropping_the_old_generation(tmp_path: Path) -> None:
@@ -326,14 +326,14 @@ def test_rows_say_what_there_is_and_no_secret(tmp_path: Path) -> None:
     new = rotate_cluster(tmp_path / "keys", "a")
     other = new_cluster(tmp_path / "keys", "b")
     (tmp_path / "keys/b.secret").unlink()
-    rows = describe(keys_dir=tmp_path / "keys")
+    rows = list_keys(keys_dir=tmp_path / "keys")
     assert rows == [
         KeyRow("a", new.key_id.hex(), "new", True),
         KeyRow("a", old.key_id.hex(), "old", True),
         KeyRow("b", other.key_id.hex(), "new", False),
     ]
     text = new_network(tmp_path / "network.secret")
-    (row,) = describe(network_secret_file=tmp_path / "network.secret")
+    (row,) = list_keys(network_secret_file=tmp_path / "network.secret")
     assert (row.cluster, row.generation, row.has_secret) == ("@door", "new", True)
     assert text not in repr(row)
 
