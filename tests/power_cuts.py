@@ -162,7 +162,7 @@ def one_thread() -> Iterator[None]:
         patch.setattr(trio.to_thread, "run_sync", inline)
         patch.setattr("durable.broker.opening.vhost_path", lambda data, name: Path("memory"))
         patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=inline))
-        patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others run in between.
+        patch.setattr("durable.vhost.checkpointing.QUEUES_AT_ONCE", 1)  # Others run in between.
         patch.setattr("durable.turns.ENTRIES_AT_ONCE", 2)
         patch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
         yield

@@ -30,7 +30,7 @@ from ..log.checkpoints import END_UNKNOWN, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import NO_SPACE, Disk
 from ..log.recovery import StartPoint
-from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
+from ..vhost.checkpointing import Checkpointing, CheckpointRound, decode_extra, load, recall
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
 from .hosted import Hosted
@@ -259,7 +259,7 @@ class Checkpointer:
             await log.in_thread(self._write_root, root)
         await self._free()
 
-    async def _write_changed(self, marks: bytes) -> Taking | None:
+    async def _write_changed(self, marks: bytes) -> CheckpointRound | None:
         """Write the files of changed queues. None: the disk is full and had no room for them, so the snapshot
         has to do without."""
         log = self._hosted.log
@@ -272,7 +272,7 @@ class Checkpointer:
             if error.errno in NO_SPACE and log.full:
                 return None
             raise
-        self._checkpointing.written(taking)
+        self._checkpointing.note_written(taking)
         self._written += sum(one.size_bytes for one in taking.changed)
         return taking
 
@@ -287,15 +287,15 @@ class Checkpointer:
         if freed:
             logger.info("vhost %s: segments %s were freed", hosted.vhost.name, freed)
 
-    async def _take(self) -> Taking:
+    async def _take(self) -> CheckpointRound:
         """Encode the files to be written; everything in them is durable in the log when this returns. Raises
         StoreError."""
         hosted, log = self._hosted, self._hosted.log
-        taking = self._checkpointing.begin()
+        taking = self._checkpointing.begin_round()
         # Also if every queue is empty and has no file: their settlements may not have found room.
         await log.with_room(self._flush)
-        while taking.more:
-            taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
+        while taking.has_more:
+            taking.encode_some(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
             await log.with_room(self._flush)
         # Whatever is settled in a file has to be settled in the log.
@@ -339,7 +339,7 @@ class Checkpointer:
         if refusal is not None:
             raise refusal
 
-    def _write_files(self, taking: Taking, marks: bytes) -> None:
+    def _write_files(self, taking: CheckpointRound, marks: bytes) -> None:
         check = self._hosted.log.check
         self._files.write_all((one.checkpoint() for one in taking.changed), check)
         check()

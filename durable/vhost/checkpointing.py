@@ -25,14 +25,14 @@ from ..queues.lane import IN_ORDER_BYTES, Lane, settled_in
 from .recovering import settle_known
 from .registry import Registry
 
-Look = tuple[int, ...]
+ChangeCounts = tuple[int, ...]
 """How often each lane of a queue has changed; differs for any two states of a queue."""
 
-AT_ONCE, BYTES_AT_ONCE = 50, 1 << 20
-"""Limits of one call of `take`, queues encoded and bytes: about a millisecond."""
+QUEUES_AT_ONCE, BYTES_AT_ONCE = 50, 1 << 20
+"""Limits of one call of `encode_some`, queues encoded and bytes: about a millisecond."""
 
 
-class Named(NamedTuple):
+class QueueFiles(NamedTuple):
     """The files of a queue, as the root lists them."""
 
     name: str
@@ -42,7 +42,7 @@ class Named(NamedTuple):
     """The log position that the files are of, or an earlier one."""
 
 
-class Encoded(NamedTuple):
+class EncodedQueue(NamedTuple):
     """A queue as of one moment, in pieces. They are joined only where they are written, in another thread,
     because joining takes long when very many messages wait."""
 
@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
     lanes: Sequence[tuple[int, Pieces, bytes]]
 
     @property
-    def twice(self) -> bool:
+    def has_ack_copy(self) -> bool:
         """Whether `enq` has a copy of `ack`. It needs one if messages were settled out of order or returned.
         What is settled in order is in every snapshot; of the rest a later snapshot may leave out what has
         grown too large by then, however little it is now."""
@@ -60,7 +60,7 @@ class Encoded(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        times = 1 + self.twice
+        times = 1 + self.has_ack_copy
         return sum(
             sum(map(len, pieces)) + times * len(settled) for _, pieces, settled in self.lanes
         )
@@ -68,7 +68,7 @@ class Encoded(NamedTuple):
     def checkpoint(self) -> Checkpoint:
         enq = msgpack.packb([(lane, b"".join(pieces)) for lane, pieces, _ in self.lanes])
         ack = msgpack.packb((self.returns, [(lane, settled) for lane, _, settled in self.lanes]))
-        return Checkpoint(self.name, self.lanes[0][0], self.position, enq, ack, self.twice)
+        return Checkpoint(self.name, self.lanes[0][0], self.position, enq, ack, self.has_ack_copy)
 
 
 class Checkpointing:
@@ -76,18 +76,18 @@ class Checkpointing:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._written: dict[int, tuple[Look, int]] = {}
-        """By first lane: the look at the last checkpoint, and the log position of that."""
+        self._written: dict[int, tuple[ChangeCounts, int]] = {}
+        """By first lane: its change counts at the last checkpoint, and the log position of that."""
 
-    def begin(self) -> Taking:
-        """Begin a round of checkpoints, see Taking."""
-        return Taking(self._written, self._with_messages())
+    def begin_round(self) -> CheckpointRound:
+        """Begin a round of checkpoints, see CheckpointRound."""
+        return CheckpointRound(self._written, self._queues_with_messages())
 
-    def written(self, taking: Taking) -> None:
+    def note_written(self, round_: CheckpointRound) -> None:
         """All files of the round are on disk."""
-        self._written = taking.looks
+        self._written = round_.states
 
-    def _with_messages(self) -> list[tuple[str, tuple[Lane, ...]]]:
+    def _queues_with_messages(self) -> list[tuple[str, tuple[Lane, ...]]]:
         """Queues and streams with messages. For the others, the snapshot says all that there is to say."""
         registry = self._registry
         queues = [
@@ -102,7 +102,7 @@ class Checkpointing:
         ]
 
 
-class Taking:
+class CheckpointRound:
     """One round of checkpoints, encoded a few queues at a time, so that other tasks need not wait for all of
     them.
 
@@ -111,17 +111,19 @@ class Taking:
     """
 
     def __init__(
-        self, before: Mapping[int, tuple[Look, int]], left: Sequence[tuple[str, tuple[Lane, ...]]]
+        self,
+        written: Mapping[int, tuple[ChangeCounts, int]],
+        remaining: Sequence[tuple[str, tuple[Lane, ...]]],
     ) -> None:
-        self._before, self._left = before, deque(left)
-        self.changed: list[Encoded] = []
-        self._files: list[Named] = []
-        self.looks: dict[int, tuple[Look, int]] = {}
+        self._written, self._remaining = written, deque(remaining)
+        self.changed: list[EncodedQueue] = []
+        self._files: list[QueueFiles] = []
+        self.states: dict[int, tuple[ChangeCounts, int]] = {}
 
     @property
-    def more(self) -> bool:
-        """Whether there is anything left to `take`."""
-        return bool(self._left)
+    def has_more(self) -> bool:
+        """Whether there is anything left to `encode_some`."""
+        return bool(self._remaining)
 
     @property
     def extra(self) -> bytes:
@@ -129,7 +131,7 @@ class Taking:
         packed: bytes = msgpack.packb(self._files)
         return packed
 
-    def take(self, position: int, returns: int) -> None:
+    def encode_some(self, position: int, returns: int) -> None:
         """Encode a few queues. Their files may be written once everything appended so far is durable.
 
         Args:
@@ -138,26 +140,26 @@ class Taking:
                 there, and no later ones are.
         """
         size, count = 0, 0
-        while self._left and count < AT_ONCE and size < BYTES_AT_ONCE:
-            name, lanes = self._left.popleft()
+        while self._remaining and count < QUEUES_AT_ONCE and size < BYTES_AT_ONCE:
+            name, lanes = self._remaining.popleft()
             if lanes[0].retired:
                 continue
-            first, look = lanes[0].id, tuple(lane.changes for lane in lanes)
-            before = self._before.get(first)
-            if before is None or before[0] != look:
+            first, change_counts = lanes[0].id, tuple(lane.changes for lane in lanes)
+            before = self._written.get(first)
+            if before is None or before[0] != change_counts:
                 encoded = [(lane.id, *lane.encode()) for lane in lanes]
-                self.changed.append(Encoded(name, position, returns, encoded))
-                before = (look, position)
+                self.changed.append(EncodedQueue(name, position, returns, encoded))
+                before = (change_counts, position)
                 size += self.changed[-1].size_bytes
                 count += 1
-            self.looks[first] = before
-            self._files.append(Named(name, first, before[1]))
+            self.states[first] = before
+            self._files.append(QueueFiles(name, first, before[1]))
 
 
-def decode_extra(extra: Buffer) -> list[Named]:
-    """Decode the contents of the root. Raises ValueError, TypeError if no `Taking` has written them."""
+def decode_extra(extra: Buffer) -> list[QueueFiles]:
+    """Decode the contents of the root. Raises ValueError, TypeError if no `CheckpointRound` has written them."""
     return [
-        Named(str(name), int(lane), int(position))
+        QueueFiles(str(name), int(lane), int(position))
         for name, lane, position in msgpack.unpackb(extra)
     ]
 
@@ -168,7 +170,7 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     Returns:
         By lane, the log position up to which returns are counted.
     Raises:
-        ValueError, TypeError, KeyError: no `take` has written this.
+        ValueError, TypeError, KeyError: no `encode_some` has written this.
     """
     returns, entries = msgpack.unpackb(checkpoint.ack)
     settled: dict[int, bytes] = dict(entries)
@@ -184,8 +186,8 @@ def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
     Returns:
         By lane, the log position up to which returns are counted.
     Raises:
-        ValueError, TypeError, KeyError: no `take` has written this; lanes before the invalid one are
-            filled.
+        ValueError, TypeError, KeyError: no `encode_some` has written this; lanes before the invalid one
+            are filled.
     """
     returns, entries = msgpack.unpackb(ack)
     recalled: dict[int, int] = {}
@@ -201,7 +203,7 @@ def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int,
     Returns:
         By lane, the ranges that were not known to be settled.
     Raises:
-        ValueError, TypeError, KeyError: no `take` has written this.
+        ValueError, TypeError, KeyError: no `encode_some` has written this.
     """
     _, entries = msgpack.unpackb(ack)
     new: dict[int, list[tuple[int, int]]] = {}

@@ -204,22 +204,24 @@ class _Lanes:
 
     def __init__(self, lanes: Sequence[Lane], *, complete: bool) -> None:
         self._all, self._complete = lanes, complete
-        self._looks = [-1] * len(lanes)
+        self._change_counts = [-1] * len(lanes)
         self._lanes, self._returns = [b""] * len(lanes), [b""] * len(lanes)
         self.lanes = self.returns = b""
         self.renew()
 
     def renew(self) -> None:
         """Encode the lanes that have changed since the last call."""
-        looks = [lane.next + lane.changes for lane in self._all]  # Neither number ever falls.
-        if looks == self._looks:
+        counts = [lane.next + lane.changes for lane in self._all]  # Neither number ever falls.
+        if counts == self._change_counts:
             return
-        for at, (lane, look, before) in enumerate(zip(self._all, looks, self._looks, strict=True)):
-            if look != before:
+        for at, (lane, count, before) in enumerate(
+            zip(self._all, counts, self._change_counts, strict=True)
+        ):
+            if count != before:
                 self._lanes[at] = encode_definitions(self._settled_entry(lane))
                 ranges, end = lane.returns(None if self._complete else RETURNS_MAX)
                 self._returns[at] = encode_definitions([lane.id, end, ranges]) if ranges else b""
-        self._looks = looks
+        self._change_counts = counts
         self.lanes = _list_change(changes.LANES, self._lanes)
         returns = list(filter(None, self._returns))
         self.returns = _list_change(changes.RETURNS, returns) if returns else b""

@@ -23,7 +23,7 @@ from durable.log.header import segment_name
 from durable.log.reader import Reader
 from durable.log.real_disk import RealDirectory
 from durable.log.record import Record
-from durable.vhost.checkpointing import Taking
+from durable.vhost.checkpointing import CheckpointRound
 from tests.brokers import (
     PROMPT,
     QUIET,
@@ -236,7 +236,7 @@ async def test_checkpoints_are_written_one_after_the_other(
     under_way: list[Checkpointer] = []
     go_on, write_files = threading.Event(), Checkpointer._write_files
 
-    def write(self: Checkpointer, taking: Taking, marks: bytes) -> None:
+    def write(self: Checkpointer, taking: CheckpointRound, marks: bytes) -> None:
         under_way.append(self)
         go_on.wait(PATIENCE_S)
         write_files(self, taking, marks)
@@ -345,7 +345,7 @@ async def test_checkpoints_for_records_write_no_more_than_the_log_does(
     sizes: list[int] = []
     write_files = Checkpointer._write_files
 
-    def write(self: Checkpointer, taking: Taking, marks: bytes) -> None:
+    def write(self: Checkpointer, taking: CheckpointRound, marks: bytes) -> None:
         sizes.append(sum(one.size_bytes for one in taking.changed))
         write_files(self, taking, marks)
 

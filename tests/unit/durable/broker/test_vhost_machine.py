@@ -26,7 +26,7 @@ from durable.log.checkpoints import Root
 from durable.queues.lane import Lane
 from durable.queues.queue import Queue as BrokerQueue
 from durable.vhost.changes import Change
-from durable.vhost.checkpointing import Taking, decode_extra
+from durable.vhost.checkpointing import CheckpointRound, decode_extra
 from durable.vhost.registry import TRANSIENT_LANE_MIN
 from durable.vhost.snapshot import Snapshot
 from durable.vhost.store import append_twice
@@ -43,7 +43,7 @@ class Encoding(NamedTuple):
     snapshot: Snapshot
     declared: list[Change]
     start: int
-    taking: Taking | None
+    taking: CheckpointRound | None
 
 
 def returns_in(lane: Lane) -> dict[int, int]:
@@ -109,14 +109,14 @@ class Crashing(Using):
             if position not in needed:
                 del self.log.records[position]
 
-    def write_files(self) -> Taking:
-        taking = self.checkpointing.begin()
-        while taking.more:
-            taking.take(self.hosted.applied_end, self.vhost.settling.last_position)
+    def write_files(self) -> CheckpointRound:
+        taking = self.checkpointing.begin_round()
+        while taking.has_more:
+            taking.encode_some(self.hosted.applied_end, self.vhost.settling.last_position)
         self.log.commit()
         written = [one.checkpoint() for one in taking.changed]
         self.files.queues |= {one.lane: one for one in written}
-        self.checkpointing.written(taking)
+        self.checkpointing.note_written(taking)
         return taking
 
     @rule(settled=st.booleans(), steps=st.sampled_from([-8, -2, 0, 0, 0, 1]), data=st.data())

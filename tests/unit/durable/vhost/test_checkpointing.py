@@ -8,9 +8,9 @@ from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.vhost import changes
 from durable.vhost.checkpointing import (
-    AT_ONCE,
+    QUEUES_AT_ONCE,
     Checkpointing,
-    Taking,
+    CheckpointRound,
     decode_extra,
     load,
 )
@@ -32,16 +32,16 @@ def vhost(*names: str) -> PlainVhost:
     return one
 
 
-def taken(checkpointing: Checkpointing, position: int) -> Taking:
+def taken(checkpointing: Checkpointing, position: int) -> CheckpointRound:
     """All there is to take, at one moment."""
-    taking = checkpointing.begin()
-    while taking.more:
-        taking.take(position, 0)
-    return taking
+    round_ = checkpointing.begin_round()
+    while round_.has_more:
+        round_.encode_some(position, 0)
+    return round_
 
 
-def names(taking: Taking) -> list[str]:
-    return [one.name for one in taking.changed]
+def names(round_: CheckpointRound) -> list[str]:
+    return [one.name for one in round_.changed]
 
 
 def test_a_queue_whose_records_have_moved_is_written_again() -> None:
@@ -50,7 +50,7 @@ def test_a_queue_whose_records_have_moved_is_written_again() -> None:
     checkpointing = Checkpointing(one.registry)
     first = taken(checkpointing, one.store.end)
     assert names(first) == ["a", "b"]
-    checkpointing.written(first)
+    checkpointing.note_written(first)
     assert names(taken(checkpointing, one.store.end)) == []
     (lane,) = one.registry.queue("b").lanes
     lane.move(0, 77)
@@ -67,23 +67,23 @@ def test_what_could_not_be_written_is_written_the_next_time() -> None:
 
 def test_each_is_of_the_moment_in_which_it_is_encoded() -> None:
     """What happens between two goes is in the files of the second; what is deleted is in none."""
-    queues = [f"q{number}" for number in range(2 * AT_ONCE + 1)]
+    queues = [f"q{number}" for number in range(2 * QUEUES_AT_ONCE + 1)]
     one = vhost(*queues)
-    taking = Checkpointing(one.registry).begin()
-    taking.take(5, 1)
-    assert names(taking) == queues[:AT_ONCE]
-    one.change([changes.QUEUE_GONE, queues[AT_ONCE]])
+    round_ = Checkpointing(one.registry).begin_round()
+    round_.encode_some(5, 1)
+    assert names(round_) == queues[:QUEUES_AT_ONCE]
+    one.change([changes.QUEUE_GONE, queues[QUEUES_AT_ONCE]])
     (lane,) = one.registry.queue(queues[-1]).lanes
     lane.settle(0, 1)
-    taking.take(9, 8)
-    assert not taking.more
-    assert names(taking) == queues[:AT_ONCE] + queues[AT_ONCE + 1 :]
-    files = decode_extra(taking.extra)
-    assert [one.name for one in files] == names(taking)
-    assert {one.position for one in files[:AT_ONCE]} == {5}
-    assert {one.position for one in files[AT_ONCE:]} == {9}
+    round_.encode_some(9, 8)
+    assert not round_.has_more
+    assert names(round_) == queues[:QUEUES_AT_ONCE] + queues[QUEUES_AT_ONCE + 1 :]
+    files = decode_extra(round_.extra)
+    assert [one.name for one in files] == names(round_)
+    assert {one.position for one in files[:QUEUES_AT_ONCE]} == {5}
+    assert {one.position for one in files[QUEUES_AT_ONCE:]} == {9}
     again = Registry()
-    assert load(again, taking.changed[-1].checkpoint()) == {lane.id: 8}
+    assert load(again, round_.changed[-1].checkpoint()) == {lane.id: 8}
     assert list(again.lane(lane.id).settled.unsettled(0, 3)) == [(1, 3)]
 
 
@@ -92,8 +92,8 @@ def test_what_a_snapshot_may_leave_out_stands_in_both_files() -> None:
 
     def twice(one: PlainVhost) -> bool:
         (encoded,) = taken(Checkpointing(one.registry), one.store.end).changed
-        assert encoded.checkpoint().ack_copied is encoded.twice
-        return encoded.twice
+        assert encoded.checkpoint().ack_copied is encoded.has_ack_copy
+        return encoded.has_ack_copy
 
     in_order, one_left, came_back = (vhost("a") for _ in range(3))
     lanes = [one.registry.queue("a").lanes[0] for one in (in_order, one_left, came_back)]
@@ -109,6 +109,6 @@ def test_a_long_index_ends_a_go(monkeypatch: pytest.MonkeyPatch) -> None:
     (lane,) = one.registry.queue("a").lanes
     for number in range(3, 250):  # 48 bytes a run that is not like the one before.
         lane.enqueue(number, 1, number * number, number % 7, 0)
-    taking = Checkpointing(one.registry).begin()
-    taking.take(5, 1)
-    assert (names(taking), taking.more) == (["a"], True)
+    round_ = Checkpointing(one.registry).begin_round()
+    round_.encode_some(5, 1)
+    assert (names(round_), round_.has_more) == (["a"], True)
