@@ -111,7 +111,7 @@ class Found:
             times = [
                 count
                 for low, high in lane.ready_ranges()
-                for start, end, count in lane.returned(low, high)
+                for start, end, count in lane.returns_between(low, high)
                 for _ in range(start, end)
             ]
             returned = dict(zip(contents["jobs"], times, strict=True))

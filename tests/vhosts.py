@@ -15,7 +15,7 @@ from durable.protocol.properties import Properties, encode_properties
 from durable.queues.lane import Lane
 from durable.vhost.bodies import Bodies
 from durable.vhost.changes import Change
-from durable.vhost.checkpointing import decode_extra, load, recall
+from durable.vhost.checkpointing import decode_extra, load, load_ack
 from durable.vhost.publishers import Publisher, Publishers
 from durable.vhost.registry import Registry
 from durable.vhost.replay import Replay
@@ -117,7 +117,7 @@ class Files:
         returns: dict[int, int] = {}
         if self.root is None:
             for one in self.queues.values():
-                returns |= recall(replay.registry, one.ack)
+                returns |= load_ack(replay.registry, one.ack)
             replay.resume_from(0, 0, returns, reach)
             return 0
         for named in decode_extra(bytes(self.root.extra)):

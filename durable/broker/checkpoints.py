@@ -30,7 +30,7 @@ from ..log.checkpoints import END_UNKNOWN, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import NO_SPACE, Disk
 from ..log.recovery import StartPoint
-from ..vhost.checkpointing import Checkpointing, CheckpointRound, decode_extra, load, recall
+from ..vhost.checkpointing import Checkpointing, CheckpointRound, decode_extra, load, load_ack
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
 from .hosted import Hosted
@@ -92,7 +92,7 @@ def _recall(files: Checkpoints, replay: Replay) -> None:
     returns: dict[int, int] = {}
     for ack in files.acks():
         with suppress(ValueError, TypeError, KeyError):  # An invalid file counts as none.
-            returns |= recall(replay.registry, ack)
+            returns |= load_ack(replay.registry, ack)
     replay.resume_from(0, 0, returns, files.log_end_min)
 
 

@@ -36,7 +36,7 @@ from ..log.segments import Tally
 from ..log.series import one_by_one
 from ..log.store import open_store
 from ..vhost import changes
-from ..vhost.checkpointing import decode_extra, recall_settled
+from ..vhost.checkpointing import decode_extra, settle_ack
 from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
@@ -183,7 +183,7 @@ class Offline:
         )
         for ack in files.acks():
             with suppress(ValueError, TypeError, KeyError):  # A start does without it, too.
-                self.recalled |= recall_settled(self.registry, ack)
+                self.recalled |= settle_ack(self.registry, ack)
         if (root := files.read_root()) is not None:
             with suppress(ValueError, TypeError):
                 named = decode_extra(root.extra)

@@ -80,7 +80,7 @@ def _cut(
     column, payloads = batch.message_headers(), batch.payloads
     returned = {
         sequence: times
-        for low, high, times in lane.returned(sequences.start, sequences.stop)
+        for low, high, times in lane.returns_between(sequences.start, sequences.stop)
         for sequence in range(low, high)
     }
     for sequence in sequences:

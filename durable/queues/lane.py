@@ -229,7 +229,7 @@ class Lane:
         if joined is not None:
             self._cursor = joined
 
-    def returned(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    def returns_between(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield (start, end, returns): [start, end) split where the number of returns changes."""
         return self._times.pieces(start, end)
 
@@ -325,7 +325,7 @@ class Lane:
                 yield start, end
             done = end
 
-    def apply_returned(self, spans: Iterable[Span]) -> None:
+    def add_returns(self, spans: Iterable[Span]) -> None:
         """Recovery: count one more return for each span, as the log says; a span may occur twice."""
         self.changes += 1
         self._times.add_one(self._unsettled(spans, UNLIMITED))
@@ -338,7 +338,7 @@ class Lane:
         complete = len(ranges) == len(self._times)
         return ranges, UNLIMITED if complete else ranges[-1][1]
 
-    def recall_returns(self, ranges: Iterable[Range], end: int) -> None:
+    def load_returns(self, ranges: Iterable[Range], end: int) -> None:
         """Recovery: replace the returns of all messages before `end` by these."""
         self.changes += 1
         self._times.cut(0, end)
@@ -446,7 +446,7 @@ class Lane:
             self.ready_bytes += self.index.size_bytes(start, edge)
         self.size_bytes = self.ready_bytes
 
-    def recall(self, settled: bytes) -> None:
+    def load_settled(self, settled: bytes) -> None:
         """Set, in an empty lane, what became of messages that recovery may still read from the log.
 
         Raises:

@@ -264,7 +264,7 @@ class Queue:
             return spans
         within: list[_LaneSpan] = []
         for lane, start, end in spans:
-            for low, high, times in list(lane.returned(start, end)):
+            for low, high, times in list(lane.returns_between(start, end)):
                 if times + 1 > limit:
                     self._dead_letter(lane, low, high, DELIVERY_LIMIT)
                 else:

@@ -180,7 +180,7 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     return dict.fromkeys(settled, int(returns))
 
 
-def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
+def load_ack(registry: Registry, ack: Buffer) -> dict[int, int]:
     """Fill lanes of which nothing else has been loaded or read yet with what an `ack` file knows of them.
 
     Returns:
@@ -190,14 +190,14 @@ def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
             are filled.
     """
     returns, entries = msgpack.unpackb(ack)
-    recalled: dict[int, int] = {}
+    loaded: dict[int, int] = {}
     for lane_id, data in entries:
-        registry.lane(lane_id).recall(data)
-        recalled[lane_id] = int(returns)
-    return recalled
+        registry.lane(lane_id).load_settled(data)
+        loaded[lane_id] = int(returns)
+    return loaded
 
 
-def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int, int]]]:
+def settle_ack(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int, int]]]:
     """Settle what an `ack` file says is settled; it stays so, whatever else is known of the queue.
 
     Returns:

@@ -325,7 +325,7 @@ class Replay:
             elif what == What.RETURNED and record.position > self._snapshots.returns.get(
                 lane_id, 0
             ):
-                lane.apply_returned(ranges)
+                lane.add_returns(ranges)
 
 
 def _positions_within(records: Records | Block, part: LogGap) -> Iterator[tuple[int, int]]:

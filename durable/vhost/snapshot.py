@@ -100,7 +100,7 @@ class Snapshots:
         elif word == changes.RETURNS:
             for lane_id, end, ranges in change[1]:
                 if self.returns.get(lane_id, 0) < position:  # Otherwise a checkpoint knows more.
-                    self._registry.lane(lane_id).recall_returns(ranges, end)
+                    self._registry.lane(lane_id).load_returns(ranges, end)
         elif word == changes.GAPS:
             self._registry.gaps.clear()
             for lane_id, offset, missed in change[1]:

@@ -99,7 +99,7 @@ def returned_in(hosted: Hosted) -> dict[int, int]:
     (lane,) = hosted.vhost.registry.queue("jobs").lanes
     return {
         one: times
-        for start, end, times in lane.returned(0, lane.index.end)
+        for start, end, times in lane.returns_between(0, lane.index.end)
         for one in range(start, end)
         if times
     }

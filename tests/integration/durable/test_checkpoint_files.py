@@ -157,7 +157,7 @@ async def same(hosted: Hosted) -> None:
     """Of `jobs` as much is settled, and came back, as ever."""
     lane = lane_of(hosted, "jobs")
     assert [one for one in range(9) if lane.settled.all(one, one + 1)] == list(ACKED)
-    times = [count for start, end, count in lane.returned(0, 9) for _ in range(start, end)]
+    times = [count for start, end, count in lane.returns_between(0, 9) for _ in range(start, end)]
     came_back = {one for one in range(9) if times[one]}
     assert set(RETURNED) <= came_back <= {*RETURNED, LAST}
     assert max(times) == 1
@@ -235,7 +235,7 @@ def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> No
         kills.wanted = False
 
     async def same(hosted: Hosted) -> None:
-        assert list(lane_of(hosted, "jobs").returned(0, 3)) == [(0, 3, 2)]
+        assert list(lane_of(hosted, "jobs").returns_between(0, 3)) == [(0, 3, 2)]
 
     run(volume, first, config=STILL)
     kills = Kills(killed[0])

@@ -93,7 +93,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
         lane = lane_of(hosted, "jobs")
         assert lane.next == 2 * MESSAGES
         assert list(lane.settled.ranges(0, lane.next)) == [(1, 2), (3, 4)]
-        assert [times for *_, times in lane.returned(0, 4)] == [1, 0, 1, 0]
+        assert [times for *_, times in lane.returns_between(0, 4)] == [1, 0, 1, 0]
 
     run(volume, life, config=QUIET)
     at = told.index("snapshot")

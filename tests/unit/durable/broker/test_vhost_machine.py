@@ -51,7 +51,7 @@ def returns_in(lane: Lane) -> dict[int, int]:
     return {
         at: times
         for start, end in lane.settled.unsettled(0, lane.index.end)
-        for low, high, times in lane.returned(start, end)
+        for low, high, times in lane.returns_between(start, end)
         for at in range(low, high)
     }
 

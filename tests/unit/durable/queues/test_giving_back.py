@@ -111,8 +111,8 @@ def test_messages_that_came_alone_go_back_as_one_range(limit: int | None) -> Non
         held.queue.unsubscribe(one, 0, REQUEUE)
     low, high = held.queue.lanes
     assert [one.ready_ranges() for one in (low, high)] == [[(0, 80)], [(0, 20)]]
-    assert list(low.returned(0, 80)) == [(0, 80, 1)]
-    assert list(high.returned(0, 20)) == [(0, 20, 1)]
+    assert list(low.returns_between(0, 80)) == [(0, 80, 1)]
+    assert list(high.returns_between(0, 20)) == [(0, 20, 1)]
 
 
 def test_what_one_consumer_held_is_written_as_one_range() -> None:

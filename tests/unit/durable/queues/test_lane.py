@@ -199,9 +199,11 @@ def test_a_returned_message_is_counted_and_written_down() -> None:
     assert journal.returned == {3: [(1, 3)]}
     lane.give_back([(1, 2)], counted=False)
     assert journal.returned == {3: [(1, 3)]}
-    assert list(lane.returned(0, 4)) == [(0, 1, 0), (1, 3, 1), (3, 4, 0)]
+    assert list(lane.returns_between(0, 4)) == [(0, 1, 0), (1, 3, 1), (3, 4, 0)]
     lane.settle(2, 4)
-    assert list(lane.returned(0, 4)) == [(0, 1, 0), (1, 2, 1), (2, 4, 0)], "forgotten with it"
+    assert list(lane.returns_between(0, 4)) == [(0, 1, 0), (1, 2, 1), (2, 4, 0)], (
+        "forgotten with it"
+    )
 
 
 def test_what_is_settled_meanwhile_does_not_come_back() -> None:
@@ -313,13 +315,17 @@ def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
     _, settled = lane.encode()
     again = Lane(1, Journal(), logged=True)
     with pytest.raises(ValueError, match="parts"):
-        again.recall(settled[:-1])
-    again.recall(settled)
+        again.load_settled(settled[:-1])
+    again.load_settled(settled)
     for number in range(4):
         again.enqueue(3 * number, 3, number, 30, 0)
     again.end_recovery(0)
     assert again.ready_ranges() == [(5, 7), (8, 12)]
-    assert list(again.returned(5, 12)) == list(lane.returned(5, 12)) == [(5, 7, 1), (7, 12, 0)]
+    assert (
+        list(again.returns_between(5, 12))
+        == list(lane.returns_between(5, 12))
+        == [(5, 7, 1), (7, 12, 0)]
+    )
     assert again.index.start == lane.index.start == 3, "and what is settled is not kept"
     assert positions_of(again.referenced()) == [1, 2, 3]
 
@@ -330,16 +336,22 @@ def test_returns_that_are_told_in_part_leave_the_rest_as_it_was() -> None:
         lane.enqueue(0, 10, 1, 100, time_us=0)
     first, second = lanes
     for at in (1, 3, 5):
-        first.apply_returned([(at, at + 1)])
+        first.add_returns([(at, at + 1)])
     told, end = first.returns(2)
     assert (told, end) == ([(1, 2, 1), (3, 4, 1)], 4)
-    second.apply_returned([(2, 9)])
+    second.add_returns([(2, 9)])
     second.settle(3, 4)
-    second.recall_returns(told, end)
-    assert list(second.returned(0, 10)) == [(0, 1, 0), (1, 2, 1), (2, 4, 0), (4, 9, 1), (9, 10, 0)]
+    second.load_returns(told, end)
+    assert list(second.returns_between(0, 10)) == [
+        (0, 1, 0),
+        (1, 2, 1),
+        (2, 4, 0),
+        (4, 9, 1),
+        (9, 10, 0),
+    ]
     told, end = first.returns(3)
-    second.recall_returns(told, end)
-    assert list(second.returned(4, 10)) == [(4, 5, 0), (5, 6, 1), (6, 10, 0)]
+    second.load_returns(told, end)
+    assert list(second.returns_between(4, 10)) == [(4, 5, 0), (5, 6, 1), (6, 10, 0)]
 
 
 YEAR_US = 365 * 86_400 * 1_000_000

@@ -210,7 +210,7 @@ def test_recovery_drops_nothing_for_length() -> None:
     for at in range(4):
         story.queue.enqueue(lane, at, 1, at, 10, 0, now_us=0)
     lane.settle(2, 4, known=True)
-    lane.apply_returned([(0, 1)])
+    lane.add_returns([(0, 1)])
     story.queue.end_recovery(9)
     assert story.queue.ready == 2
     assert not story.journal.settled

@@ -82,7 +82,7 @@ class QueueMachine(RuleBasedStateMachine):
             elif kind == "moved":
                 lane.move(*what)
             elif kind == "returned":
-                lane.apply_returned(what)
+                lane.add_returns(what)
             for start, end in what if kind == "settled" else ():
                 lane.settle(start, end, known=True)
         queue.end_recovery(self.now_us)

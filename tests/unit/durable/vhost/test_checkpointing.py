@@ -99,7 +99,7 @@ def test_what_a_snapshot_may_leave_out_stands_in_both_files() -> None:
     lanes = [one.registry.queue("a").lanes[0] for one in (in_order, one_left, came_back)]
     lanes[0].settle(0, 2)
     lanes[1].settle(1, 2)
-    lanes[2].recall_returns([(0, 1, 1)], 1)
+    lanes[2].load_returns([(0, 1, 1)], 1)
     assert [twice(one) for one in (in_order, one_left, came_back)] == [False, True, True]
 
 

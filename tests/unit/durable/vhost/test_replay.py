@@ -191,7 +191,7 @@ def told(one: PlainVhost) -> Any:
             [
                 piece
                 for low, high in lane.settled.unsettled(0, lane.next)
-                for piece in lane.returned(low, high)
+                for piece in lane.returns_between(low, high)
             ],
         )
         for lane in registry.lanes.values()
@@ -435,7 +435,7 @@ def test_a_snapshot_waits_for_returns_that_the_log_has_no_room_for() -> None:
     story.step("snapshot", "", 0)
     story.step("flush", "", 0)
     (lane,) = story.restarted().registry.queue("a").lanes
-    assert list(lane.returned(0, 3)) == [(0, 1, 1), (1, 3, 0)]
+    assert list(lane.returns_between(0, 3)) == [(0, 1, 1), (1, 3, 0)]
 
 
 def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:

@@ -66,7 +66,7 @@ def ready(one: PlainVhost) -> list[tuple[int, int]]:
 
 def returned(one: PlainVhost) -> list[tuple[int, int, int]]:
     (lane,) = one.registry.queue("q").lanes
-    return list(lane.returned(0, MESSAGES))
+    return list(lane.returns_between(0, MESSAGES))
 
 
 def test_each_record_is_a_quarter_of_what_a_segment_takes_and_all_are_one_flush() -> None:
