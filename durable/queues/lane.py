@@ -42,9 +42,9 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_back", "_cursor", "_expiries", "_logged", "_marks", "_since_us", "_there",
-        "_tidy_at", "_times", "changes", "id", "index", "journal", "next", "ready", "ready_bytes", "retired",
-        "settled", "size_bytes",
+        "_cursor", "_expiries", "_logged", "_marks", "_next_tidy", "_recovered_end",
+        "_recovered_us", "_requeued", "_return_counts", "changes", "id", "index", "journal",
+        "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
@@ -63,16 +63,16 @@ class Lane:
         self.retired = False
         """Its queue or stream is deleted: nothing is enqueued any more, and nothing is journalled."""
         self._cursor = 0
-        self._back = Ranges()  # Ready messages below the cursor.
-        self._times = Ranges()  # How often messages came back, without those that never did.
+        self._requeued = Ranges()  # Ready messages below the cursor: requeued, or skipped.
+        self._return_counts = Ranges()  # How often messages came back, if they ever did.
         self._expiries = Expiries()
         self._marks = Marks()
-        self._tidy_at = _TIDY_EVERY
-        self._there = self._since_us = 0  # All before `_there` had come by `_since_us`, the start.
+        self._next_tidy = _TIDY_EVERY
+        self._recovered_end = self._recovered_us = 0  # All before that sequence had come by then.
 
     def end_recovery(self, now_us: int) -> None:
         """End recovery: all of the log is read. What it brought came before now, whatever the clock said then."""
-        self._there, self._since_us = self.index.end, now_us
+        self._recovered_end, self._recovered_us = self.index.end, now_us
         self.index.drop_before(self.settled.low)  # Runs known to be settled before they were read.
 
     def enqueue(
@@ -91,7 +91,7 @@ class Lane:
         if expires_us:
             self._expiries.put(first, end, expires_us)
         if first < self.settled.end:
-            self._enqueue_the_rest(Run(first, count, position, size_bytes))
+            self._enqueue_unsettled(Run(first, count, position, size_bytes))
             return
         self.ready += count
         self.ready_bytes += size_bytes
@@ -133,16 +133,16 @@ class Lane:
     def _skip(self, start: int, end: int) -> None:
         """Count [start, end) as settled: a gap, in which no message will ever be."""
         if self._cursor < start:
-            self._back.put(self._cursor, start)
+            self._requeued.put(self._cursor, start)
         self._cursor = end
         self.settled.add(start, end)
-        self._times.cut(start, end)
+        self._return_counts.cut(start, end)
 
-    def _enqueue_the_rest(self, run: Run) -> None:
+    def _enqueue_unsettled(self, run: Run) -> None:
         """Recovery: add the unsettled messages of a run; the settlement of some was read before the run."""
         end = run.first + run.count
         if self._cursor < run.first:
-            self._back.put(self._cursor, run.first)
+            self._requeued.put(self._cursor, run.first)
         self._cursor = end
         if rest := [*self.settled.unsettled(run.first, end)]:
             size = sum(run.size_of(low, high) for low, high in rest)
@@ -163,8 +163,8 @@ class Lane:
             count = max(1, min(count_max, run.fitting(start, bytes_max), count))
             size = run.size_of(start, start + count)
             head = Slice(run, start, count, returned, size)
-        if self._back.numbers:
-            self._back.cut(start, start + count)
+        if self._requeued.numbers:
+            self._requeued.cut(start, start + count)
         else:
             self._cursor = start + count
         self.ready -= count
@@ -175,18 +175,20 @@ class Lane:
         """Return what `take` would return without limits, but do not take it."""
         if not self.ready:
             return None
-        start, end = self._back.first() if self._back.numbers else (self._cursor, self.index.end)
+        start, end = (
+            self._requeued.first() if self._requeued.numbers else (self._cursor, self.index.end)
+        )
         run = self.index.find(start)
         assert run is not None, f"message {start} is ready and in a run"
         end = min(end, run.first + run.count)
         returned = 0
-        if self._times.numbers:
-            returned, end = self._times.around(start, end)
+        if self._return_counts.numbers:
+            returned, end = self._return_counts.around(start, end)
         return Slice(run, start, end - start, returned, run.size_of(start, end))
 
     def ready_ranges(self, before: int = UNLIMITED) -> list[tuple[int, int]]:
         """Return the ranges that are ready before this sequence, in order."""
-        ranges = [(start, min(end, before)) for start, end, _ in self._back if start < before]
+        ranges = [(start, min(end, before)) for start, end, _ in self._requeued if start < before]
         if self._cursor < min(self.index.end, before):
             ranges.append((self._cursor, min(self.index.end, before)))
         return ranges
@@ -197,22 +199,24 @@ class Lane:
         self.ready -= end - start
         self.ready_bytes -= size
         if end <= self._cursor:
-            self._back.cut(start, end)
+            self._requeued.cut(start, end)
             return
         assert start >= self._cursor, "ranges come from ready_ranges"
         if start > self._cursor:
-            self._back.put(self._cursor, start)
+            self._requeued.put(self._cursor, start)
         self._cursor = end
 
     def give_back(self, spans: Iterable[Span], *, counted: bool) -> None:
         """Make messages that are out ready again, in their place; if `counted`, note one more return of each."""
         self.changes += 1
-        back = self._unsettled(spans, self._cursor)
-        self._make_ready(back, sum(self.index.size_bytes(start, end) for start, end in back))
+        unsettled = self._unsettled(spans, self._cursor)
+        self._make_ready(
+            unsettled, sum(self.index.size_bytes(start, end) for start, end in unsettled)
+        )
         if counted:
-            self._times.add_one(back)
+            self._return_counts.add_one(unsettled)
             if self._logged:
-                for start, end in back:
+                for start, end in unsettled:
                     self.journal.note_returned(self.id, start, end)
 
     def _unsettled(self, spans: Iterable[Span], before: int) -> list[Span]:
@@ -224,14 +228,14 @@ class Lane:
         """Make messages ready: all of these are out and below the cursor."""
         self.ready += sum(end - start for start, end in spans)
         self.ready_bytes += size_bytes
-        self._back.add_one(spans)
-        joined = self._back.cut_ending_at(self._cursor)
+        self._requeued.add_one(spans)
+        joined = self._requeued.cut_ending_at(self._cursor)
         if joined is not None:
             self._cursor = joined
 
     def returns_between(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield (start, end, returns): [start, end) split where the number of returns changes."""
-        return self._times.pieces(start, end)
+        return self._return_counts.pieces(start, end)
 
     def settle(self, start: int, end: int, *, known: bool = False) -> int:
         """Settle the unsettled messages in [start, end); return how many. `known`: it need not be journalled."""
@@ -252,8 +256,8 @@ class Lane:
         low = settled.low
         if self.index.start < low:
             self.index.drop_before(low)
-            if low >= self._tidy_at:
-                self._tidy_at = low + _TIDY_EVERY
+            if low >= self._next_tidy:
+                self._next_tidy = low + _TIDY_EVERY
                 self._marks.drop_before(low)
                 self._expiries.drop_before(low)
         return count
@@ -261,32 +265,32 @@ class Lane:
     def _settle_all(self, start: int, end: int, known: bool) -> None:
         """Settle [start, end), none of which is settled yet."""
         index = self.index
-        there = min(end, index.end)
-        if start < there:
-            if there > self._cursor or self._back.numbers:
-                self._take_from_ready(start, there)
+        stored_end = min(end, index.end)
+        if start < stored_end:
+            if stored_end > self._cursor or self._requeued.numbers:
+                self._take_from_ready(start, stored_end)
             run = index.find(start)
             assert run is not None, f"message {start} is there to be settled"
             first, count, position, size = run
-            if start == first and there == first + count:
+            if start == first and stored_end == first + count:
                 self.size_bytes -= size
                 self.settled.add(start, end)
                 self.journal.released.append(Records(range(position, position + 1), count, size))
             else:
-                self.size_bytes -= index.size_bytes(start, there)
+                self.size_bytes -= index.size_bytes(start, stored_end)
                 self.settled.add(start, end)
-                self._release(run, start, there)
+                self._release(run, start, stored_end)
         else:
             self.settled.add(start, end)
-        if self._times.numbers:
-            self._times.cut(start, end)
+        if self._return_counts.numbers:
+            self._return_counts.cut(start, end)
         if self._logged and not known:
             self.journal.note_settled(self.id, start, end)
 
     def _take_from_ready(self, start: int, end: int) -> None:
         """Take whatever is ready in [start, end), as it is about to be settled."""
-        if self._back:
-            for low, high, _ in self._back.cut(start, min(end, self._cursor)):
+        if self._requeued:
+            for low, high, _ in self._requeued.cut(start, min(end, self._cursor)):
                 self.ready -= high - low
                 self.ready_bytes -= self.index.size_bytes(low, high)
         if end > self._cursor:
@@ -328,28 +332,30 @@ class Lane:
     def add_returns(self, spans: Iterable[Span]) -> None:
         """Recovery: count one more return for each span, as the log says; a span may occur twice."""
         self.changes += 1
-        self._times.add_one(self._unsettled(spans, UNLIMITED))
+        self._return_counts.add_one(self._unsettled(spans, UNLIMITED))
 
     def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
         """Return how often messages came back, in at most `ranges_max` ranges, and up to where they are complete."""
-        if not self._times.numbers:
+        if not self._return_counts.numbers:
             return [], UNLIMITED
-        ranges = list(islice(self._times, ranges_max))
-        complete = len(ranges) == len(self._times)
+        ranges = list(islice(self._return_counts, ranges_max))
+        complete = len(ranges) == len(self._return_counts)
         return ranges, UNLIMITED if complete else ranges[-1][1]
 
     def load_returns(self, ranges: Iterable[Range], end: int) -> None:
         """Recovery: replace the returns of all messages before `end` by these."""
         self.changes += 1
-        self._times.cut(0, end)
+        self._return_counts.cut(0, end)
         for start, stop, times in ranges:
             for low, high in self.settled.unsettled(start, stop):
-                self._times.put(low, high, times)
+                self._return_counts.put(low, high, times)
 
     def expire(self, now_us: int, ttl_us: int | None) -> Iterator[tuple[int, int]]:
         """Take the messages at the head that have expired, as RabbitMQ does; yield their ranges."""
         while self.ready:
-            start, end = self._back.first() if self._back else (self._cursor, self.index.end)
+            start, end = (
+                self._requeued.first() if self._requeued else (self._cursor, self.index.end)
+            )
             expired = start
             if ttl_us is not None:
                 expired = self._younger_than(now_us - ttl_us, start, end)
@@ -363,22 +369,22 @@ class Lane:
 
     def _younger_than(self, time_us: int, start: int, end: int) -> int:
         """Return the first sequence in [start, end) that may have come later than `time_us`; or `end`."""
-        if time_us >= self._since_us:
-            start = max(start, min(self._there, end))
+        if time_us >= self._recovered_us:
+            start = max(start, min(self._recovered_end, end))
         return self._marks.later_than(time_us, start, end)
 
     def _ahead_us(self, sequence: int) -> int:
         """Return by how much the clock was ahead when this message came, as far as is known: a message that was there
         at the start cannot have come after it."""
-        if sequence >= self._there:
+        if sequence >= self._recovered_end:
             return 0
-        return max(0, self._marks.earliest_us(sequence) - self._since_us)
+        return max(0, self._marks.earliest_us(sequence) - self._recovered_us)
 
     def _as_far_ahead(self, start: int, end: int) -> int:
         """Return up to where in [start, end) messages came with the clock as far ahead as for the first one."""
-        if start >= self._there:
+        if start >= self._recovered_end:
             return end
-        return self._marks.following(start, min(end, self._there))
+        return self._marks.following(start, min(end, self._recovered_end))
 
     def never_expires(self) -> None:
         """Ignore the expiries that messages have of their own."""
@@ -419,7 +425,7 @@ class Lane:
         enqueued = [
             piece for part in parts for piece in (sum(map(len, part)).to_bytes(4, "little"), *part)
         ]
-        return enqueued, _pack(self.settled.encode(), self._times.encode())
+        return enqueued, _pack(self.settled.encode(), self._return_counts.encode())
 
     def load(self, enqueued: bytes, settled: bytes) -> None:
         """Fill an empty lane from `encode`; all messages that are not settled are ready then.
@@ -432,7 +438,7 @@ class Lane:
         parts = Index.decode(index), Settled.decode(done), Marks.decode(bytes(marks))
         ranges = Expiries.decode(expiries), Ranges.decode(times)
         self.index, self.settled, self._marks = parts
-        self._expiries, self._times = ranges
+        self._expiries, self._return_counts = ranges
         for start, end in list(self.index.gaps(self.settled.low, self.index.end)):
             self.settled.add(start, end)
         self.index.drop_before(self.settled.low)
@@ -440,7 +446,7 @@ class Lane:
         self.next = max(self.next, end, self.settled.end)
         self._cursor = min(self.settled.end, end)
         for start, edge in self.settled.unsettled(self.settled.low, self._cursor):
-            self._back.put(start, edge)
+            self._requeued.put(start, edge)
         for start, edge in self.ready_ranges():
             self.ready += edge - start
             self.ready_bytes += self.index.size_bytes(start, edge)
@@ -453,7 +459,7 @@ class Lane:
             ValueError: bytes that no `encode` has written; the lane is unchanged.
         """
         done, times = map(bytes, _unpack(settled, 2))
-        self.settled, self._times = Settled.decode(done), Ranges.decode(times)
+        self.settled, self._return_counts = Settled.decode(done), Ranges.decode(times)
         self.next = max(self.next, self.settled.end)
         self.changes += 1
 

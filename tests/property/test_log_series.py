@@ -212,7 +212,7 @@ def state_of(replay: Replay) -> dict[str, object]:
             index.start, index.end, list(index.runs(0, index.end)), list(lane.settled.ranges(0, end)),
             lane.next, lane.ready, lane.ready_bytes, lane.size_bytes, lane.ready_ranges(),
             [lane._expiries.around(at, at + 1)[0] for at in range(lane.settled.low, index.end)],
-            marks.encode(), list(lane._times),
+            marks.encode(), list(lane._return_counts),
         )  # fmt: skip
     return {
         "lanes": lanes, "publishers": replay.publishers.entries(), "void": replay.ignored_acks,
