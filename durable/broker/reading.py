@@ -182,7 +182,7 @@ async def _start_offset(hosted: Hosted, stream: Stream, hello: Hello, cursor: st
 async def _offset_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
     """Return the first offset whose record was received at this time or later. A record that cannot be read is taken
     as one that did."""
-    low, high = lane.came_later_than(time_us - 1)
+    low, high = lane.first_later(time_us - 1)
     while low < high:
         middle = (low + high) // 2
         run = next(lane.index.runs(middle, high), None)

@@ -358,35 +358,35 @@ class Lane:
             )
             expired = start
             if ttl_us is not None:
-                expired = self._younger_than(now_us - ttl_us, start, end)
+                expired = self._first_younger(now_us - ttl_us, start, end)
             if expired == start:
                 expires_us, expired = self._expiries.around(start, end)
-                if not 0 < expires_us - self._ahead_us(start) <= now_us:
+                if not 0 < expires_us - self._clock_ahead_us(start) <= now_us:
                     return
-                expired = self._as_far_ahead(start, expired)
+                expired = self._same_clock_end(start, expired)
             self.withdraw(start, expired)
             yield start, expired
 
-    def _younger_than(self, time_us: int, start: int, end: int) -> int:
+    def _first_younger(self, time_us: int, start: int, end: int) -> int:
         """Return the first sequence in [start, end) that may have come later than `time_us`; or `end`."""
         if time_us >= self._recovered_us:
             start = max(start, min(self._recovered_end, end))
-        return self._marks.later_than(time_us, start, end)
+        return self._marks.first_after(time_us, start, end)
 
-    def _ahead_us(self, sequence: int) -> int:
+    def _clock_ahead_us(self, sequence: int) -> int:
         """Return by how much the clock was ahead when this message came, as far as is known: a message that was there
         at the start cannot have come after it."""
         if sequence >= self._recovered_end:
             return 0
         return max(0, self._marks.earliest_us(sequence) - self._recovered_us)
 
-    def _as_far_ahead(self, start: int, end: int) -> int:
+    def _same_clock_end(self, start: int, end: int) -> int:
         """Return up to where in [start, end) messages came with the clock as far ahead as for the first one."""
         if start >= self._recovered_end:
             return end
-        return self._marks.following(start, min(end, self._recovered_end))
+        return self._marks.next_mark(start, min(end, self._recovered_end))
 
-    def never_expires(self) -> None:
+    def ignore_expiries(self) -> None:
         """Ignore the expiries that messages have of their own."""
         self._expiries = Expiries()
 
@@ -400,17 +400,17 @@ class Lane:
         low = self.settled.low
         return self._marks.earliest_us(low) if low < self.index.end else None
 
-    def younger_than(self, time_us: int) -> int:
+    def first_younger(self, time_us: int) -> int:
         """Return the first sequence whose message may have come after `time_us`; the end if none has. Messages that
         came before the start count as no later than it, so a clock that was ahead does not keep them for longer."""
-        return self._younger_than(time_us, self.settled.low, self.index.end)
+        return self._first_younger(time_us, self.settled.low, self.index.end)
 
-    def came_later_than(self, time_us: int) -> tuple[int, int]:
+    def first_later(self, time_us: int) -> tuple[int, int]:
         """Return the first sequence whose message may have come after `time_us`, by the clock of that moment, and one
         from which on all have."""
         end = self.index.end
-        first = self._marks.later_than(time_us, self.settled.low, end)
-        return first, self._marks.following(first, end)
+        first = self._marks.first_after(time_us, self.settled.low, end)
+        return first, self._marks.next_mark(first, end)
 
     def encode(self) -> tuple[Pieces, bytes]:
         """Return two parts for a checkpoint, for `load`: what was enqueued, in pieces, and what became of it.

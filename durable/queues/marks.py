@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 STEP_US = 50_000
 MARKS_MAX = 4096
-ROOM_FROM = MARKS_MAX * 3 // 4
+JOINED_MAX = MARKS_MAX * 3 // 4
 _STALE_MIN = 64
 _NO_SEQUENCES, _NO_TIMES = array("Q"), array("q")
 """Shared by all lanes that never had a message; never written to."""
@@ -40,7 +40,7 @@ class Marks:
         self._firsts.append(time_us)
         self._lasts.append(time_us)
         if len(self._sequences) > MARKS_MAX:
-            self._join()
+            self._coarsen()
 
     def note_all(self, sequences: Sequence[int], times_us: Sequence[int]) -> None:
         """As `note` of each of these."""
@@ -57,13 +57,13 @@ class Marks:
         """Replace the shared empty arrays before something is put in."""
         self._sequences, self._firsts, self._lasts = array("Q"), array("q"), array("q")
 
-    def _join(self) -> None:
+    def _coarsen(self) -> None:
         """Join marks that lie within one step of each other, doubling the step until there is room for more.
 
         Marks are joined by their times and not in pairs, because those loaded at a start are coarser than newer ones.
         """
         sequences, firsts, lasts = self._sequences, self._firsts, self._lasts
-        while len(sequences) > ROOM_FROM:
+        while len(sequences) > JOINED_MAX:
             self._step_us *= 2
             kept = 0
             for at in range(1, len(sequences)):
@@ -74,21 +74,21 @@ class Marks:
                 firsts[kept], lasts[kept] = first, last
             del sequences[kept + 1 :], firsts[kept + 1 :], lasts[kept + 1 :]
 
-    def _at(self, sequence: int) -> int:
+    def _mark_index(self, sequence: int) -> int:
         return max(0, bisect_right(self._sequences, sequence) - 1)
 
     def earliest_us(self, sequence: int) -> int:
         """Return a lower bound of the time at which the message came."""
-        return self._firsts[self._at(sequence)]
+        return self._firsts[self._mark_index(sequence)]
 
-    def later_than(self, time_us: int, start: int, end: int) -> int:
+    def first_after(self, time_us: int, start: int, end: int) -> int:
         """Return the first sequence in [start, end) that may have come later than `time_us`; or `end`."""
-        at = self._at(start)
+        at = self._mark_index(start)
         while at < len(self._lasts) and self._lasts[at] <= time_us:
             at += 1
         return min(end, max(start, self._sequences[at])) if at < len(self._lasts) else end
 
-    def following(self, sequence: int, end: int) -> int:
+    def next_mark(self, sequence: int, end: int) -> int:
         """Return where the next mark begins, at most `end`: earlier messages came in the same span of time."""
         at = bisect_right(self._sequences, sequence)
         return min(end, self._sequences[at]) if at < len(self._sequences) else end
@@ -96,7 +96,7 @@ class Marks:
     def drop_before(self, sequence: int) -> None:
         """Forget marks that only earlier messages need, if that is cheap."""
         if len(self._sequences) > _STALE_MIN:
-            stale = self._at(sequence)
+            stale = self._mark_index(sequence)
             if 2 * stale > len(self._sequences):
                 del self._sequences[:stale], self._firsts[:stale], self._lasts[:stale]
                 if len(self._sequences) <= _STALE_MIN:

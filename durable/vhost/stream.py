@@ -69,7 +69,7 @@ class Stream:
     def end_recovery(self) -> None:
         """Recovery has read the whole log. It gave the lane the expiry times of messages, which streams
         ignore; for messages that come live they are not kept."""
-        self.lane.never_expires()
+        self.lane.ignore_expiries()
 
     def retain(self, now_us: int, runs_max: int = RUNS_AT_ONCE) -> int:
         """Drop from the front what the limits demand, at most `runs_max` records, and return the number of
@@ -110,4 +110,4 @@ class Stream:
         """Return an offset before which all messages are older than `max_age_s`."""
         if self.definition.max_age_s is None:
             return 0
-        return self.lane.younger_than(now_us - int(self.definition.max_age_s * 1e6))
+        return self.lane.first_younger(now_us - int(self.definition.max_age_s * 1e6))

@@ -369,9 +369,9 @@ def test_what_came_by_a_clock_that_was_ahead_is_as_old_as_the_start(reloaded: bo
     lane.end_recovery(1000)
     lane.enqueue(4, 1, 3, 10, time_us=1500)
     assert list(lane.expire(1099, 100)) == []
-    assert lane.younger_than(999) == 0
-    assert lane.younger_than(1000) == 4
-    assert lane.came_later_than(1500)[0] == 0, "as it is written down, for who looks for a time"
+    assert lane.first_younger(999) == 0
+    assert lane.first_younger(1000) == 4
+    assert lane.first_later(1500)[0] == 0, "as it is written down, for who looks for a time"
     assert list(lane.expire(1100, 100)) == [(0, 4)]
     assert list(lane.expire(1599, 100)) == []
     assert list(lane.expire(1600, 100)) == [(4, 5)]

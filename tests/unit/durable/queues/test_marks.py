@@ -16,7 +16,7 @@ def latest_us(marks: Marks, sequence: int) -> int:
     """The message came then or earlier: the first time it does not come after."""
     end = sequence + 1
     return bisect_left(
-        range(1 << 40), end, key=lambda time_us: marks.later_than(time_us, sequence, end)
+        range(1 << 40), end, key=lambda time_us: marks.first_after(time_us, sequence, end)
     )
 
 
@@ -29,7 +29,7 @@ def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> No
     for sequence, time_us in enumerate(times):
         assert time_us - STEP_US < marks.earliest_us(sequence) <= time_us
         assert time_us <= latest_us(marks, sequence) < time_us + STEP_US
-    later = marks.later_than(when_us, 0, len(times))
+    later = marks.first_after(when_us, 0, len(times))
     assert all(time_us <= when_us for time_us in times[:later]), "never too old"
     assert all(time_us > when_us - STEP_US for time_us in times[later:]), "not much too young"
     copy = Marks.decode(marks.encode())
@@ -56,9 +56,9 @@ def test_messages_far_apart_keep_their_own_times() -> None:
     for sequence in range(10):
         marks.note(sequence, sequence * STEP_US)
     assert [latest_us(marks, at) for at in range(10)] == [at * STEP_US for at in range(10)]
-    assert marks.later_than(3 * STEP_US, 0, 10) == 4
-    assert marks.later_than(3 * STEP_US, 6, 10) == 6
-    assert marks.later_than(3 * STEP_US, 0, 2) == 2
+    assert marks.first_after(3 * STEP_US, 0, 10) == 4
+    assert marks.first_after(3 * STEP_US, 6, 10) == 6
+    assert marks.first_after(3 * STEP_US, 0, 2) == 2
 
 
 def test_a_long_backlog_has_coarser_times_not_more_of_them() -> None:
@@ -101,7 +101,7 @@ def test_a_clock_that_went_back_keeps_the_order() -> None:
     marks.note(0, 3_600_000_000)
     marks.note(5, 7)
     assert (marks.earliest_us(4), latest_us(marks, 5)) == (3_600_000_000, 7)
-    assert marks.later_than(1_000, 0, 9) == 0
+    assert marks.first_after(1_000, 0, 9) == 0
 
 
 @pytest.mark.parametrize("data", [b"", bytes([1, 0, 0, 0]), bytes([2, 0, 0, 0]) + bytes(48)])
