@@ -74,7 +74,7 @@ def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
         if (lane := lanes.get(lane_id)) is None or (run := lane.index.find(first)) is None:
             continue
         stands_here = run.position == record.position
-        if stands_here and not lane.settled.all(run.first, run.first + run.count):
+        if stands_here and not lane.settled.covers(run.first, run.first + run.count):
             found[lane_id] = lane
     return found
 

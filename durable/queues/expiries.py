@@ -125,7 +125,7 @@ class Expiries:
             self._ranges.append(self._start, self._end - self._start, self._expires_us, 0)
             self._start = self._end
 
-    def around(self, at: int, end: int) -> tuple[int, int]:
+    def lookup(self, at: int, end: int) -> tuple[int, int]:
         """Return when message `at` expires (0: never), and up to where, at most `end`, messages expire with it."""
         if self._start <= at < self._end:
             return self._expires_us, min(end, self._end)

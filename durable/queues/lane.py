@@ -148,7 +148,7 @@ class Lane:
             size = sum(run.size_of(low, high) for low, high in rest)
             self.size_bytes += size
             self._make_ready(rest, size)
-        if self.settled.all(run.first, end):
+        if self.settled.covers(run.first, end):
             self.journal.released.append(
                 Records(range(run.position, run.position + 1), run.count, run.size_bytes)
             )
@@ -183,7 +183,7 @@ class Lane:
         end = min(end, run.first + run.count)
         returned = 0
         if self._return_counts.numbers:
-            returned, end = self._return_counts.around(start, end)
+            returned, end = self._return_counts.lookup(start, end)
         return Slice(run, start, end - start, returned, run.size_of(start, end))
 
     def ready_ranges(self, before: int = UNLIMITED) -> list[tuple[int, int]]:
@@ -214,7 +214,7 @@ class Lane:
             unsettled, sum(self.index.size_bytes(start, end) for start, end in unsettled)
         )
         if counted:
-            self._return_counts.add_one(unsettled)
+            self._return_counts.increment(unsettled)
             if self._logged:
                 for start, end in unsettled:
                     self.journal.note_returned(self.id, start, end)
@@ -228,7 +228,7 @@ class Lane:
         """Make messages ready: all of these are out and below the cursor."""
         self.ready += sum(end - start for start, end in spans)
         self.ready_bytes += size_bytes
-        self._requeued.add_one(spans)
+        self._requeued.increment(spans)
         joined = self._requeued.cut_ending_at(self._cursor)
         if joined is not None:
             self._cursor = joined
@@ -299,7 +299,7 @@ class Lane:
     def _release(self, run: Run, start: int, end: int) -> None:
         """[start, end), which begins in `run`, has just been settled: journal the runs now settled as a whole."""
         settled, index = self.settled, self.index
-        if run.first < start and not settled.all(run.first, start):
+        if run.first < start and not settled.covers(run.first, start):
             start = run.first + run.count
         else:
             start = run.first
@@ -308,7 +308,7 @@ class Lane:
             assert ending is not None, f"message {end - 1} was there to be settled"
             run = ending
         last = run.first + run.count
-        end = last if settled.all(end, last) else run.first
+        end = last if settled.covers(end, last) else run.first
         if start < end:
             self.journal.released += index.records(start, end)
 
@@ -332,7 +332,7 @@ class Lane:
     def add_returns(self, spans: Iterable[Span]) -> None:
         """Recovery: count one more return for each span, as the log says; a span may occur twice."""
         self.changes += 1
-        self._return_counts.add_one(self._unsettled(spans, UNLIMITED))
+        self._return_counts.increment(self._unsettled(spans, UNLIMITED))
 
     def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
         """Return how often messages came back, in at most `ranges_max` ranges, and up to where they are complete."""
@@ -360,7 +360,7 @@ class Lane:
             if ttl_us is not None:
                 expired = self._first_younger(now_us - ttl_us, start, end)
             if expired == start:
-                expires_us, expired = self._expiries.around(start, end)
+                expires_us, expired = self._expiries.lookup(start, end)
                 if not 0 < expires_us - self._clock_ahead_us(start) <= now_us:
                     return
                 expired = self._same_clock_end(start, expired)
@@ -420,7 +420,7 @@ class Lane:
         long ones are not copied.
         """
         if self.settled.end > self.settled.low:  # Some are settled behind a message that is not.
-            self.index.drop_blocks(self.settled.all)
+            self.index.drop_blocks(self.settled.covers)
         parts = self.index.encode(), self._expiries.encode(), [self._marks.encode()]
         enqueued = [
             piece for part in parts for piece in (sum(map(len, part)).to_bytes(4, "little"), *part)
@@ -464,7 +464,7 @@ class Lane:
         self.changes += 1
 
 
-def settled_in(data: bytes) -> Settled:
+def decode_settled(data: bytes) -> Settled:
     """Return the settled messages in the second part of an `encode`. Raises ValueError if it is none."""
     return Settled.decode(bytes(_unpack(data, 2)[0]))
 

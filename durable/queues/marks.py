@@ -35,7 +35,7 @@ class Marks:
                 self._lasts[-1] = time_us
             return
         if self._sequences is _NO_SEQUENCES:
-            self._own()
+            self._unshare()
         self._sequences.append(sequence)
         self._firsts.append(time_us)
         self._lasts.append(time_us)
@@ -53,7 +53,7 @@ class Marks:
                 self.note(sequences[end - 1], times_us[end - 1])
             at = max(end, at + 1)
 
-    def _own(self) -> None:
+    def _unshare(self) -> None:
         """Replace the shared empty arrays before something is put in."""
         self._sequences, self._firsts, self._lasts = array("Q"), array("q"), array("q")
 
@@ -114,7 +114,7 @@ class Marks:
         if len(data) != 4 + 24 * count:
             raise ValueError(f"{len(data)} bytes do not hold {count} marks")
         made = cls()
-        made._own()
+        made._unshare()
         made._sequences.frombytes(data[4 : 4 + 8 * count])
         made._firsts.frombytes(data[4 + 8 * count : 4 + 16 * count])
         made._lasts.frombytes(data[4 + 16 * count :])

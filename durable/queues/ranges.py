@@ -37,7 +37,7 @@ class Ranges:
         """Return the lowest range. There must be one."""
         return self._bounds[0], self._bounds[1]
 
-    def around(self, at: int, end: int) -> tuple[int, int]:
+    def lookup(self, at: int, end: int) -> tuple[int, int]:
         """Return the number at `at`, 0 if it is in no range, and up to where it stays the same, at most `end`."""
         bounds = self._bounds
         index = bisect_right(bounds, at)
@@ -47,7 +47,7 @@ class Ranges:
     def pieces(self, start: int, end: int) -> Iterator[Range]:
         """Yield all of [start, end), split where the number changes; the number is 0 outside of ranges."""
         while start < end:
-            number, edge = self.around(start, end)
+            number, edge = self.lookup(start, end)
             yield start, edge, number
             start = edge
 
@@ -85,7 +85,7 @@ class Ranges:
 
     def put(self, start: int, end: int, number: int = 1) -> None:
         """Add [start, end); no range may overlap it."""
-        self._own()
+        self._unshare()
         bounds, numbers = self._bounds, self.numbers
         index = bisect_right(bounds, start)
         at = index >> 1
@@ -101,17 +101,17 @@ class Ranges:
         bounds[index:index] = array("Q", (start, end))
         numbers.insert(at, number)
 
-    def add_one(self, spans: Sequence[Span]) -> None:
+    def increment(self, spans: Sequence[Span]) -> None:
         """Add 1 to the number of everything in these spans; outside of ranges it was 0."""
         if len(spans) > 1:
             lowest = min(start for start, _ in spans)
             # The last range that begins before the spans: it may be joined with what follows.
             at = max(0, ((bisect_left(self._bounds, lowest) + 1) >> 1) - 1)
             if len(spans) * len(spans) > len(self.numbers) - at:
-                self._add_one_to_many(spans, at)
+                self._increment_many(spans, at)
                 return
         for start, end in spans:
-            if start < end and self.around(start, end) == (0, end):  # The common case.
+            if start < end and self.lookup(start, end) == (0, end):  # The common case.
                 self.put(start, end)
                 continue
             pieces = list(self.pieces(start, end))
@@ -119,7 +119,7 @@ class Ranges:
             for low, high, number in pieces:
                 self.put(low, high, number + 1)
 
-    def _add_one_to_many(self, spans: Sequence[Span], low: int) -> None:
+    def _increment_many(self, spans: Sequence[Span], low: int) -> None:
         """Rebuild all ranges from range `low` on: an insertion in the middle would move all that is behind it."""
         steps = defaultdict[int, int](int)  # By how much the number rises at each bound.
         bounds, numbers = self._bounds[2 * low :], self.numbers[low:]
@@ -129,7 +129,7 @@ class Ranges:
         for start, end in spans:
             steps[start] += 1
             steps[end] -= 1
-        self._own()
+        self._unshare()
         del self._bounds[2 * low :], self.numbers[low:]
         begin = number = 0
         for at in sorted(steps):
@@ -139,7 +139,7 @@ class Ranges:
                     self.numbers.append(number)
                 begin, number = at, number + step
 
-    def _own(self) -> None:
+    def _unshare(self) -> None:
         """Replace the shared empty arrays before something is put in."""
         if self.numbers is _NO_NUMBERS:
             self._bounds, self.numbers = array("Q"), array("q")
@@ -161,7 +161,7 @@ class Ranges:
         made = cls()
         if not count:
             return made
-        made._own()
+        made._unshare()
         made._bounds.frombytes(data[4 : 4 + 16 * count])
         made.numbers.frombytes(data[4 + 16 * count :])
         bounds = made._bounds

@@ -24,33 +24,33 @@ _NO_WHOLE = Ranges().encode()
 
 
 class Settled:
-    __slots__ = ("_bits", "_whole", "end", "low")
+    __slots__ = ("_bitmaps", "_whole_chunks", "end", "low")
 
     def __init__(self) -> None:
         self.low = 0
         """The lowest sequence that is not settled."""
         self.end = 0
         """No sequence from here on is settled."""
-        self._bits: dict[int, int] = {}
-        self._whole = Ranges()
+        self._bitmaps: dict[int, int] = {}
+        self._whole_chunks = Ranges()
 
     def add(self, start: int, end: int) -> None:
         """Settle [start, end); parts of it may be settled already."""
         if end <= self.low or start >= end:
             return
         if start > self.low:
-            self._mark(start, end)
+            self._set_range(start, end)
         elif end < self.end:
             self._raise_low(end)
         else:
             self.low = end
-            if self._bits or self._whole.numbers:
-                self._bits.clear()
-                self._whole.clear()
+            if self._bitmaps or self._whole_chunks.numbers:
+                self._bitmaps.clear()
+                self._whole_chunks.clear()
         if end > self.end:
             self.end = end
 
-    def all(self, start: int, end: int) -> bool:
+    def covers(self, start: int, end: int) -> bool:
         return end <= self.low or self._edge(start, False, end) >= end
 
     def unsettled(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -79,9 +79,9 @@ class Settled:
             at = self.low
         while at < min(end, self.end):
             chunk, offset = divmod(at, CHUNK)
-            bits = self._bits.get(chunk, 0)
-            if not bits and self._whole:
-                whole, edge = self._whole.around(chunk, chunk + 1 + self.end // CHUNK)
+            bits = self._bitmaps.get(chunk, 0)
+            if not bits and self._whole_chunks:
+                whole, edge = self._whole_chunks.lookup(chunk, chunk + 1 + self.end // CHUNK)
                 if whole and settled:
                     return at
                 if whole:
@@ -94,9 +94,9 @@ class Settled:
         return end if settled else min(at, end)
 
     def _is_whole(self, chunk: int) -> bool:
-        return bool(self._whole.around(chunk, chunk + 1)[0])
+        return bool(self._whole_chunks.lookup(chunk, chunk + 1)[0])
 
-    def _mark(self, start: int, end: int) -> None:
+    def _set_range(self, start: int, end: int) -> None:
         first, offset = divmod(start, CHUNK)
         last, rest = divmod(end, CHUNK)
         if first == last:
@@ -109,16 +109,16 @@ class Settled:
             self._set(last, (1 << rest) - 1)
         if first < last:
             self._forget(first, last)
-            self._whole.cut(first, last)
-            self._whole.put(first, last, 1)
+            self._whole_chunks.cut(first, last)
+            self._whole_chunks.put(first, last, 1)
 
     def _set(self, chunk: int, mask: int) -> None:
-        bits = self._bits.get(chunk, 0) | mask
+        bits = self._bitmaps.get(chunk, 0) | mask
         if bits == _FULL:
-            del self._bits[chunk]
-            self._whole.put(chunk, chunk + 1, 1)
+            del self._bitmaps[chunk]
+            self._whole_chunks.put(chunk, chunk + 1, 1)
         elif not self._is_whole(chunk):
-            self._bits[chunk] = bits
+            self._bitmaps[chunk] = bits
 
     def _raise_low(self, low: int) -> None:
         was, self.low = self.low, low
@@ -126,13 +126,13 @@ class Settled:
         chunk, offset = divmod(low, CHUNK)
         if chunk != was // CHUNK:
             self._forget(was // CHUNK, chunk)
-            self._whole.cut(0, chunk)
-        if chunk in self._bits and not self._bits[chunk] >> offset:
-            del self._bits[chunk]
+            self._whole_chunks.cut(0, chunk)
+        if chunk in self._bitmaps and not self._bitmaps[chunk] >> offset:
+            del self._bitmaps[chunk]
 
     def _forget(self, first: int, end: int) -> None:
         """Drop the bitmaps of chunks [first, end): loop over the chunks or over the bitmaps, whichever are fewer."""
-        bits = self._bits
+        bits = self._bitmaps
         if end - first < len(bits):
             for chunk in range(first, end):
                 bits.pop(chunk, None)
@@ -141,15 +141,17 @@ class Settled:
                 del bits[chunk]
 
     def encode(self) -> bytes:
-        if not self._bits and not self._whole.numbers:  # As in nearly all lanes of a snapshot.
+        if (
+            not self._bitmaps and not self._whole_chunks.numbers
+        ):  # As in nearly all lanes of a snapshot.
             return _HEAD.pack(self.low, self.end, 0) + _NO_WHOLE
-        parts = [_HEAD.pack(self.low, self.end, len(self._bits))]
-        for chunk, bits in sorted(self._bits.items()):
+        parts = [_HEAD.pack(self.low, self.end, len(self._bitmaps))]
+        for chunk, bits in sorted(self._bitmaps.items()):
             # Bits below `low` are cleared, because the bytes must not depend on the order of settlements.
             below = max(0, self.low - chunk * CHUNK)
             kept = bits >> below << below
             parts.append(_BITMAP.pack(chunk, kept.to_bytes(CHUNK // 8, "little")))
-        return b"".join(parts) + self._whole.encode()
+        return b"".join(parts) + self._whole_chunks.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Settled:
@@ -161,19 +163,19 @@ class Settled:
         whole_at = _HEAD.size + count * _BITMAP.size
         if len(data) < whole_at:
             raise ValueError(f"{len(data)} bytes do not hold {count} bitmaps")
-        made._whole = Ranges.decode(data[whole_at:])
+        made._whole_chunks = Ranges.decode(data[whole_at:])
         above, top = made.low // CHUNK - 1, made.low
         for chunk, packed in _BITMAP.iter_unpack(data[_HEAD.size : whole_at]):
             bits = int.from_bytes(packed, "little")
             if chunk <= above or bits in (0, _FULL) or made._is_whole(chunk):
                 raise ValueError(f"invalid bitmap of chunk {chunk}")
             above, top = chunk, max(top, chunk * CHUNK + bits.bit_length())
-            made._bits[chunk] = bits
-        for start, end, number in made._whole:
+            made._bitmaps[chunk] = bits
+        for start, end, number in made._whole_chunks:
             if number != 1 or start * CHUNK <= made.low:
                 raise ValueError(f"invalid chunks {start} to {end}")
             top = max(top, end * CHUNK)
-        low_bits = made._bits.get(made.low // CHUNK, 0)
+        low_bits = made._bitmaps.get(made.low // CHUNK, 0)
         if top != made.end or low_bits & ((2 << made.low % CHUNK) - 1):
             raise ValueError(
                 f"settled up to {made.end} according to the header, but up to {top} in the data"

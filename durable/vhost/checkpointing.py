@@ -21,7 +21,7 @@ import msgpack
 from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
 from ..queues.block import Pieces
-from ..queues.lane import IN_ORDER_BYTES, Lane, settled_in
+from ..queues.lane import IN_ORDER_BYTES, Lane, decode_settled
 from .recovering import settle_known
 from .registry import Registry
 
@@ -208,7 +208,7 @@ def settle_ack(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int, int
     _, entries = msgpack.unpackb(ack)
     new: dict[int, list[tuple[int, int]]] = {}
     for lane_id, data in entries:
-        lane, settled = registry.lane(lane_id), settled_in(data)
+        lane, settled = registry.lane(lane_id), decode_settled(data)
         unsettled = lane.settled.unsettled(0, settled.end)
         found = [piece for start, end in unsettled for piece in settled.ranges(start, end)]
         settle_known(lane, found)

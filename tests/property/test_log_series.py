@@ -211,7 +211,7 @@ def state_of(replay: Replay) -> dict[str, object]:
         lanes[lane.id] = (
             index.start, index.end, list(index.runs(0, index.end)), list(lane.settled.ranges(0, end)),
             lane.next, lane.ready, lane.ready_bytes, lane.size_bytes, lane.ready_ranges(),
-            [lane._expiries.around(at, at + 1)[0] for at in range(lane.settled.low, index.end)],
+            [lane._expiries.lookup(at, at + 1)[0] for at in range(lane.settled.low, index.end)],
             marks.encode(), list(lane._return_counts),
         )  # fmt: skip
     return {

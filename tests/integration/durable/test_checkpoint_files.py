@@ -156,7 +156,7 @@ def settled_long_ago(monkeypatch: pytest.MonkeyPatch) -> list[Volume]:
 async def same(hosted: Hosted) -> None:
     """Of `jobs` as much is settled, and came back, as ever."""
     lane = lane_of(hosted, "jobs")
-    assert [one for one in range(9) if lane.settled.all(one, one + 1)] == list(ACKED)
+    assert [one for one in range(9) if lane.settled.covers(one, one + 1)] == list(ACKED)
     times = [count for start, end, count in lane.returns_between(0, 9) for _ in range(start, end)]
     came_back = {one for one in range(9) if times[one]}
     assert set(RETURNED) <= came_back <= {*RETURNED, LAST}
@@ -281,11 +281,11 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         hosted.vhost.forward_dead(dead, [found], 0)  # In the same turn as:
         await checkpointer.write()
         assert log._committer.placer.cursor.number == cursor.number + 1, "the snapshot stands in it"
-        assert lane.settled.all(0, 1)
+        assert lane.settled.covers(0, 1)
         left.append(volume.copy())
 
     async def settled(hosted: Hosted) -> None:
-        assert lane_of(hosted, "jobs").settled.all(0, 1)
+        assert lane_of(hosted, "jobs").settled.covers(0, 1)
 
     run(volume, life, config=config)
     run(left[0], settled, config=config)

@@ -32,7 +32,7 @@ def put(expiries: Expiries | Ranges, parts: list[Range]) -> dict[int, int]:
 def check(expiries: Expiries, there: dict[int, int], start: int = 0) -> None:
     end = max(there, default=0) + 3
     for at in range(start, end):
-        when_us, edge = expiries.around(at, end)
+        when_us, edge = expiries.lookup(at, end)
         assert when_us == there.get(at, 0)
         assert at < edge <= end
         assert not when_us or all(there.get(one) == when_us for one in range(at, edge))
@@ -134,7 +134,7 @@ def test_many_of_two_times_in_turn_are_kept_as_one_by_one(count: int) -> None:
         each.put(5 + at, 6 + at, when_us[at])
     together.put_all(range(5, 5 + count), 5 + count, when_us)
     assert b"".join(together.encode()) == b"".join(each.encode())
-    assert together.around(5 + count - 1, 1 << 20) == (when_us[-1], 5 + count)
+    assert together.lookup(5 + count - 1, 1 << 20) == (when_us[-1], 5 + count)
 
 
 def test_what_came_one_after_the_other_expires_together() -> None:

@@ -46,7 +46,7 @@ def test_one_more_is_counted_wherever_it_is_asked_for(
     """However many spans at once, and however often one is among them."""
     ranges, dumb = Ranges(), Counter[int]()
     for more, (start, end) in steps:
-        ranges.add_one(more)
+        ranges.increment(more)
         dumb.update(at for span in more for at in range(*span))
         assert {at: one for low, high, one in ranges for at in range(low, high)} == dumb
         assert all(low < high for low, high, _ in ranges)

@@ -29,8 +29,8 @@ def test_settled_agrees_with_a_set(adds: list[list[int]], probe: list[int]) -> N
         assert one.end == dumb.rindex(1) + 1 if 1 in dumb else one.end == 0
         start, end = probe
         assert one.count_unsettled(start, end) == dumb[start:end].count(0)
-        assert one.all(start, end) == (0 not in dumb[start:end])
-        assert all(one.all(at, at + 1) == dumb[at] for at in (start, end, one.low))
+        assert one.covers(start, end) == (0 not in dumb[start:end])
+        assert all(one.covers(at, at + 1) == dumb[at] for at in (start, end, one.low))
         unsettled, last = bytearray(b"\1" * (END + 1)), start - 1
         for low, high in one.unsettled(start, end):
             assert last < low < high, "ranges are in order and as long as they can be"
@@ -72,7 +72,7 @@ def test_a_message_that_nobody_settles_does_not_cost_what_is_settled_behind_it()
     for at in range(1, 40 * CHUNK):
         settled.add(at, at + 1)
     assert settled.low == 0
-    bitmaps = sum(sys.getsizeof(one) for one in settled._bits.values())
+    bitmaps = sum(sys.getsizeof(one) for one in settled._bitmaps.values())
     assert bitmaps < 3 * CHUNK // 8
 
 
@@ -97,6 +97,6 @@ def test_changed_bytes_are_refused_or_mean_something_else(
         other = Settled.decode(bytes(data))
     except ValueError:
         return
-    assert not other.all(other.low, other.low + 1)
-    assert other.end == other.low or other.all(other.end - 1, other.end)
+    assert not other.covers(other.low, other.low + 1)
+    assert other.end == other.low or other.covers(other.end - 1, other.end)
     assert Settled.decode(other.encode()).encode() == other.encode()
