@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from durable.definitions import DROP_HEAD, QueueDefinition
 from durable.queues.arrivals import Arrivals
-from durable.queues.block import Block, _Same
+from durable.queues.block import Block, _Constant
 from durable.queues.consumers import Consumer
 from durable.queues.index import Index
 from durable.queues.lane import Lane
@@ -38,7 +38,7 @@ def memory_bytes(index: Index) -> int:
         one
         for part in parts
         for one in (part.columns() if isinstance(part, Block) else (part.firsts, part.rest))
-        if type(one) is not _Same
+        if type(one) is not _Constant
     ]
     return sum(map(sys.getsizeof, (index, index._blocks, *parts, *columns)))
 

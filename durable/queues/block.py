@@ -41,25 +41,25 @@ _SIGNED, _IS_EVEN = "q", b"="
 _KINDS = frozenset(b"BHIQq=")
 _ROWS_MAX = 1 << 16
 """Limit for the number of stretches that encoded bytes may state."""
-_FEW = 8
+_SMALL_ROWS_MAX = 8
 _SINGLES_PER_REPEATED = 8
 
 
-class _Same(Numbers):
+class _Constant(Numbers):
     """A column that repeats one number."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=64)
-def _same(number: int, times: int) -> _Same:
+def _constant(number: int, times: int) -> _Constant:
     """Return a column of equal numbers. Cached, to be shared: in most blocks all counts and numbers of runs are 1."""
     code = _SIGNED if number < 0 else next(c for c, limit in _WIDTHS.items() if number < limit)
-    return _Same(code, [number] * times)
+    return _Constant(code, [number] * times)
 
 
 def _even(count: int, first: int, step: int) -> Column:
-    return range(first, first + step * count, step) if step else _same(first, count)
+    return range(first, first + step * count, step) if step else _constant(first, count)
 
 
 def _narrow(column: Column) -> Column:
@@ -73,14 +73,14 @@ def _narrow(column: Column) -> Column:
         if column == array(column.typecode, even):
             return even
     if first == last and column == column[:1] * rows:
-        return _same(first, rows)
+        return _constant(first, rows)
     least, most = min(column), max(column)
     if least < 0:
         return column
     return array(next(code for code, limit in _WIDTHS.items() if most < limit), column)
 
 
-def _apart(columns: Columns) -> Columns:
+def _split_repeated(columns: Columns) -> Columns:
     """Split stretches of several runs into stretches of one run each, if there are few of them.
 
     First sequences then rise evenly, and all steps and numbers of runs are equal, so these columns take no
@@ -102,7 +102,7 @@ def _apart(columns: Columns) -> Columns:
 def _total(column: Column) -> int:
     if isinstance(column, range):
         return (column[0] + column[-1]) * len(column) // 2
-    return column[0] * len(column) if type(column) is _Same else sum(column)
+    return column[0] * len(column) if type(column) is _Constant else sum(column)
 
 
 def _bounds(column: Column | tuple[int, ...]) -> tuple[int, int]:
@@ -110,10 +110,10 @@ def _bounds(column: Column | tuple[int, ...]) -> tuple[int, int]:
     ends = column[0], column[-1]
     if isinstance(column, range):
         return min(ends), max(ends)
-    return ends if type(column) is _Same else (min(column), max(column))
+    return ends if type(column) is _Constant else (min(column), max(column))
 
 
-def _least(column: Column) -> int:
+def _lower_bound(column: Column) -> int:
     """Return a lower bound of the numbers."""
     unsigned = isinstance(column, array) and column.typecode != _SIGNED
     return 0 if unsigned else _bounds(column)[0]
@@ -145,9 +145,9 @@ class Block:
             self.low, self.high = min(low, self.low), max(high, self.high)
 
     @classmethod
-    def of(cls, columns: Columns) -> Block:
+    def from_columns(cls, columns: Columns) -> Block:
         """Make a block of columns of 8-byte numbers. The caller must not use the columns afterwards."""
-        return cls(tuple(map(_narrow, _apart(columns))))
+        return cls(tuple(map(_narrow, _split_repeated(columns))))
 
     def __len__(self) -> int:
         return len(self.firsts)
@@ -184,7 +184,7 @@ class Block:
 
         For callers that need the log positions more precisely than `low` and `high`.
         """
-        if len(self) > _FEW:
+        if len(self) > _SMALL_ROWS_MAX:
             middle = len(self) // 2
             yield Block(self.columns(0, middle))
             yield Block(self.columns(middle))
@@ -204,7 +204,7 @@ class Block:
         single = self.runs == len(self)
         if (
             _bounds(self.counts)[0] < 1 or _bounds(self.times)[0] < 1
-            or min(self.low, _least(self.sizes)) < 0 or self.high >= LIMIT
+            or min(self.low, _lower_bound(self.sizes)) < 0 or self.high >= LIMIT
             or not (single or all(map(or_, self.steps, map(lt, self.times, repeat(2)))))
             or self.first < start or not self._is_in_order()
         ):  # fmt: skip
@@ -215,7 +215,7 @@ class Block:
         if isinstance(firsts, range):
             if firsts.step < 1:
                 return False
-            if self.runs == len(self) and type(counts) is _Same:
+            if self.runs == len(self) and type(counts) is _Constant:
                 return firsts.step >= counts[0]
         ends = map(add, firsts, map(mul, counts, self.times))
         return all(map(le, ends, islice(firsts, 1, None)))
@@ -226,7 +226,7 @@ class Block:
         for column in self.columns():
             if isinstance(column, range):
                 kinds, even = kinds + _IS_EVEN, even + _EVEN.pack(column.start, column.step)
-            elif type(column) is _Same:
+            elif type(column) is _Constant:
                 kinds, even = kinds + _IS_EVEN, even + _EVEN.pack(column[0], 0)
             else:
                 kinds += column.typecode.encode()

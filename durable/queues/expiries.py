@@ -21,7 +21,7 @@ from .ranges import Ranges
 
 SHARE = 1 << 10
 """A message may live longer than its time to live, by at most 1 / SHARE of it."""
-_FEW = 16
+_ONE_BY_ONE_MAX = 16
 """Up to this number, ranges are put in one by one: putting them in together is not worth it."""
 
 
@@ -86,7 +86,7 @@ class Expiries:
         """As `put` of each range, from one of these starts to the next, the last one to `end`; 0: it never expires."""
         changes = [True, *map(ne, islice(expires_us, 1, None), expires_us)]
         firsts, whens_us = [*compress(starts, changes)], [*compress(expires_us, changes)]
-        if len(firsts) > _FEW and all(whens_us):
+        if len(firsts) > _ONE_BY_ONE_MAX and all(whens_us):
             at = self._put_pairs(firsts, whens_us)
             firsts, whens_us = firsts[at:], whens_us[at:]
         for start, stop, when_us in zip(firsts, (*firsts[1:], end), whens_us, strict=True):

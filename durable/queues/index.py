@@ -27,10 +27,10 @@ from .rows import FIELDS, Rows
 from .runs import Records, Run, Stretch
 
 _BLOCKS = Struct("<QQI")
-_MARK = LIMIT + 2
+_MAGIC = LIMIT + 2
 _ROWS_MAX = 4096
 _STALE_MIN = 8
-_FEW = 8
+_ONE_BY_ONE_MAX = 8
 """Up to this number, stretches are yielded one by one: making a block of them is not worth it."""
 _FIRST = attrgetter("first")
 _NO_BLOCKS, _NO_ROWS = list[Block | Rows](), Rows()
@@ -38,18 +38,29 @@ _NO_BLOCKS, _NO_ROWS = list[Block | Rows](), Rows()
 
 
 class Index:
-    __slots__ = ("_blocks", "_expected", "_firsts", "_last", "_rest", "_tail", "end", "start")
+    __slots__ = (
+        "_blocks",
+        "_expected_position",
+        "_firsts",
+        "_last_run",
+        "_rest",
+        "_tail",
+        "end",
+        "start",
+    )
 
     def __init__(self) -> None:
         self.start = self.end = 0
         """`start` is the first sequence of the first run, or `end` if there is none; `end` is the sequence after the
         last message. Runs before `start` may still be stored, but do not count."""
         self._blocks = _NO_BLOCKS
-        self._begin(_NO_ROWS)
-        self._expected = -1  # The log position at which a run would continue the last stretch,
-        self._last = (0, 0)  # and the count and size of that stretch's runs.
+        self._set_tail(_NO_ROWS)
+        self._expected_position = (
+            -1
+        )  # The log position at which a run would continue the last stretch,
+        self._last_run = (0, 0)  # and the count and size of that stretch's runs.
 
-    def _begin(self, tail: Rows) -> None:
+    def _set_tail(self, tail: Rows) -> None:
         self._tail, self._firsts, self._rest = tail, tail.firsts, tail.rest
 
     def __bool__(self) -> bool:
@@ -58,11 +69,11 @@ class Index:
 
     def append(self, first: int, count: int, position: int, size_bytes: int) -> None:
         """Append a run. `first` is `end`, or more where damaged records have left a gap."""
-        if first == self.end and (count, size_bytes) == self._last:
-            if position == self._expected:
+        if first == self.end and (count, size_bytes) == self._last_run:
+            if position == self._expected_position:
                 self._rest[-1] += 1
-                self._expected += self._rest[-3]
-            elif not self._is_second(position):
+                self._expected_position += self._rest[-3]
+            elif not self._add_second(position):
                 self._add(first, count, position, size_bytes)
         else:
             assert first >= self.end, f"runs come in order: {first} before {self.end}"
@@ -96,25 +107,25 @@ class Index:
         which = 0
         # Append runs one by one, until the last stretch is one that all remaining runs continue.
         while which < times and not (
-            self._expected == position + which * step
+            self._expected_position == position + which * step
             and self._rest[-3] == step
-            and self._last == (count, size_bytes)
+            and self._last_run == (count, size_bytes)
             and self.end == first + which * count
         ):
             self.append(first + which * count, count, position + which * step, size_bytes)
             which += 1
         if which < times:
             self._rest[-1] += times - which
-            self._expected += step * (times - which)
+            self._expected_position += step * (times - which)
             self.end = stretch.end
 
-    def _is_second(self, position: int) -> bool:
+    def _add_second(self, position: int) -> bool:
         """If the last stretch is one run, make a run like it at this log position its second. Return whether it is."""
         rest = self._rest
         if rest[-1] > 1 or rest[-4] == position:
             return False
         rest[-1], rest[-3] = 2, position - rest[-4]
-        self._expected = position + rest[-3]
+        self._expected_position = position + rest[-3]
         return True
 
     def _add(self, first: int, count: int, position: int, size_bytes: int) -> None:
@@ -124,7 +135,7 @@ class Index:
             self.start = first
         self._firsts.append(first)
         self._rest.extend((count, position, 0, size_bytes, 1))
-        self._expected, self._last = -1, (count, size_bytes)
+        self._expected_position, self._last_run = -1, (count, size_bytes)
 
     def _make_room(self) -> int:
         """Make room at the end of the rows; return for how many stretches, at least 1."""
@@ -133,7 +144,7 @@ class Index:
             self._blocks = [*self._blocks, *_blocks_of(self._tail)]
             self._tail.drop(len(self._tail))
         elif self._tail is _NO_ROWS:
-            self._begin(Rows())
+            self._set_tail(Rows())
         return _ROWS_MAX - len(self._firsts)
 
     def find(self, sequence: int) -> Run | None:
@@ -181,7 +192,7 @@ class Index:
             if (one := part.row(low).overlapping(start, end)).times:
                 yield one
             inside = part.columns(low + 1, max(low + 1, high - 1))
-            if len(inside[0]) > _FEW:
+            if len(inside[0]) > _ONE_BY_ONE_MAX:
                 yield Block(inside)
             else:
                 yield from map(Stretch, *inside)
@@ -238,7 +249,7 @@ class Index:
         at = bisect_right(firsts, sequence) - 1
         if sequence >= self.end:
             self.start, at = self.end, len(firsts)
-            self._expected, self._last = -1, (0, 0)
+            self._expected_position, self._last_run = -1, (0, 0)
             self._blocks.clear()
         elif at >= 0:
             first, field = firsts[at], at * FIELDS
@@ -264,11 +275,13 @@ class Index:
                 del blocks[0]
         self.start = run.first
 
-    def drop_blocks(self, gone: Callable[[int, int], bool]) -> None:
-        """Forget each block for which `gone(first, end)` is true, wherever it is. Otherwise one message that stays for
+    def drop_blocks(self, is_settled: Callable[[int, int], bool]) -> None:
+        """Forget each block for which `is_settled(first, end)` is true, wherever it is. Otherwise one message that stays for
         long would keep all blocks behind it. The rest is as if the forgotten records had never existed."""
         self._blocks = [
-            one for one in self._blocks if isinstance(one, Rows) or not gone(one.first, one.end)
+            one
+            for one in self._blocks
+            if isinstance(one, Rows) or not is_settled(one.first, one.end)
         ]
 
     def _tidy(self) -> None:
@@ -306,7 +319,7 @@ class Index:
         found = self._blocks[number]
         if isinstance(found, Rows):
             return found
-        rows = self._blocks[number] = Rows.of(found.columns())
+        rows = self._blocks[number] = Rows.from_columns(found.columns())
         self._close(besides=rows)
         return rows
 
@@ -319,8 +332,8 @@ class Index:
 
     def _note_last(self) -> None:
         last = self._tail.row(len(self._tail) - 1)
-        self._last = last.count, last.size_bytes
-        self._expected = last.position + last.step * last.times if last.step else -1
+        self._last_run = last.count, last.size_bytes
+        self._expected_position = last.position + last.step * last.times if last.step else -1
 
     def encode(self) -> Pieces:
         """Return the bytes in pieces, which later changes do not alter; blocks are not copied for that."""
@@ -328,7 +341,7 @@ class Index:
         self._close()
         pieces: Pieces = []
         if self._blocks:
-            pieces.append(_BLOCKS.pack(_MARK, self.start, len(self._blocks)))
+            pieces.append(_BLOCKS.pack(_MAGIC, self.start, len(self._blocks)))
         for block in self._blocks:
             assert isinstance(block, Block), "all are closed"
             pieces += block.encode()
@@ -349,7 +362,7 @@ class Index:
         if end >= LIMIT or at not in (0, end):
             raise ValueError(f"the index ends at {at} instead of {end}")
         made = cls()
-        made._begin(rows)
+        made._set_tail(rows)
         made._blocks, made.end = [*blocks], end
         made.start = checked[0].first if checked else end
         if start is not None:
@@ -363,7 +376,7 @@ class Index:
 
 def _decode_blocks(data: memoryview) -> tuple[int | None, list[Block], memoryview]:
     """Return the first sequence that counts (None if there are no blocks), the blocks, and the data behind them."""
-    if len(data) < _BLOCKS.size or _BLOCKS.unpack_from(data)[0] != _MARK:
+    if len(data) < _BLOCKS.size or _BLOCKS.unpack_from(data)[0] != _MAGIC:
         return None, [], data
     _, start, count = _BLOCKS.unpack_from(data)
     data, blocks = data[_BLOCKS.size :], list[Block]()
@@ -373,5 +386,5 @@ def _decode_blocks(data: memoryview) -> tuple[int | None, list[Block], memoryvie
     return start, blocks, data
 
 
-def _blocks_of(rows: Rows, make: Callable[[Columns], Block] = Block.of) -> list[Block]:
+def _blocks_of(rows: Rows, make: Callable[[Columns], Block] = Block.from_columns) -> list[Block]:
     return [make(rows.columns(low, low + _ROWS_MAX)) for low in range(0, len(rows), _ROWS_MAX)]

@@ -36,7 +36,7 @@ class Rows:
         self.rest = array("q")
 
     @classmethod
-    def of(cls, columns: Columns) -> Rows:
+    def from_columns(cls, columns: Columns) -> Rows:
         made = cls()
         made.extend(columns)
         return made

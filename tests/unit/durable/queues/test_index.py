@@ -39,8 +39,8 @@ def few_at_once() -> Iterator[None]:
     """So that indexes as short as these are gone through in several parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("durable.queues.index._ROWS_MAX", 4)
-        patch.setattr("durable.queues.index._FEW", 1)
-        patch.setattr("durable.queues.block._FEW", 2)
+        patch.setattr("durable.queues.index._ONE_BY_ONE_MAX", 1)
+        patch.setattr("durable.queues.block._SMALL_ROWS_MAX", 2)
         patch.setattr("durable.queues.block._SINGLES_PER_REPEATED", 2)
         yield
 

@@ -23,7 +23,7 @@ UNLIKE = [(1, 1 + number % 2, number % 7) for number in range(40)]
 def few_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("durable.queues.index._ROWS_MAX", 16)
-        patch.setattr("durable.queues.block._FEW", 3)
+        patch.setattr("durable.queues.block._SMALL_ROWS_MAX", 3)
         yield
 
 
