@@ -19,7 +19,7 @@ from durable.queues.runs import Records, Run
 
 def positions_of(released: Iterable[Records | Block]) -> list[int]:
     """Return the log positions of all these records."""
-    each = [(one,) if isinstance(one, Records) else one.each() for one in released]
+    each = [(one,) if isinstance(one, Records) else one.records() for one in released]
     return [at for some in each for records in some for at in records.positions]
 
 

@@ -35,7 +35,7 @@ class Arrivals(NamedTuple):
         sizes = self.sizes_bytes
         return sizes[0] * len(sizes) if self.alike else sum(sizes)
 
-    def each(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+    def runs(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yield first sequence, count, log position, size, time and expiry of each run."""
         never = [0] * len(self.counts)
         *columns, expires_us, _ = self

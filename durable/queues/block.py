@@ -121,7 +121,7 @@ def _lower_bound(column: Column) -> int:
 
 class Block:
     __slots__ = (
-        "counts", "end", "first", "firsts", "high", "low", "messages", "positions", "runs", "size_bytes",
+        "counts", "end", "first", "firsts", "messages", "position_max", "position_min", "positions", "runs", "size_bytes",
         "sizes", "steps", "times",
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ class Block:
         self.first = self.firsts[0]
         self.end = self.firsts[-1] + self.counts[-1] * self.times[-1]
         """The sequence after the block's last message."""
-        self.low, self.high = _bounds(self.positions)
+        self.position_min, self.position_max = _bounds(self.positions)
         """The lowest and the highest log position of its runs."""
         if _bounds(self.times) == (1, 1):
             self.runs = len(self.times)
@@ -142,7 +142,10 @@ class Block:
             self.size_bytes = sum(map(mul, self.sizes, self.times))
             lasts = map(add, self.positions, map(mul, self.steps, map(sub, self.times, repeat(1))))
             low, high = _bounds(tuple(lasts))
-            self.low, self.high = min(low, self.low), max(high, self.high)
+            self.position_min, self.position_max = (
+                min(low, self.position_min),
+                max(high, self.position_max),
+            )
 
     @classmethod
     def from_columns(cls, columns: Columns) -> Block:
@@ -182,16 +185,16 @@ class Block:
     def parts(self) -> Iterator[Block | Records]:
         """Yield the block's two halves, or, if it is small, the records of its stretches.
 
-        For callers that need the log positions more precisely than `low` and `high`.
+        For callers that need the log positions more precisely than `position_min` and `position_max`.
         """
         if len(self) > _SMALL_ROWS_MAX:
             middle = len(self) // 2
             yield Block(self.columns(0, middle))
             yield Block(self.columns(middle))
         else:
-            yield from self.each()
+            yield from self.records()
 
-    def each(self) -> Iterator[Records]:
+    def records(self) -> Iterator[Records]:
         """Yield the records of each stretch."""
         for stretch in self.stretches():
             yield stretch.records
@@ -204,7 +207,7 @@ class Block:
         single = self.runs == len(self)
         if (
             _bounds(self.counts)[0] < 1 or _bounds(self.times)[0] < 1
-            or min(self.low, _lower_bound(self.sizes)) < 0 or self.high >= LIMIT
+            or min(self.position_min, _lower_bound(self.sizes)) < 0 or self.position_max >= LIMIT
             or not (single or all(map(or_, self.steps, map(lt, self.times, repeat(2)))))
             or self.first < start or not self._is_in_order()
         ):  # fmt: skip

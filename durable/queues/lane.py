@@ -101,7 +101,7 @@ class Lane:
         """As `enqueue` of each of these runs."""
         first, end = arrivals.firsts[0], arrivals.end
         if first < self.settled.end:
-            for run in arrivals.each():
+            for run in arrivals.runs():
                 self.enqueue(*run)
             return
         self.changes += 1

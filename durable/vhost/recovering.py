@@ -64,7 +64,7 @@ class LaneRecovery:
         if self._continues(arrivals.firsts[0]):
             self.lane.enqueue_all(arrivals)
         else:
-            for run in arrivals.each():
+            for run in arrivals.runs():
                 self.add_run(*run)
 
     def _continues(self, first: int) -> bool:

@@ -337,8 +337,8 @@ def _positions_within(records: Records | Block, part: LogGap) -> Iterator[tuple[
         low, high = bisect_left(rising, part.start), bisect_left(rising, part.end)
         if low < high:
             yield rising[low], rising[high - 1]
-    elif part.start <= records.low and records.high < part.end:
-        yield records.low, records.high
-    elif records.low < part.end and part.start <= records.high:
+    elif part.start <= records.position_min and records.position_max < part.end:
+        yield records.position_min, records.position_max
+    elif records.position_min < part.end and part.start <= records.position_max:
         for smaller in records.parts():
             yield from _positions_within(smaller, part)

@@ -162,7 +162,7 @@ class Settling:
     def release_held(self) -> None:
         """Drop the bodies that no memory queue needs any more, so that their memory is free at once."""
         for one in self._held.take_released():
-            for records in (one,) if isinstance(one, Records) else one.each():
+            for records in (one,) if isinstance(one, Records) else one.records():
                 for position in records.positions:
                     self._bodies.release(position)
 

@@ -93,9 +93,9 @@ def _tell(
     if isinstance(records, Records):
         positions, messages, size_bytes = records
         each(positions, record_bytes(messages, size_bytes))
-    elif store.in_same_segment(records.low, records.high):
+    elif store.in_same_segment(records.position_min, records.position_max):
         size_bytes = record_bytes(records.messages, records.size_bytes, records=records.runs)
-        together(records.low, records.runs, size_bytes)
+        together(records.position_min, records.runs, size_bytes)
     else:
         for part in records.parts():
             _tell(store, part, each, together)

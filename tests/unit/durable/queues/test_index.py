@@ -100,7 +100,7 @@ def records_between(index: Index, start: int, end: int) -> list[tuple[int, int, 
         found += inside
         if isinstance(one, Block):
             positions, messages, sizes = zip(*inside, strict=True)
-            assert (one.low, one.high) == (min(positions), max(positions))
+            assert (one.position_min, one.position_max) == (min(positions), max(positions))
             assert (one.runs, one.messages) == (len(inside), sum(messages))
             assert one.size_bytes == sum(sizes)
             assert [each for part in one.parts() for each in each_of(part)] == inside
@@ -108,7 +108,7 @@ def records_between(index: Index, start: int, end: int) -> list[tuple[int, int, 
 
 
 def each_of(one: Records | Block) -> Iterator[tuple[int, int, int]]:
-    for positions, messages, size_bytes in (one,) if isinstance(one, Records) else one.each():
+    for positions, messages, size_bytes in (one,) if isinstance(one, Records) else one.records():
         for position in positions:
             yield position, messages, size_bytes
 
