@@ -30,7 +30,7 @@ from .bodies import Bodies
 from .deadletters import is_cycle
 from .groups import BYTES_MAX
 from .member import Member
-from .plan import Arrival, Item, Plan
+from .plan import Item, LaneTarget, Plan
 from .publishers import Publisher
 from .routes import cut, routed
 from .store import Store, record_bytes
@@ -42,11 +42,11 @@ Allowed = Callable[[str], None]
 """Raises AccessRefused if the caller may not write to this exchange."""
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record of messages on its way to the disk."""
 
     position: int
-    arrivals: Sequence[Arrival]
+    targets: Sequence[LaneTarget]
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
     size_bytes: int
     """Bytes of all bodies."""
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
     received_bytes: int
     """Bytes of the batches as received."""
     share_bytes: int
-    """Bytes of the record, divided by the number of arrivals."""
+    """Bytes of the record, divided by the number of targets."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Intake:
         self, router: Router, member: Callable[[str], Member], bodies: Bodies, store: Store
     ) -> None:
         self._router, self._member, self._bodies, self._store = router, member, bodies, store
-        self._pending: deque[Stored] = deque()
+        self._pending: deque[StoredRecord] = deque()
         self._decided: deque[tuple[int, Publisher]] = deque()
         self._arrived: dict[Queue, None] = {}
         self.counts = IntakeCounts()
@@ -200,12 +200,12 @@ class Intake:
         """All log positions before `end` are durable. Put the messages stored there into their lanes."""
         pending = self._pending
         while pending and pending[0].position < end:
-            stored = _wanted(pending.popleft())
+            stored = _without_deleted(pending.popleft())
             bucket = bucket_of(now_us - stored.time_us)
             self.confirms[bucket] = self.confirms.get(bucket, 0) + 1
-            for member, _, _ in stored.arrivals:
+            for member, _, _ in stored.targets:
                 member.counts.confirm(bucket, stored.received_bytes, stored.share_bytes)
-            times = len(stored.arrivals)
+            times = len(stored.targets)
             size_bytes = times * record_bytes(stored.count, stored.size_bytes)
             self._store.refer(stored.position, times, size_bytes)
             self._arrive(stored, now_us)
@@ -270,11 +270,11 @@ class Intake:
             if item.logged:
                 position, draft = next(following)
                 self._bodies.keep(position, draft.body)
-                stored = _stored(item, position, item.logged, now_us, draft.size_bytes)
+                stored = _stored_record(item, position, item.logged, now_us, draft.size_bytes)
                 self._pending.append(stored)
             if item.held:
                 position = self._bodies.hold(item.batches[0].view(), len(item.held))
-                self._arrive(_stored(item, position, item.held, now_us), now_us)
+                self._arrive(_stored_record(item, position, item.held, now_us), now_us)
         return positions[-1] if positions else None
 
     @property
@@ -287,8 +287,8 @@ class Intake:
         arrived, self._arrived = self._arrived, {}
         return arrived
 
-    def _arrive(self, stored: Stored, now_us: int) -> None:
-        for member, lane, first in stored.arrivals:
+    def _arrive(self, stored: StoredRecord, now_us: int) -> None:
+        for member, lane, first in stored.targets:
             if isinstance(member, Queue):
                 self._arrived[member] = None
             member.enqueue(
@@ -297,11 +297,11 @@ class Intake:
             )  # fmt: skip
 
 
-def _wanted(stored: Stored) -> Stored:
-    """Without arrivals in members that were deleted while the record was on its way to the disk."""
-    if any(one.lane.retired for one in stored.arrivals):
-        arrivals = tuple(one for one in stored.arrivals if not one.lane.retired)
-        return stored._replace(arrivals=arrivals)
+def _without_deleted(stored: StoredRecord) -> StoredRecord:
+    """Return it without targets in members that were deleted while the record was on its way to the disk."""
+    if any(one.lane.retired for one in stored.targets):
+        targets = tuple(one for one in stored.targets if not one.lane.retired)
+        return stored._replace(targets=targets)
     return stored
 
 
@@ -320,13 +320,13 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
             raise Malformed(f"sequence {first} is in two batches of one part")
 
 
-def _stored(
-    item: Item, position: int, arrivals: Sequence[Arrival], now_us: int, record_bytes: int = 0
-) -> Stored:
+def _stored_record(
+    item: Item, position: int, targets: Sequence[LaneTarget], now_us: int, record_bytes: int = 0
+) -> StoredRecord:
     expires_us = 0 if item.ttl_us is None else expiry_us(now_us, item.ttl_us)
-    return Stored(
-        position, arrivals, item.count, item.bodies_bytes, now_us, expires_us, item.received_bytes,
-        record_bytes // len(arrivals),
+    return StoredRecord(
+        position, targets, item.count, item.bodies_bytes, now_us, expires_us, item.received_bytes,
+        record_bytes // len(targets),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ other records. So what a power cut leaves of an append has at most so many holes
 publishers' table to remember, and what the publisher sends again is recognised."""
 
 
-class Arrival(NamedTuple):
+class LaneTarget(NamedTuple):
     """The messages of one record in one lane, from sequence `first` on."""
 
     member: Member
@@ -45,8 +45,8 @@ class Item:
 
     Args:
         bodies_bytes: of all payloads; 0 where nothing is stored.
-        logged: arrivals in members whose messages go to the log.
-        held: arrivals in members that keep nothing on the disk.
+        logged: targets in members whose messages go to the log.
+        held: targets in members that keep nothing on the disk.
         error: why the messages are refused.
     """
 
@@ -56,8 +56,8 @@ class Item:
     )  # fmt: skip
 
     def __init__(
-        self, batch: Batch, bodies_bytes: int = 0, logged: Sequence[Arrival] = (),
-        held: Sequence[Arrival] = (), *, ttl_us: int | None = None,
+        self, batch: Batch, bodies_bytes: int = 0, logged: Sequence[LaneTarget] = (),
+        held: Sequence[LaneTarget] = (), *, ttl_us: int | None = None,
         error: DurableError | None = None,
     ) -> None:  # fmt: skip
         self.batches = [batch]
@@ -218,8 +218,8 @@ class Plan:
     ) -> None:  # fmt: skip
         joined = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
         self._stored += 1
-        logged: list[Arrival] = []
-        held: list[Arrival] = []
+        logged: list[LaneTarget] = []
+        held: list[LaneTarget] = []
         for member in members:
             lane = member.lane_for(priority)
             first = self._following.get(lane, lane.next)
@@ -227,7 +227,7 @@ class Plan:
             count, size = self._planned.get(member, (0, 0))
             self._planned[member] = (count + batch.count, size + bodies_bytes)
             if joined is None:
-                (logged if member.logged else held).append(Arrival(member, lane, first))
+                (logged if member.logged else held).append(LaneTarget(member, lane, first))
         if joined is not None:
             joined.add(batch, bodies_bytes)
             self._spread = self._spread or joined.spread
