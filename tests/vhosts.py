@@ -166,7 +166,7 @@ class PlainVhost:
 
     def commit(self) -> list[Publisher]:
         self.store.durable_end = self.store.end
-        decided = self.vhost.intake.decided(self.store.end)
+        decided = self.vhost.intake.take_decided(self.store.end)
         self.vhost.committed(self.store.end, 0)
         return decided
 

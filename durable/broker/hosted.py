@@ -160,7 +160,7 @@ class Hosted:
         durable = settling.durable
         durable_end = self.log.durable_end
         # First, so that a waiting publisher does not also wait for the rest of this turn.
-        for publisher in self.vhost.intake.decided(durable_end):
+        for publisher in self.vhost.intake.take_decided(durable_end):
             session = self._publishers.get(publisher.id)
             if session is not None:
                 session.confirm()

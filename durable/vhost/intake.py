@@ -38,7 +38,7 @@ from .store import Store, record_bytes
 GROUPS_MIN = 16
 """An empty segment has room for this many of the largest groups."""
 
-Allowed = Callable[[str], None]
+CheckAccess = Callable[[str], None]
 """Raises AccessRefused if the caller may not write to this exchange."""
 
 
@@ -89,7 +89,7 @@ class Intake:
         the pump's turn after the commit."""
 
     def publish(
-        self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
+        self, publisher: Publisher, batches: Sequence[Batch], check_access: CheckAccess, now_us: int
     ) -> list[Refusal]:
         """Take the batches that a publisher sent, and return the refusals. Everything else is stored, or
         dropped because no queue wants it, once `publisher.confirmed` has passed it.
@@ -104,7 +104,7 @@ class Intake:
         )
         for batch in batches:
             for part in self._new(publisher, batch):
-                self._plan(plan, part, allowed)
+                self._plan(plan, part, check_access)
         return self._decide(publisher, batches, plan, self._carry_out(plan, now_us))
 
     def _decide(
@@ -117,9 +117,9 @@ class Intake:
             first, end = one.first, one.end
             new += end - first
             if one.stored:
-                publisher.stored(first, end)
+                publisher.note_stored(first, end)
             else:
-                publisher.refused(end)
+                publisher.note_refused(end)
         # Counted only here: a part that is not decided, because the log has no room, comes again.
         for batch in batches:
             counts.received += batch.count
@@ -129,7 +129,7 @@ class Intake:
         # Without its traceback, whose frames hold objects: the refusal is kept for a while.
         if plan.refusal is not None:
             publisher.refusal = plan.refusal.with_traceback(None)
-        publisher.decided(position, batches[-1].next_sequence if batches else 0)
+        publisher.note_decided(position, batches[-1].next_sequence if batches else 0)
         if publisher.waiting:
             self._decided.append((publisher.waiting[-1][0], publisher))
         return [_refusal(item) for item in plan.items if item.error is not None]
@@ -185,7 +185,7 @@ class Intake:
         self.counts.captured += batch.count
         self.counts.captured_bytes += batch.size_bytes
 
-    def decided(self, end: int) -> list[Publisher]:
+    def take_decided(self, end: int) -> list[Publisher]:
         """All log positions before `end` are durable. Return the publishers for which that decided more
         sequences."""
         decided = self._decided
@@ -223,11 +223,11 @@ class Intake:
         known = publisher.known(batch.base_sequence, batch.next_sequence)
         return [cut(batch, first, end) for first, end, stored in known if not stored]
 
-    def _plan(self, plan: Plan, batch: Batch, allowed: Allowed) -> None:
+    def _plan(self, plan: Plan, batch: Batch, check_access: CheckAccess) -> None:
         properties = decode_properties(batch.shared_headers)
         try:
             check_published(batch.topic, properties)
-            allowed(properties.exchange)
+            check_access(properties.exchange)
             self._router.check_publish(properties.exchange)
             self._route(plan, batch, properties)
         except Malformed:

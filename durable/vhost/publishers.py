@@ -81,7 +81,7 @@ class Publisher:
         if first < end:
             yield Known(first, end, stored=False)
 
-    def stored(self, first: int, end: int) -> None:
+    def note_stored(self, first: int, end: int) -> None:
         """Note that these sequences have been appended."""
         if first > self.next:
             self._add_hole(self.next, first)
@@ -94,7 +94,7 @@ class Publisher:
         # They were refused, and decided as such; now they wait for the disk like any others.
         self.confirmed = min(self.confirmed, first)
 
-    def refused(self, end: int) -> None:
+    def note_refused(self, end: int) -> None:
         """Note that new sequences before `end` were refused; they form a hole, in case they are sent again."""
         if end > self.next:
             self._add_hole(self.next, end)
@@ -128,7 +128,7 @@ class Publisher:
         self.floor = max(self.floor, min(sequence, self.next))
         self._fill(0, self.floor)
 
-    def decided(self, position: int | None, sequence: int) -> None:
+    def note_decided(self, position: int | None, sequence: int) -> None:
         """Note that every sequence before `sequence` is decided once log position `position` is durable
         (None: now)."""
         if self.waiting:
@@ -255,7 +255,7 @@ class Publishers:
             return
         if end > NUMBERS_END:
             first, end = min(first, NUMBERS_END), NUMBERS_END
-        publisher.stored(first, end)
+        publisher.note_stored(first, end)
         publisher.confirmed = publisher.next
 
     def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:

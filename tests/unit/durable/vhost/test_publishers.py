@@ -36,10 +36,10 @@ def test_a_hole_is_tried_again_and_what_was_stored_never_is(
             if piece.stored:
                 continue
             if store:
-                publisher.stored(piece.first, piece.end)
+                publisher.note_stored(piece.first, piece.end)
                 stored |= set(range(piece.first, piece.end))
             else:
-                publisher.refused(piece.end)
+                publisher.note_refused(piece.end)
         ends = [edge for hole in publisher.holes for edge in hole]
         assert ends == sorted(ends)
         assert publisher.next >= end
@@ -56,12 +56,12 @@ def test_nothing_is_confirmed_that_is_not_on_disk(
             if piece.stored:
                 continue
             if store:
-                publisher.stored(piece.first, piece.end)
+                publisher.note_stored(piece.first, piece.end)
                 positions |= dict.fromkeys(range(piece.first, piece.end), end)
                 end += 1
             else:
-                publisher.refused(piece.end)
-        publisher.decided(end - 1 if end else None, last)
+                publisher.note_refused(piece.end)
+        publisher.note_decided(end - 1 if end else None, last)
         durable = data.draw(st.integers(durable, end))
         publisher.committed(durable)
         early = [one for one, at in positions.items() if at >= durable]
@@ -77,10 +77,10 @@ def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]
             if piece.stored:
                 continue
             if store:
-                live.stored(piece.first, piece.end)
+                live.note_stored(piece.first, piece.end)
                 rebuilt.note_recovered(ID, 1, piece.first, piece.end)
             else:
-                live.refused(piece.end)
+                live.note_refused(piece.end)
 
     def stored(one: Publisher) -> set[int]:
         return {
@@ -104,7 +104,7 @@ def test_the_first_sequences_of_all_may_be_a_hole() -> None:
 def test_holes_are_bounded_and_older_ones_are_lost_not_confirmed() -> None:
     publisher = Publisher(ID, 1)
     for number in range(HOLES_MAX + 5):
-        publisher.stored(2 * number + 1, 2 * number + 2)
+        publisher.note_stored(2 * number + 1, 2 * number + 2)
     assert len(publisher.holes) == HOLES_MAX
     with pytest.raises(SequenceLost):
         list(publisher.known(0, 1))
@@ -135,7 +135,7 @@ def test_an_epoch_that_is_given_is_later_than_what_is_known_and_than_the_time() 
 def test_a_later_epoch_begins_anew_and_fences_the_earlier() -> None:
     table = Publishers(10)
     old = table.open(ID, 1, 0)
-    old.stored(0, 10)
+    old.note_stored(0, 10)
     new = table.open(ID, 2, 0)
     assert list(new.known(0, 10)) == [(0, 10, False)]
     table.check_current(new)
@@ -151,7 +151,7 @@ def test_a_later_epoch_begins_anew_and_fences_the_earlier() -> None:
 def test_the_least_recently_used_is_forgotten_unless_it_waits() -> None:
     table = Publishers(2)
     first = table.open(b"1" * 16, 1, 0)
-    first.decided(5, 1)
+    first.note_decided(5, 1)
     table.open(b"2" * 16, 1, 0)
     table.open(b"3" * 16, 1, 0)
     assert {one.id for one in table} == {b"1" * 16, b"2" * 16, b"3" * 16}
@@ -169,7 +169,7 @@ def test_one_that_has_just_connected_is_not_forgotten() -> None:
     waiting: list[Publisher] = []
     for number, cluster in enumerate("abc"):
         waiting.append(table.open(bytes([number]) * 16, 1, 0, cluster=cluster))
-        waiting[-1].decided(5, 1)
+        waiting[-1].note_decided(5, 1)
     new = table.open(b"n" * 16, 2, 0, cluster="c")
     assert list(table) == [*waiting, new]
     with pytest.raises(PublisherFenced):
@@ -237,7 +237,7 @@ def test_nobody_is_forgotten_who_waits_and_no_share_is_taken(
                 one.committed(number)
         elif there is not None and what == "publish":
             table.check_current(there)
-            there.decided(position := position + 1, 1)
+            there.note_decided(position := position + 1, 1)
         elif what in ("open", "replace"):
             epoch = 1 if there is None else there.epoch + (what == "replace")
             latest[number] = table.open(bytes([number]) * 16, epoch, 0, cluster=cluster)
@@ -254,10 +254,10 @@ def test_nobody_is_forgotten_who_waits_and_no_share_is_taken(
 
 def test_confirmed_up_to_what_is_durable() -> None:
     publisher = Publisher(ID, 1)
-    publisher.decided(None, 3)
+    publisher.note_decided(None, 3)
     assert publisher.confirmed == 3
-    publisher.decided(10, 5)
-    publisher.decided(None, 7)  # Decided at once, but behind what is not.
+    publisher.note_decided(10, 5)
+    publisher.note_decided(None, 7)  # Decided at once, but behind what is not.
     assert publisher.confirmed == 3
     assert not publisher.committed(10)
     assert publisher.committed(11)
@@ -270,9 +270,9 @@ def test_a_snapshot_restores_the_table(history: list[tuple[bool, tuple[int, int]
     publisher = table.open(ID, 4, 0)
     for store, span in history:
         if store:
-            publisher.stored(*span)
+            publisher.note_stored(*span)
         else:
-            publisher.refused(span[1])
+            publisher.note_refused(span[1])
     restored = Publishers(10)
     for entry in table.entries():
         restored.restore(entry)
@@ -282,13 +282,13 @@ def test_a_snapshot_restores_the_table(history: list[tuple[bool, tuple[int, int]
 def test_what_fills_a_hole_is_not_decided_before_it_is_durable() -> None:
     """Found: it passed for confirmed at once, with what had come behind it."""
     publisher = Publishers(10).open(b"p" * 16, 1, 0)
-    publisher.refused(2)
-    publisher.stored(2, 5)
-    publisher.decided(7, 5)
+    publisher.note_refused(2)
+    publisher.note_stored(2, 5)
+    publisher.note_decided(7, 5)
     assert publisher.committed(8)
     assert publisher.confirmed == 5
-    publisher.stored(1, 2)
-    publisher.decided(9, 5)
+    publisher.note_stored(1, 2)
+    publisher.note_decided(9, 5)
     assert publisher.confirmed == 1
     assert not publisher.committed(9)
     assert publisher.committed(10)
@@ -298,14 +298,14 @@ def test_what_fills_a_hole_is_not_decided_before_it_is_durable() -> None:
 def test_what_was_refused_and_comes_again_is_decided_when_it_is_durable() -> None:
     """It was decided before, as refused: a confirm of that would now tell a lie."""
     one = Publisher(b"p" * 16, 1)
-    one.stored(0, 10)
-    one.refused(20)
-    one.stored(20, 30)
-    one.decided(5, 30)
+    one.note_stored(0, 10)
+    one.note_refused(20)
+    one.note_stored(20, 30)
+    one.note_decided(5, 30)
     assert one.committed(6)
     assert one.confirmed == 30
-    one.stored(10, 20)
-    one.decided(7, 20)
+    one.note_stored(10, 20)
+    one.note_decided(7, 20)
     assert one.confirmed == 10
     assert one.committed(8)
     assert one.confirmed == 20
@@ -348,7 +348,7 @@ class Looked(list[tuple[int, int]]):
 def test_what_is_new_is_not_compared_with_each_of_a_thousand_holes() -> None:
     publisher = Publisher(ID, 1)
     for first in range(0, 2000, 2):
-        publisher.stored(first, first + 1)
+        publisher.note_stored(first, first + 1)
     publisher.holes = looked = Looked(publisher.holes)
     assert len(looked) > 900
     assert list(publisher.known(5000, 5002)) == [(5000, 5002, False)]

@@ -82,7 +82,7 @@ class Table:
         for first, values in runs:
             for low, high, stored in list(self.publisher.known(first, first + len(values))):
                 assert not stored, "it was told that at the greeting"
-                self.publisher.stored(low, high)
+                self.publisher.note_stored(low, high)
                 self.queue += values[low - first : high - first]
 
 
