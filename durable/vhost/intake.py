@@ -220,7 +220,7 @@ class Intake:
         """Return the parts of a batch that have not been stored before. Raises SequenceLost."""
         if batch.base_sequence >= publisher.next:
             return (batch,)
-        known = publisher.known(batch.base_sequence, batch.next_sequence)
+        known = publisher.known_ranges(batch.base_sequence, batch.next_sequence)
         return [cut(batch, first, end) for first, end, stored in known if not stored]
 
     def _plan(self, plan: Plan, batch: Batch, check_access: CheckAccess) -> None:

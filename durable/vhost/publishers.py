@@ -27,7 +27,7 @@ HOLES_MAX = 1000
 again: they are never reported as stored."""
 
 
-class Known(NamedTuple):
+class KnownRange(NamedTuple):
     """Sequences [`first`, `end`), all of them stored or all of them not."""
 
     first: int
@@ -55,7 +55,7 @@ class Publisher:
     cluster: str = ""
     """The cluster it belongs to. Empty if it has not connected since the start: the log does not say."""
 
-    def known(self, first: int, end: int) -> Iterator[Known]:
+    def known_ranges(self, first: int, end: int) -> Iterator[KnownRange]:
         """Yield [`first`, `end`) in pieces; new sequences and holes are not stored.
 
         Raises:
@@ -72,14 +72,14 @@ class Publisher:
             if start >= end:
                 break
             if first < start:
-                yield Known(first, start, stored=True)
-            yield Known(max(first, start), min(end, stop), stored=False)
+                yield KnownRange(first, start, stored=True)
+            yield KnownRange(max(first, start), min(end, stop), stored=False)
             first = min(end, stop)
         if first < min(end, self.next):
-            yield Known(first, min(end, self.next), stored=True)
+            yield KnownRange(first, min(end, self.next), stored=True)
             first = min(end, self.next)
         if first < end:
-            yield Known(first, end, stored=False)
+            yield KnownRange(first, end, stored=False)
 
     def note_stored(self, first: int, end: int) -> None:
         """Note that these sequences have been appended."""
@@ -155,15 +155,15 @@ class Publishers:
 
     def __init__(self, publishers_max: int) -> None:
         self._max = publishers_max
-        self._all: OrderedDict[bytes, Publisher] = OrderedDict()
-        self._of: dict[str, OrderedDict[bytes, Publisher]] = {}
+        self._by_id: OrderedDict[bytes, Publisher] = OrderedDict()
+        self._by_cluster: dict[str, OrderedDict[bytes, Publisher]] = {}
         """The same publishers by cluster; no entry is empty."""
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._by_id)
 
     def __iter__(self) -> Iterator[Publisher]:
-        return iter(self._all.values())
+        return iter(self._by_id.values())
 
     def open(
         self, publisher_id: bytes, epoch: int, oldest: int, *, stops: bool = False,
@@ -175,7 +175,7 @@ class Publishers:
         Raises:
             PublisherFenced: a later epoch has been seen, so this publisher has been replaced.
         """
-        publisher = self.seen(publisher_id, epoch, cluster)
+        publisher = self.get_or_add(publisher_id, epoch, cluster)
         if epoch < publisher.epoch:
             raise PublisherFenced(publisher_id.hex(), epoch, publisher.epoch)
         if not publisher.next:
@@ -195,8 +195,8 @@ class Publishers:
         Raises:
             PublisherFenced: its latest epoch, which a client chose, leaves no later one.
         """
-        known = self._all.get(publisher_id)
-        latest = known.epoch if known else -1
+        former = self._by_id.get(publisher_id)
+        latest = former.epoch if former else -1
         epoch = max(latest + 1, now_us * 1000) + step
         if epoch >= NUMBERS_END:
             raise PublisherFenced(publisher_id.hex(), latest, latest)
@@ -205,15 +205,15 @@ class Publishers:
     def check_current(self, publisher: Publisher) -> None:
         """Raises PublisherFenced if another connection of the publisher has taken over from the one with this
         entry."""
-        latest = self._all.get(publisher.id)
+        latest = self._by_id.get(publisher.id)
         if latest is None:  # It was forgotten; remember it again.
             self._place(publisher, publisher.cluster)
         elif latest is not publisher:
             raise PublisherFenced(publisher.id.hex(), publisher.epoch, latest.epoch)
 
-    def seen(self, publisher_id: bytes, epoch: int, cluster: str = "") -> Publisher:
+    def get_or_add(self, publisher_id: bytes, epoch: int, cluster: str = "") -> Publisher:
         """Return the entry of a publisher; a new one if `epoch` is later than the known one."""
-        publisher = self._all.get(publisher_id)
+        publisher = self._by_id.get(publisher_id)
         if publisher is None or publisher.epoch < epoch:
             publisher = Publisher(publisher_id, epoch)
         self._place(publisher, cluster)
@@ -222,23 +222,23 @@ class Publishers:
 
     def _place(self, publisher: Publisher, cluster: str) -> None:
         """Make it the most recently used entry of this cluster, in place of any other entry with its id."""
-        before = self._all.get(publisher.id)
+        before = self._by_id.get(publisher.id)
         if before is publisher and before.cluster == cluster:
-            self._all.move_to_end(publisher.id)
-            self._of[cluster].move_to_end(publisher.id)
+            self._by_id.move_to_end(publisher.id)
+            self._by_cluster[cluster].move_to_end(publisher.id)
             return
         if before is not None:
             self._forget(before)
         publisher.cluster = cluster
-        self._all[publisher.id] = publisher
-        self._of.setdefault(cluster, OrderedDict())[publisher.id] = publisher
+        self._by_id[publisher.id] = publisher
+        self._by_cluster.setdefault(cluster, OrderedDict())[publisher.id] = publisher
 
     def _forget(self, publisher: Publisher) -> None:
-        del self._all[publisher.id]
-        its = self._of[publisher.cluster]
-        del its[publisher.id]
-        if not its:
-            del self._of[publisher.cluster]
+        del self._by_id[publisher.id]
+        group = self._by_cluster[publisher.cluster]
+        del group[publisher.id]
+        if not group:
+            del self._by_cluster[publisher.cluster]
 
     def note_recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
         """Note that a durable record has these sequences.
@@ -248,9 +248,9 @@ class Publishers:
         ones that are refused now, and the sequence behind the very last one could not be packed.
         """
         # Consecutive records mostly belong to one publisher: look at the last one first.
-        publisher = next(reversed(self._all.values()), None)
+        publisher = next(reversed(self._by_id.values()), None)
         if publisher is None or publisher.id != publisher_id or publisher.epoch != epoch:
-            publisher = self.seen(publisher_id, epoch)
+            publisher = self.get_or_add(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
         if end > NUMBERS_END:
@@ -261,7 +261,7 @@ class Publishers:
     def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:
         """Take an entry of a snapshot. To be called before later records are applied."""
         publisher_id, epoch, following, floor, holes = entry
-        publisher = self.seen(publisher_id, epoch)
+        publisher = self.get_or_add(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
         publisher.next = publisher.confirmed = min(following, NUMBERS_END)
@@ -276,9 +276,9 @@ class Publishers:
 
     def _trim(self, kept: Publisher) -> None:
         """Forget the surplus, but neither `kept` nor publishers with sequences that wait for the disk."""
-        over = len(self._all) - self._max
+        over = len(self._by_id) - self._max
         for _ in range(over):
-            most = max(self._of.values(), key=len)
+            most = max(self._by_cluster.values(), key=len)
             oldest = islice(most.values(), over)
             publisher = next((one for one in oldest if one is not kept and not one.waiting), None)
             if publisher is None:

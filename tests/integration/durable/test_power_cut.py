@@ -71,7 +71,7 @@ class Client:
     # As its publisher session
 
     def confirm(self) -> None:
-        publisher = self._hosted.vhost.publishers.seen(PUBLISHER, 1)
+        publisher = self._hosted.vhost.publishers.get_or_add(PUBLISHER, 1)
         self.ledger.confirmed = publisher.confirmed
 
     def fail(self, error: Exception) -> None:

@@ -86,7 +86,7 @@ class Client:
         self._hosted: Hosted
 
     def confirm(self) -> None:
-        publisher = self._hosted.vhost.publishers.seen(PUBLISHER, 1)
+        publisher = self._hosted.vhost.publishers.get_or_add(PUBLISHER, 1)
         self.known.confirmed = publisher.confirmed
 
     def fail(self, error: Exception) -> None:

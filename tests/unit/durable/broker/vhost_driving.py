@@ -308,7 +308,7 @@ class Driving(RuleBasedStateMachine):
     def stored_once(self) -> None:
         for name, publisher in self.model.publishers.items():
             there = self.publishers[name]
-            known = there.known(0, self.following[name]) if self.following[name] else ()
+            known = there.known_ranges(0, self.following[name]) if self.following[name] else ()
             stored = {at for one in known if one.stored for at in range(one.first, one.end)}
             assert stored == publisher.stored
 

@@ -27,7 +27,7 @@ def test_a_hole_is_tried_again_and_what_was_stored_never_is(
     """Goal: nothing stored twice, nothing refused confirmed. Oracle: a set of stored sequences."""
     publisher, stored = Publisher(ID, 1), set[int]()
     for store, (first, end) in history:
-        pieces = list(publisher.known(first, end))
+        pieces = list(publisher.known_ranges(first, end))
         assert [piece.first for piece in pieces[1:]] == [piece.end for piece in pieces[:-1]]
         assert (pieces[0].first, pieces[-1].end) == (first, end)
         for piece in pieces:
@@ -52,7 +52,7 @@ def test_nothing_is_confirmed_that_is_not_on_disk(
     """Found: what was refused, then stored when it came again, was confirmed by an earlier commit."""
     publisher, positions, end, durable = Publisher(ID, 1), dict[int, int](), 0, 0
     for store, (first, last) in history:
-        for piece in list(publisher.known(first, last)):
+        for piece in list(publisher.known_ranges(first, last)):
             if piece.stored:
                 continue
             if store:
@@ -73,7 +73,7 @@ def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]
     """What is rebuilt from stored ranges knows as much as what lived, holes included."""
     live, rebuilt = Publisher(ID, 1), Publishers(10)
     for store, (first, end) in history:
-        for piece in list(live.known(first, end)):
+        for piece in list(live.known_ranges(first, end)):
             if piece.stored:
                 continue
             if store:
@@ -85,12 +85,12 @@ def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]
     def stored(one: Publisher) -> set[int]:
         return {
             sequence
-            for piece in one.known(0, 60)
+            for piece in one.known_ranges(0, 60)
             if piece.stored
             for sequence in range(piece.first, piece.end)
         }
 
-    assert stored(live) == stored(rebuilt.seen(ID, 1))
+    assert stored(live) == stored(rebuilt.get_or_add(ID, 1))
 
 
 def test_the_first_sequences_of_all_may_be_a_hole() -> None:
@@ -98,7 +98,7 @@ def test_the_first_sequences_of_all_may_be_a_hole() -> None:
     table = Publishers(10)
     table.note_recovered(ID, 1, 3, 5)
     publisher = table.open(ID, 1, 0)
-    assert list(publisher.known(0, 6)) == [(0, 3, False), (3, 5, True), (5, 6, False)]
+    assert list(publisher.known_ranges(0, 6)) == [(0, 3, False), (3, 5, True), (5, 6, False)]
 
 
 def test_holes_are_bounded_and_older_ones_are_lost_not_confirmed() -> None:
@@ -107,8 +107,8 @@ def test_holes_are_bounded_and_older_ones_are_lost_not_confirmed() -> None:
         publisher.note_stored(2 * number + 1, 2 * number + 2)
     assert len(publisher.holes) == HOLES_MAX
     with pytest.raises(SequenceLost):
-        list(publisher.known(0, 1))
-    assert list(publisher.known(10, 11)) == [(10, 11, False)]
+        list(publisher.known_ranges(0, 1))
+    assert list(publisher.known_ranges(10, 11)) == [(10, 11, False)]
 
 
 def test_a_publisher_forgets_what_its_client_knows() -> None:
@@ -117,7 +117,7 @@ def test_a_publisher_forgets_what_its_client_knows() -> None:
     publisher = table.open(ID, 1, 7)
     assert (publisher.floor, publisher.holes) == (7, [])
     with pytest.raises(SequenceLost):
-        list(publisher.known(6, 8))
+        list(publisher.known_ranges(6, 8))
 
 
 def test_one_that_was_forgotten_here_goes_on_where_its_client_says() -> None:
@@ -137,7 +137,7 @@ def test_a_later_epoch_begins_anew_and_fences_the_earlier() -> None:
     old = table.open(ID, 1, 0)
     old.note_stored(0, 10)
     new = table.open(ID, 2, 0)
-    assert list(new.known(0, 10)) == [(0, 10, False)]
+    assert list(new.known_ranges(0, 10)) == [(0, 10, False)]
     table.check_current(new)
     with pytest.raises(PublisherFenced) as fenced:
         table.check_current(old)
@@ -321,7 +321,7 @@ def test_a_log_with_the_last_sequence_of_all_can_have_a_snapshot() -> None:
         msgpack.packb([*entry, holes])
         restored.restore((*entry, holes))  # type: ignore[arg-type]
     assert restored.entries() == table.entries() == [(ID, 1, NUMBERS_END, 0, [(3, NUMBERS_END)])]
-    assert not any(known.stored for known in restored.open(ID, 1, 0).known(3, 9))
+    assert not any(known.stored for known in restored.open(ID, 1, 0).known_ranges(3, 9))
 
 
 def test_a_snapshot_with_sequences_that_nobody_accepts_now() -> None:
@@ -351,5 +351,5 @@ def test_what_is_new_is_not_compared_with_each_of_a_thousand_holes() -> None:
         publisher.note_stored(first, first + 1)
     publisher.holes = looked = Looked(publisher.holes)
     assert len(looked) > 900
-    assert list(publisher.known(5000, 5002)) == [(5000, 5002, False)]
+    assert list(publisher.known_ranges(5000, 5002)) == [(5000, 5002, False)]
     assert looked.seen < 20

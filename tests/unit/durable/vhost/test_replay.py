@@ -199,7 +199,7 @@ def told(one: PlainVhost) -> Any:
     known = [
         sequence
         for publisher in one.publishers
-        for first, end, stored in publisher.known(0, max(1, publisher.next))
+        for first, end, stored in publisher.known_ranges(0, max(1, publisher.next))
         for sequence in range(first, end)
         if stored
     ]

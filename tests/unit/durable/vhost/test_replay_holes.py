@@ -103,7 +103,7 @@ def test_a_snapshot_does_not_confirm_what_the_same_power_cut_took() -> None:
 
     def known(one: PlainVhost) -> list[tuple[int, int, bool]]:
         publisher = one.publishers.open(PUBLISHER, 1, 0)
-        return [(first, end, stored) for first, end, stored in publisher.known(0, 3)]
+        return [(first, end, stored) for first, end, stored in publisher.known_ranges(0, 3)]
 
     assert known(story.restarted()) == [(0, 3, True)]
     assert known(story.restarted([lost])) == [(0, 3, False)]

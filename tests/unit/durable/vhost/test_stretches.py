@@ -138,12 +138,12 @@ def test_records_that_are_not_all_of_one_stretch_say_for_themselves(second: byte
     for body in (record(0, GroupStretch(0, 4, 2), 0, 2), second):
         stretches.take(body, read_front(body))
     stretches.end()
-    first = publishers.seen(PUBLISHER, 1)
+    first = publishers.get_or_add(PUBLISHER, 1)
     assert (1, 2) in first.holes or first.epoch == 2
     assert not stretches.begun
     front = read_front(second)
     found = {at for low, high in sequences_in(second, front) for at in range(low, high)}
-    assert found <= sequences_of(publishers.seen(front.publisher, front.epoch))
+    assert found <= sequences_of(publishers.get_or_add(front.publisher, front.epoch))
 
 
 def test_what_is_published_behind_a_torn_stretch_is_known_at_the_next_start() -> None:
@@ -174,4 +174,4 @@ def test_a_stretch_is_known_with_its_last_record() -> None:
         assert bool(stretches.begun) == bool(number)
         stretches.take(body, read_front(body))
     assert not stretches.begun
-    assert sequences_of(publishers.seen(PUBLISHER, 1)) == {0, 1, 2, 3}
+    assert sequences_of(publishers.get_or_add(PUBLISHER, 1)) == {0, 1, 2, 3}

@@ -80,7 +80,7 @@ class Table:
     def commit(self, runs: list[tuple[int, list[bytes]]]) -> None:
         self.under_way = []
         for first, values in runs:
-            for low, high, stored in list(self.publisher.known(first, first + len(values))):
+            for low, high, stored in list(self.publisher.known_ranges(first, first + len(values))):
                 assert not stored, "it was told that at the greeting"
                 self.publisher.note_stored(low, high)
                 self.queue += values[low - first : high - first]
