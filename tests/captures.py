@@ -183,7 +183,7 @@ class Captured:
         targets = [one for one in record.targets if one.queue in lanes]
         cut: bytes | None = None
         if without:
-            cut = cutting.without(batch_bytes(record), without, captured=False)
+            cut = cutting.cut_settled(batch_bytes(record), without, captured=False)
             assert cut is not None, "it is worth it"
         (moved,) = self.log.write(move(record, targets, cut))
         return moved

@@ -82,7 +82,7 @@ class Client:
 def cut_at_any_price() -> Iterator[None]:
     """Let compaction cut settled messages out of records even if that is not worth it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "WORTH", 10)
+        patch.setattr(cutting, "CUT_RATIO_MAX", 10)
         patch.setattr(cutting, "LOST_BYTES", -1000)
         yield
 

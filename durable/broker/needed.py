@@ -19,7 +19,7 @@ from ..queues.lane import Lane
 from ..queues.ranges import Span
 from ..queues.runs import Run
 from ..vhost.bodies import HELD_POSITION_MIN
-from ..vhost.cutting import LOST_BYTES, WORTH, without
+from ..vhost.cutting import CUT_RATIO_MAX, LOST_BYTES, cut_settled
 from ..vhost.store import record_bytes
 from ..vhost.vhost import Vhost
 from .hosted import Hosted
@@ -63,7 +63,7 @@ def needed_of(vhost: Vhost, record: Record) -> Needed | None:
     if settled := _settled(lanes, targets):
         with suppress(RemoteProtocolError, DurableError):  # An invalid body is moved as it is.
             kind = decode_moved(record).kind if record.kind == Kind.MOVED else record.kind
-            cut = without(batch_bytes(record), settled, captured=kind == Kind.CAPTURE)
+            cut = cut_settled(batch_bytes(record), settled, captured=kind == Kind.CAPTURE)
     return Needed(record, targets, cut)
 
 
@@ -141,7 +141,7 @@ class Round:
         whole_bytes = record_bytes(run.count, run.size_bytes)
         messages = sum(end - start for start, end in left)
         left_bytes = whole_bytes * messages // run.count + PIECE_BYTES * len(left)
-        if left_bytes <= WORTH * whole_bytes:
+        if left_bytes <= CUT_RATIO_MAX * whole_bytes:
             self.tally.count(run.position, 0, whole_bytes - left_bytes)
 
 

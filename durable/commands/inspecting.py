@@ -25,7 +25,7 @@ from ..log.encryption import is_encrypted
 from ..log.record import Kind, Record
 from ..log.segments import Segment
 from ..queues.queue import Queue
-from ..vhost.cutting import cut_out
+from ..vhost.cutting import cut_ranges
 from ..vhost.groups import is_group, read_front
 from .findings import as_json, summary
 from .offline import Offline, Place, each_offline, kind_name, places
@@ -215,7 +215,7 @@ def _what(record: Record) -> str:
             front = read_front(body)
             told = f"{front.messages} in {front.batches} batches"
             if record.header.cut:
-                told += f", {sum(end - start for start, end in cut_out(body))} cut out"
+                told += f", {sum(end - start for start, end in cut_ranges(body))} cut out"
             stretch = front.stretch
             return told + (f", {front.number + 1} of {stretch.records}" if stretch else "")
         batch = Batch(body)

@@ -30,13 +30,13 @@ from .groups import (
     read_front,
 )
 
-WORTH = 0.75
+CUT_RATIO_MAX = 0.75
 """The group is not worth it if it has more than this part of the bytes of the original."""
 ENTRY_BYTES = FIELD_BYTES * ENTRY_FIELDS[SPREAD_KIND]
 LOST_BYTES = HEADER_BYTES + ENTRY_BYTES
 
 
-def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
+def cut_settled(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
     """Return a group of the same messages, with settled ones cut out where that saves space; None if it is
     not worth it.
 
@@ -63,10 +63,10 @@ def without(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes |
     if front.spread and pieces[-1].base_sequence - front.first >= DISTANCE_END:
         return None  # A group cannot express that distance.
     made = pack_group(front._replace(batches=len(pieces)), pieces)
-    return made if len(made) <= WORTH * len(body) else None
+    return made if len(made) <= CUT_RATIO_MAX * len(body) else None
 
 
-def cut_out(body: Buffer) -> list[Span]:
+def cut_ranges(body: Buffer) -> list[Span]:
     """Return the messages of a group that were cut out. Raises RemoteProtocolError."""
     batches = batches_in(body, 0, 0, read_front(body).messages)
     return [(first, first + batch.count) for batch, first in batches if batch.kind == LOST]
@@ -85,13 +85,15 @@ def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
         yield batch
         return
     sizes = batch.message_bytes()
-    around = batch.size_bytes - sum(sizes)
+    overhead_bytes = batch.size_bytes - sum(sizes)
     at, count = 0, batch.count
     gone: list[Span] = []
     for start, end in settled:
-        more = around + ENTRY_BYTES if at < start and end < count else 0  # One piece becomes two.
+        more = (
+            overhead_bytes + ENTRY_BYTES if at < start and end < count else 0
+        )  # One piece becomes two.
         if (start, end) == (0, count):
-            more = -around
+            more = -overhead_bytes
         if sum(sizes[start:end]) > LOST_BYTES + more:
             gone.append((start, end))
             at = end

@@ -34,7 +34,7 @@ from ..queues.expiries import expiry_us
 from ..queues.runs import Records
 from .changes import Change
 from .columns import read_acks, read_messages
-from .cutting import cut_out
+from .cutting import cut_ranges
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
 from .recovering import LaneRecovery, settle_known
@@ -299,7 +299,7 @@ class Replay:
                     self._stretches.end()
                 self.publishers.note_recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
-        gone = cut_out(body) if header.cut else ()
+        gone = cut_ranges(body) if header.cut else ()
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovery = self._recoveries.get(lane_id) or self._add_recovery(lane_id)
             recovery.add_run(at, count, position, size_bytes, time_us, expires_us)

@@ -36,7 +36,7 @@ from durable.log.record import (
     read_record,
 )
 from durable.log.scan import Damaged, Decrypt, Read
-from durable.vhost.cutting import cut_out
+from durable.vhost.cutting import cut_ranges
 from durable.vhost.groups import KIND_AT, read_front
 from durable.vhost.groups import KINDS as GROUPS
 from mesh.errors import RemoteProtocolError
@@ -313,7 +313,7 @@ def _left(body: bytes) -> list[Piece]:
     total = int.from_bytes(body[TOTAL_AT : TOTAL_AT + 4], "little")
     group = memoryview(body)[:total]
     whole = [(0, read_front(group).messages)]
-    return [(low, high - low) for low, high in without(whole, cut_out(group))]
+    return [(low, high - low) for low, high in without(whole, cut_ranges(group))]
 
 
 def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tuple[Ints, Ints, Ints]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.protocol.properties import Properties, encode_properties
-from durable.vhost.cutting import WORTH, cut_out, without
+from durable.vhost.cutting import CUT_RATIO_MAX, cut_ranges, cut_settled
 from durable.vhost.groups import GroupStretch, batches_in, encode_group, is_group, read_front
 from mesh.protocol.batch import LOST, Batch, batch_pieces
 from tests.logs import PUBLISHER, following
@@ -59,13 +59,13 @@ def test_who_is_not_settled_stays_where_it_was(body: bytes, settlements: list[li
     for some in settlements:
         done |= {one for one in some if one < len(whole)}
         ranges = [(at, at + 1) for at in sorted(done)]
-        cut = without(body, ranges, captured=False)
+        cut = cut_settled(body, ranges, captured=False)
         if cut is None:
             continue
-        assert len(cut) <= WORTH * len(body)
+        assert len(cut) <= CUT_RATIO_MAX * len(body)
         body, left = cut, messages(cut)
         assert len(left) == len(whole)
-        gone = {at for low, high in cut_out(cut) for at in range(low, high)}
+        gone = {at for low, high in cut_ranges(cut) for at in range(low, high)}
         assert gone == {at for at, one in enumerate(left) if one is None}
         assert gone <= done
         assert all(one is None or one == whole[at] for at, one in enumerate(left))
@@ -84,13 +84,13 @@ def test_of_large_messages_only_those_are_left_that_are_needed(
     batch = Batch(b"".join(pieces))
     edges = [-1, *sorted(needed), count]
     settled = [(low + 1, high) for low, high in pairwise(edges) if low + 1 < high]
-    cut = without(batch.raw(), settled, captured=False)
+    cut = cut_settled(batch.raw(), settled, captured=False)
     assert cut is not None or count <= 2
     if cut is not None:
-        assert cut_out(cut) == settled
+        assert cut_ranges(cut) == settled
         front = read_front(cut)
         assert (front.messages, front.bodies_bytes, front.ttl_us) == (count, 500 * count, 5)
-        captured = without(batch.raw(), settled, captured=True)
+        captured = cut_settled(batch.raw(), settled, captured=True)
         assert captured is not None
         assert read_front(captured).ttl_us is None
 
@@ -100,5 +100,5 @@ def test_what_no_group_can_say_stays_whole() -> None:
     holes = [0, 2**32 - 11]
     batches = following([(b"a", [bytes(9)], None), (b"a", [bytes(500)] * 20, None)], 0, holes=holes)
     body = encode_group(batches, None)
-    assert without(body, [(0, 20)], captured=False) is None
-    assert without(body, [(0, 9)], captured=False) is not None
+    assert cut_settled(body, [(0, 20)], captured=False) is None
+    assert cut_settled(body, [(0, 9)], captured=False) is not None

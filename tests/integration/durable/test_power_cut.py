@@ -205,7 +205,7 @@ class Client:
 def cut(body: Buffer, settled: Sequence[Span], *, captured: bool) -> bytes | None:
     """Of three batches in four, worth it or not."""
     with cut_at_any_price() if len(body) // 16 % 4 else nullcontext():
-        return cutting.without(body, settled, captured=captured)
+        return cutting.cut_settled(body, settled, captured=captured)
 
 
 @contextmanager
@@ -218,7 +218,7 @@ def cutting_records() -> Iterator[list[bytes | None]]:
         return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(needed, "without", noting)
+        patch.setattr(needed, "cut_settled", noting)
         yield made
 
 

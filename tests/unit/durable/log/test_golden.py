@@ -42,7 +42,7 @@ from durable.log.record import (
     store_seed,
 )
 from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
-from durable.vhost.cutting import cut_out, without
+from durable.vhost.cutting import cut_ranges, cut_settled
 from durable.vhost.groups import (
     Front,
     GroupStretch,
@@ -146,9 +146,9 @@ def test_a_record_that_messages_were_cut_out_of() -> None:
     """Of three of 300 bytes the second is left: as salvaged, encrypted, and moved as compaction does."""
     payloads = [bytes([one]) * 300 for one in b"abc"]
     (whole,) = following([(b"t", payloads, None)], 2**40, epoch=7, time_us=1_700_000_000_000_000)
-    cut = without(whole.raw(), [(0, 1), (2, 3)], captured=False)
+    cut = cut_settled(whole.raw(), [(0, 1), (2, 3)], captured=False)
     assert cut is not None
-    assert cut_out(cut) == [(0, 1), (2, 3)]
+    assert cut_ranges(cut) == [(0, 1), (2, 3)]
     found = batches_in(cut, 100, 101, 102)
     assert [(one.payloads, first) for one, first in found] == [(payloads[1:2], 101)]
     draft = _grouped(cut)._replace(cut=True)

@@ -6,7 +6,7 @@ import pytest
 
 from durable.log.bodies import move
 from durable.log.record import Draft, Kind, Target
-from durable.vhost.cutting import without
+from durable.vhost.cutting import cut_settled
 from tests.unit.durable.vhost.test_replay import Story
 from tests.vhosts import make_batch
 
@@ -21,7 +21,7 @@ def test_what_compaction_has_cut_out_is_settled_whatever_became_of_its_acks(stan
     draft = Draft(Kind.PUBLISH, body, (Target(lane.id, 0),), 5)
     (position,) = story.store.append_nowait([draft])
     record = story.store.records[position]
-    cut = without(body, [(0, 4), (5, 10)], captured=False)
+    cut = cut_settled(body, [(0, 4), (5, 10)], captured=False)
     (moved,) = story.store.append_nowait([move(record, record.targets, cut)])
     story.commit()
     again = story.restarted([] if stands else [position])
