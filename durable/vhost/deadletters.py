@@ -23,7 +23,7 @@ from .routes import readdressed
 
 DEATHS_MAX = 32
 """Different deaths (queue and reason) that a message remembers."""
-STORY_BYTES_MAX = DEATHS_BYTES // 2
+HIHISTORY_BYTES_MAX = DEATHS_BYTES // 2
 """Bytes of deaths above which a message forgets the keys of its earlier deaths. Consumers have room for
 DEATHS_BYTES of them: a message with more could not be delivered, and would block its queue."""
 
@@ -35,7 +35,7 @@ def dead_letter(
 
     Args:
         brief: leave out the keys of earlier deaths, which are most of the history's size; they are left
-            out in any case if the history takes more than STORY_BYTES_MAX. The deaths themselves stay:
+            out in any case if the history takes more than HISTORY_BYTES_MAX. The deaths themselves stay:
             without them the message might go round in a cycle.
     Raises:
         Malformed: the shared headers are not properties.
@@ -44,7 +44,7 @@ def dead_letter(
     key = definition.dead_letter_routing_key
     if key is None:
         key = batch.topic
-    before = next((one for one in properties.deaths if _same(one, dead)), None)
+    before = next((one for one in properties.deaths if _is_same_death(one, dead)), None)
     death = Death(
         definition.name, dead.reason,
         min(before.count + 1, DEATHS_COUNTED_MAX) if before else 1,
@@ -52,7 +52,7 @@ def dead_letter(
         before.keys if before else (batch.topic, *properties.cc),
         before.first_us if before else now_us,
     )  # fmt: skip
-    others = tuple(one for one in properties.deaths if not _same(one, dead))
+    others = tuple(one for one in properties.deaths if not _is_same_death(one, dead))
     deaths = _shortened((death, *others)[:DEATHS_MAX], brief=brief)
     changed = Properties(
         exchange=definition.dead_letter_exchange or "", priority=properties.priority,
@@ -77,13 +77,13 @@ def is_cycle(queue: str, deaths: tuple[Death, ...]) -> bool:
 
 def _shortened(deaths: tuple[Death, ...], *, brief: bool) -> tuple[Death, ...]:
     latest, *earlier = deaths
-    if brief or deaths_bytes(deaths) > STORY_BYTES_MAX:
+    if brief or deaths_bytes(deaths) > HIHISTORY_BYTES_MAX:
         deaths = (latest, *(one._replace(keys=()) for one in earlier))
         # Published by a release in which a key could have any length.
-        if deaths_bytes(deaths) > STORY_BYTES_MAX:
+        if deaths_bytes(deaths) > HIHISTORY_BYTES_MAX:
             deaths = (latest._replace(keys=latest.keys[:1]), *deaths[1:])
     return deaths
 
 
-def _same(death: Death, dead: Dead) -> bool:
+def _is_same_death(death: Death, dead: Dead) -> bool:
     return death.queue == dead.queue and death.reason == dead.reason

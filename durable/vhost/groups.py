@@ -63,7 +63,7 @@ BYTES_MAX, BATCHES_MAX = 64 * 1024, 256
 """Approximate limits of one group. Larger groups save time at a start, which spends some 20 us per record on
 a slow machine. But a consumer of one message has to read the whole group, damage to it loses all of it,
 and retention of a stream removes it as one."""
-UNLIKE_BYTES = 64
+DIFFERENCE_BYTES_MAX = 64
 """Bytes by which the average message sizes of two batches may differ (or by a half) to share a record: a lane
 takes all messages of a record to be as large as their average."""
 
@@ -103,7 +103,7 @@ def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> 
     """Whether messages are similar enough to share a record: `count` with `bodies_bytes` of payloads, and
     `other`."""
     difference: int = abs(bodies_bytes * other.count - other_bytes * count)
-    allowed: int = other.count * max(UNLIKE_BYTES * count, bodies_bytes // 2)
+    allowed: int = other.count * max(DIFFERENCE_BYTES_MAX * count, bodies_bytes // 2)
     return difference <= allowed
 
 
