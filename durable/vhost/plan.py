@@ -51,8 +51,8 @@ class Item:
     """
 
     __slots__ = (
-        "batches", "begun", "bodies_bytes", "count", "error", "held", "logged", "received_bytes",
-        "spread", "ttl_us",
+        "batches", "bodies_bytes", "count", "error", "first_number", "held", "logged",
+        "received_bytes", "spread", "ttl_us",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,7 @@ class Item:
         self.count, self.bodies_bytes = batch.count, bodies_bytes
         self.received_bytes = batch.size_bytes
         self.logged, self.held, self.ttl_us, self.error = logged, held, ttl_us, error
-        self.begun = 0
+        self.first_number = 0
         """The number of its first batch among those that the plan stores."""
         self.spread = False
         """Whether sequences between its messages are not in it."""
@@ -101,7 +101,7 @@ class Item:
         return Draft(kind, body, targets, now_us, grouped=True, spread=is_spread(body))
 
 
-class Way(NamedTuple):
+class ItemRoute(NamedTuple):
     """An item, and where it goes."""
 
     item: Item
@@ -128,16 +128,16 @@ class Plan:
         """The error with which everything is refused from now on, if any."""
         self._now_us, self._kind, self._stops = now_us, kind, stops
         self._group_bytes = group_bytes
-        self._open: Way | None = None
-        """The way of the item that was stored or extended last."""
-        self._last: dict[Lane, Way] = {}
-        """By lane, the way of the item that was stored in it last. `_open` is entered only when something
-        goes another way, so nothing is entered while everything goes the same way."""
-        self._spread = False
+        self._open_route: ItemRoute | None = None
+        """The route of the item that was stored or extended last."""
+        self._last_routes: dict[Lane, ItemRoute] = {}
+        """By lane, the route of the item that was stored in it last. `_open_route` is entered only when something
+        goes another route, so nothing is entered while everything goes the same one."""
+        self._has_spread = False
         """Whether any item is spread."""
-        self._stored = 0
+        self._stored_batches = 0
         """Batches stored so far."""
-        self._following: dict[Lane, int] = {}
+        self._next_sequences: dict[Lane, int] = {}
         """By lane, the sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
         """Messages and bytes planned for each member so far, which the member does not know of yet."""
@@ -145,7 +145,7 @@ class Plan:
     def drafts(self) -> list[Draft]:
         """Return the records of the items that go to the log."""
         logged = [one for one in self.items if one.logged]
-        stretch = _stretch(logged) if self._spread else None
+        stretch = _stretch(logged) if self._has_spread else None
         return [
             one.draft(self._kind, self._now_us, stretch, number)
             for number, one in enumerate(logged)
@@ -154,7 +154,7 @@ class Plan:
     def outcomes(self) -> Sequence[Item | Outcome]:
         """Return the outcomes of all messages, as ranges without holes. If no item is spread, which is usual,
         the items themselves."""
-        if not self._spread:
+        if not self._has_spread:
             return self.items
         found: list[Outcome] = []
         for outcome in sorted(
@@ -216,65 +216,65 @@ class Plan:
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> None:  # fmt: skip
-        joined = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
-        self._stored += 1
+        joined = self._find_joinable(batch, bodies_bytes, members, priority, ttl_us)
+        self._stored_batches += 1
         logged: list[LaneTarget] = []
         held: list[LaneTarget] = []
         for member in members:
             lane = member.lane_for(priority)
-            first = self._following.get(lane, lane.next)
-            self._following[lane] = first + batch.count
+            first = self._next_sequences.get(lane, lane.next)
+            self._next_sequences[lane] = first + batch.count
             count, size = self._planned.get(member, (0, 0))
             self._planned[member] = (count + batch.count, size + bodies_bytes)
             if joined is None:
                 (logged if member.logged else held).append(LaneTarget(member, lane, first))
         if joined is not None:
             joined.add(batch, bodies_bytes)
-            self._spread = self._spread or joined.spread
+            self._has_spread = self._has_spread or joined.spread
             return
         item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
-        item.begun = self._stored
+        item.first_number = self._stored_batches
         self.items.append(item)
-        self._open = Way(item, members, priority)
+        self._open_route = ItemRoute(item, members, priority)
 
-    def _joined_by(
+    def _find_joinable(
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> Item | None:  # fmt: skip
         """Return the item whose record the batch may share, if there is one."""
-        if self._open is None or not self._go(members, priority):
+        if self._open_route is None or not self._reopen(members, priority):
             return None
-        item = self._open.item
+        item = self._open_route.item
         last = item.batches[-1]
         joins = (
             not item.held
             and ttl_us == item.ttl_us
             and item.received_bytes + batch.size_bytes <= self._group_bytes
             and len(item.batches) < BATCHES_MAX
-            and self._stored - item.begun < SPREAD_MAX
+            and self._stored_batches - item.first_number < SPREAD_MAX
             and are_alike(item.count, item.bodies_bytes, batch, bodies_bytes)
             and (batch.publisher, batch.epoch) == (last.publisher, last.epoch)
             and last.next_sequence <= batch.base_sequence < item.first + DISTANCE_END
         )
         return item if joins else None
 
-    def _go(self, members: Sequence[Member], priority: int) -> bool:
+    def _reopen(self, members: Sequence[Member], priority: int) -> bool:
         """Return whether the last item of all these lanes is one and the same, which went to them and nowhere
-        else; if so, make its way the open one."""
-        way = self._open
-        assert way is not None, "something was stored"
-        if (way.members, way.priority) == (members, priority):
+        else; if so, make its route the open one."""
+        route = self._open_route
+        assert route is not None, "something was stored"
+        if (route.members, route.priority) == (members, priority):
             return True
-        last = self._last
-        for _, lane, _ in (*way.item.logged, *way.item.held):
-            last[lane] = way
+        last = self._last_routes
+        for _, lane, _ in (*route.item.logged, *route.item.held):
+            last[lane] = route
         lanes = [member.lane_for(priority) for member in members]
         found = last.get(lanes[0])
         if found is None or (found.members, found.priority) != (members, priority):
             return False
         if any(last[lane] is not found for lane in lanes):
             return False
-        self._open = found
+        self._open_route = found
         return True
 
 
