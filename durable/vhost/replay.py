@@ -75,7 +75,7 @@ class Replay:
         """The record before this log position was not read."""
         # Nothing is missing before the first record read: it was freed, or read earlier.
         self._contiguous_start = -1 if self._last_position < 0 else position
-        self._stretches.end()
+        self._stretches.finish()
 
     def _apply_series(self, series: Series) -> None:
         published, acks = series.messages, series.acks
@@ -88,7 +88,7 @@ class Replay:
         if series.position != self._last_position + 1:
             self._note_break(series.position)
         self._last_position = series.position + series.count - 1
-        self._stretches.end()
+        self._stretches.finish()
         arrivals = [] if messages is None else list(messages.arrivals())
         begin = {lane_id: some.firsts[0] for lane_id, some in reversed(arrivals)}
         # First settle what is before the messages of this series. Those settlements may be all that is left
@@ -178,7 +178,7 @@ class Replay:
             yield from lane.referenced()
 
     def _finish_lanes(self) -> None:
-        self._stretches.end()
+        self._stretches.finish()
         for recovery in self._recoveries.values():
             recovery.finish()
         self.registry.drop_undeclared()
@@ -236,8 +236,8 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind
-        if kind != PUBLISH_KIND and self._stretches.begun:
-            self._stretches.end()
+        if kind != PUBLISH_KIND and self._stretches.current:
+            self._stretches.finish()
         if kind in MESSAGES:
             self._apply_messages(record)
         elif kind == Kind.ACKS:
@@ -295,8 +295,8 @@ class Replay:
             if front is not None and front.spread:
                 self._stretches.take(body, front)
             else:
-                if self._stretches.begun:
-                    self._stretches.end()
+                if self._stretches.current:
+                    self._stretches.finish()
                 self.publishers.note_recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
         gone = cut_ranges(body) if header.cut else ()

@@ -16,28 +16,31 @@ from .publishers import Publishers
 
 
 class Stretches:
-    """The stretches of one replay: `take` each spread group, and call `end` when another record comes."""
+    """The stretches of one replay: `take` each spread group, and call `finish` when another record comes."""
 
     def __init__(self, publishers: Publishers) -> None:
         self._publishers = publishers
-        self.begun: list[tuple[Buffer, Front]] = []
+        self.current: list[tuple[Buffer, Front]] = []
         """Records of the current stretch that have been read, from its first one on. Callers check this
-        before they call `end`: nearly all records are in no stretch, and need no call."""
+        before they call `finish`: nearly all records are in no stretch, and need no call."""
 
     def take(self, body: Buffer, front: Front) -> None:
         """Take a spread group."""
-        if self.begun and (front.number, _of(front)) != (len(self.begun), _of(self.begun[0][1])):
-            self.end()
-        self.begun.append((body, front))
-        stretch, count = front.stretch, len(self.begun)
+        if self.current and (front.number, _key(front)) != (
+            len(self.current),
+            _key(self.current[0][1]),
+        ):
+            self.finish()
+        self.current.append((body, front))
+        stretch, count = front.stretch, len(self.current)
         if stretch is None or front.number != count - 1 or count == stretch.records:
-            self.end()
+            self.finish()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """The next record does not continue the current stretch: note the sequences of what was read of it."""
-        if not self.begun:
+        if not self.current:
             return
-        records, self.begun = self.begun, []
+        records, self.current = self.current, []
         front = records[0][1]
         stretch = front.stretch
         if (
@@ -52,5 +55,5 @@ class Stretches:
             self._publishers.note_recovered(front.publisher, front.epoch, first, end)
 
 
-def _of(front: Front) -> object:
+def _key(front: Front) -> object:
     return front.stretch, front.publisher, front.epoch

@@ -230,7 +230,7 @@ def started(volume: Volume, start: int) -> tuple[tuple[object, ...], int]:
         start=start, visit=replay,
     )  # fmt: skip
     waiting = sum(len(row) for one in replay._recoveries.values() for row in one._waiting)
-    replay._stretches.end()
+    replay._stretches.finish()
     for recovery in replay._recoveries.values():
         recovery.finish()
     for lane in replay.registry.lanes.values():

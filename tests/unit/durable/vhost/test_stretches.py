@@ -137,10 +137,10 @@ def test_records_that_are_not_all_of_one_stretch_say_for_themselves(second: byte
     stretches = Stretches(publishers)
     for body in (record(0, GroupStretch(0, 4, 2), 0, 2), second):
         stretches.take(body, read_front(body))
-    stretches.end()
+    stretches.finish()
     first = publishers.get_or_add(PUBLISHER, 1)
     assert (1, 2) in first.holes or first.epoch == 2
-    assert not stretches.begun
+    assert not stretches.current
     front = read_front(second)
     found = {at for low, high in sequences_in(second, front) for at in range(low, high)}
     assert found <= sequences_of(publishers.get_or_add(front.publisher, front.epoch))
@@ -171,7 +171,7 @@ def test_a_stretch_is_known_with_its_last_record() -> None:
     stretches = Stretches(publishers)
     for number, sequences in enumerate([(0, 2), (1, 3)]):
         body = record(number, GroupStretch(0, 4, 2), *sequences)
-        assert bool(stretches.begun) == bool(number)
+        assert bool(stretches.current) == bool(number)
         stretches.take(body, read_front(body))
-    assert not stretches.begun
+    assert not stretches.current
     assert sequences_of(publishers.get_or_add(PUBLISHER, 1)) == {0, 1, 2, 3}
