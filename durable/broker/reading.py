@@ -146,7 +146,7 @@ def _reported_missing(hosted: Hosted, stream: Stream, cursor: str, offset: int) 
     known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
     if offset < stream.cursors.get(cursor, 0):
         return known
-    return max(known, stream.told.get(cursor, 0))
+    return max(known, stream.reported_missing.get(cursor, 0))
 
 
 def _check_cursor(stream: Stream, cursor: str) -> None:

@@ -6,11 +6,11 @@ Each is a msgpack list, a word and its fields:
     ["queue", [lane ids], {...}]     ["queue gone", name]      ["exchange", {...}]   ["exchange gone", name]
     ["stream", lane id, {...}]       ["stream gone", name]     ["bind", {...}]       ["unbind", {...}]
     ["permission", {...}]            ["permission gone", cluster]
-    ["cursor", stream, name, offset or None, told]             ["snapshot", ...]   and so on, see snapshot.py
+    ["cursor", stream, name, offset or None, reported]         ["snapshot", ...]   and so on, see snapshot.py
 
-The maps are definitions, with the field names of durable/definitions.py. `told` is how many missing
-messages the readers with that cursor know of; it is left out if it is 0. A cursor with `told` is logged as
-a second change behind one without it: a release that does not know `told` skips the second one, and still
+The maps are definitions, with the field names of durable/definitions.py. `reported` is how many missing
+messages the readers with that cursor know of; it is left out if it is 0. A cursor with `reported` is logged as
+a second change behind one without it: a release that does not know `reported` skips the second one, and still
 has the right offset.
 """
 
@@ -31,10 +31,10 @@ PUBLISHERS, LANES, RETURNS, GAPS = "publishers", "lanes", "returns", "gaps"
 Change = list[Any]
 
 
-def cursor(stream: str, name: str, offset: int, told: int) -> list[Change]:
+def cursor(stream: str, name: str, offset: int, reported: int) -> list[Change]:
     """Return the changes that set a cursor."""
     plain = [CURSOR, stream, name, offset]
-    return [plain, [*plain, told]] if told else [plain]
+    return [plain, [*plain, reported]] if reported else [plain]
 
 
 def opposite(change: Change) -> Change:

@@ -175,7 +175,9 @@ class Registry:
         """Yield the changes that set all cursors. They are no declarations, and move at any time."""
         for stream in self.streams.values():
             for name, offset in stream.cursors.items():
-                yield from changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
+                yield from changes.cursor(
+                    stream.name, name, offset, stream.reported_missing.get(name, 0)
+                )
 
     def logged_changes(self, wanted: Sequence[Change]) -> list[Change]:
         """Return the changes that belong in the log. Transient queues and bindings to them do not, except
@@ -361,7 +363,7 @@ class Registry:
             raise
         self.permissions.declare(definition)
 
-    def _cursor(self, stream_name: str, name: str, offset: int | None, told: int = 0) -> None:
+    def _cursor(self, stream_name: str, name: str, offset: int | None, reported: int = 0) -> None:
         stream = self.streams.get(stream_name)
         if stream is None:
             return
@@ -369,10 +371,10 @@ class Registry:
             stream.cursors.pop(name, None)
         else:
             stream.cursors[name] = offset
-        if offset is None or not told:
-            stream.told.pop(name, None)
+        if offset is None or not reported:
+            stream.reported_missing.pop(name, None)
         else:
-            stream.told[name] = told
+            stream.reported_missing[name] = reported
 
 
 def _merged_missed(messages: int) -> Missed:

@@ -22,8 +22,8 @@ class Stream:
     def __init__(self, definition: StreamDefinition, lane: Lane) -> None:
         self.definition, self.lane = definition, lane
         self.cursors: dict[str, int] = {}
-        self.told: dict[str, int] = {}
-        """By cursor, how many missing messages its readers have been told of; never 0."""
+        self.reported_missing: dict[str, int] = {}
+        """By cursor, how many missing messages its readers know of; never 0."""
         self.counts = Counts()
 
     @property

@@ -90,10 +90,10 @@ def test_releases_that_do_not_know_what_readers_were_told_have_their_cursors() -
     registry, before = Registry(), Registry()
     for one in (registry, before):
         one.apply(stream)
-    for change in changes.cursor("s", "c", 5, told=3):
+    for change in changes.cursor("s", "c", 5, reported=3):
         registry.apply(change)
-    assert registry.stream("s").told == {"c": 3}
-    for written in (changes.cursor("s", "c", 5, told=3), list(registry.cursors())):
+    assert registry.stream("s").reported_missing == {"c": 3}
+    for written in (changes.cursor("s", "c", 5, reported=3), list(registry.cursors())):
         for change in written:
             if len(change) == FIELDS_BEFORE:  # The others they log and pass over.
                 before.apply(change)
