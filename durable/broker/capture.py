@@ -182,9 +182,9 @@ class Capture:
 
         def miss(stream: Stream, now_us: int) -> None:
             if hosted.vhost.registry.streams.get(stream.name) is stream:
-                hosted.vhost.miss(stream, missed, now_us)
+                hosted.vhost.record_gap(stream, missed, now_us)
 
-        for stream in hosted.vhost.capturing(batch.topic):
+        for stream in hosted.vhost.capturing_streams(batch.topic):
             await self._with_room(partial(miss, stream))
 
     async def _with_room(self, append: Callable[[int], None]) -> None:

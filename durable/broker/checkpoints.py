@@ -159,7 +159,7 @@ class Checkpointer:
         if not log.full or log.segment_spent or log.would_free(start):
             return True
         # The snapshot would also have the settlements that the log has no room for.
-        return self._hosted.vhost.settling.refused_would(partial(log.would_free, start))
+        return self._hosted.vhost.settling.would_free_segment(partial(log.would_free, start))
 
     async def run(self, look_s: float) -> None:
         """Write checkpoints when they are due, until cancelled."""
@@ -319,7 +319,7 @@ class Checkpointer:
             except TooLarge:  # Once is better than no checkpoints at all.
                 positions = log.append_nowait(drafts)
             if alone:
-                hosted.vhost.settling.covered(positions[-1])
+                hosted.vhost.settling.note_covered(positions[-1])
             times = len(positions) // len(drafts)
             self._written += times * sum(draft.size_bytes for draft in drafts)
             return positions

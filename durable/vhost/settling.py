@@ -30,16 +30,21 @@ class Settling:
     """The settlements of one vhost. Flushes are numbered from 1, so a task can tell when its own are durable."""
 
     def __init__(
-        self, journal: Journal, held: Journal, owners: Mapping[int, Member], bodies: Bodies,
+        self, journal: Journal, held_journal: Journal, owners: Mapping[int, Member], bodies: Bodies,
         store: Store,
     ) -> None:  # fmt: skip
         """
         Args:
-            journal, held: of the lanes in the log, and of those in memory.
+            journal, held_journal: of the lanes in the log, and of those in memory.
             owners: queues and streams by lane.
         """
         self._owners = owners
-        self._journal, self._held, self._bodies, self._store = journal, held, bodies, store
+        self._journal, self._held_journal, self._bodies, self._store = (
+            journal,
+            held_journal,
+            bodies,
+            store,
+        )
         self._releases: deque[tuple[int, list[Records | Block]]] = deque()
         self._unappended: deque[Draft] = deque()
         """Drafts taken from the journal for which, or for one before them, the log had no room."""
@@ -54,13 +59,13 @@ class Settling:
         self._tally: Tally | None = None
         """Tally of the first `_counted` released runs in the journal; kept only while the disk is full."""
         self._counted = 0
-        self._flushes, self._wanted, self._hurried = 0, False, False
+        self._flushes, self._flush_wanted, self._hurried = 0, False, False
         self.durable = 0
         """Everything settled up to the flush of this number is on disk."""
 
     def next_flush(self) -> int:
         """Return the number of the flush that will append everything settled until now."""
-        self._wanted = True
+        self._flush_wanted = True
         return self._flushes + 1
 
     def hurry(self) -> None:
@@ -72,10 +77,10 @@ class Settling:
         commit."""
         self.refusal = None
         self.release_held()
-        if self._wanted or self._journal or self._unappended:
+        if self._flush_wanted or self._journal or self._unappended:
             try:
                 self._append()
-                self._take(now_us)
+                self._make_drafts(now_us)
                 self._append()
             except StoreError as error:
                 # Publishers are told of a full or failed log; here settlements go on gathering.
@@ -88,7 +93,7 @@ class Settling:
             self._hurried = False
             self._store.hurry()
 
-    def refused_would(self, free: Callable[[Tally], bool]) -> bool:
+    def would_free_segment(self, free: Callable[[Tally], bool]) -> bool:
         """Whether the settlements that found the disk full would free a segment, as `free` tells from their
         tally."""
         if not isinstance(self.refusal, StoreFull):
@@ -106,7 +111,7 @@ class Settling:
             count_all(self._store, one, self._tally)
         self._counted = len(waiting)
 
-    def covered(self, position: int) -> None:
+    def note_covered(self, position: int) -> None:
         """A snapshot up to this log position holds all settlements and returns so far, so those that the log
         had no room for need no records any more."""
         self._unappended.clear()
@@ -116,7 +121,7 @@ class Settling:
 
     def _note_flush(self) -> None:
         self._flushes += 1
-        self._wanted, self._tally = False, None
+        self._flush_wanted, self._tally = False, None
         self._flushed.append((self._flushes, self.last_position))
         released = self._journal.take_released()
         if released:
@@ -132,7 +137,7 @@ class Settling:
             RECORD_BYTES_MAX, self._store.append_bytes_max // 4, self._store.reserve_bytes // 4
         )
 
-    def _take(self, now_us: int) -> None:
+    def _make_drafts(self, now_us: int) -> None:
         """Make drafts of everything settled since the last call."""
         both = self._journal.take_settled()
         written = 0
@@ -161,7 +166,7 @@ class Settling:
 
     def release_held(self) -> None:
         """Drop the bodies that no memory queue needs any more, so that their memory is free at once."""
-        for one in self._held.take_released():
+        for one in self._held_journal.take_released():
             for records in (one,) if isinstance(one, Records) else one.records():
                 for position in records.positions:
                     self._bodies.release(position)

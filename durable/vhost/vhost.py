@@ -108,7 +108,7 @@ class Vhost:
             TooLarge: more than a segment can take. Nothing was done.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
-        streams = self.capturing(batch.topic)
+        streams = self.capturing_streams(batch.topic)
         if not streams:
             return
         first = batch.base_sequence - lost
@@ -119,11 +119,11 @@ class Vhost:
         for gap in gaps:
             self.registry.note_gap(gap)
 
-    def capturing(self, topic: str) -> list[Stream]:
+    def capturing_streams(self, topic: str) -> list[Stream]:
         """Return the streams that capture this topic."""
         return sorted(set(self.registry.captures.match(topic)), key=_name)
 
-    def miss(self, stream: Stream, missed: Missed, now_us: int) -> None:
+    def record_gap(self, stream: Stream, missed: Missed, now_us: int) -> None:
         """Record a gap: messages of a stream could not be stored. Raises what `capture` raises."""
         gap = StreamGap(stream.lane.id, stream.lane.next, missed)
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
@@ -203,7 +203,7 @@ class Vhost:
             start: records before this log position are durable and have been applied. 0: nothing is going
                 to be freed because of this snapshot.
             complete: it leaves out nothing, because no checkpoint is written with it. If the flush found the
-                disk full, it holds what the flush would have logged; call `settling.covered` when it is appended.
+                disk full, it holds what the flush would have logged; call `settling.note_covered` when appended.
         """
         return Snapshot(self.registry, self.publishers, start, complete=complete)
 

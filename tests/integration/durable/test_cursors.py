@@ -306,7 +306,7 @@ async def test_what_a_reader_was_told_of_gaps_is_not_told_again_when_they_become
         hosted = broker.hosted("/")
         stream = hosted.vhost.registry.stream("audit")
         for _ in range(times):
-            hosted.vhost.miss(stream, Missed(bytes(16), 1, "t", 0, 10), hosted.clock.now_us())
+            hosted.vhost.record_gap(stream, Missed(bytes(16), 1, "t", 0, 10), hosted.clock.now_us())
             await shop.publish("", "audit", b"behind a gap")
 
     async def lost(shop: Connection, count: int, *, store: bool = True) -> int:

@@ -266,7 +266,7 @@ def test_offsets_that_are_known_are_left_out_for_nothing(knows: str) -> None:
         story.commit()
         story.step("snapshot", "", 0)
     elif knows == "gap":
-        story.vhost.miss(story.registry.stream("s"), Missed(PUBLISHER, 1, "t.a", 9, 1), 0)
+        story.vhost.record_gap(story.registry.stream("s"), Missed(PUBLISHER, 1, "t.a", 9, 1), 0)
     else:
         story.step("stream", "", 0)
     story.commit()

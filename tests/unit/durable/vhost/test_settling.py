@@ -139,17 +139,17 @@ def test_what_it_would_free_is_asked_as_if_there_had_been_room() -> None:
         told.append(besides)
         return would
 
-    assert not settling.refused_would(let_go)
+    assert not settling.would_free_segment(let_go)
     store.refusal = StoreBusy(1, "a test")
     queue.settle(consumer, 0, 10, ACK)
     settling.flush(0)
-    assert not settling.refused_would(let_go)
+    assert not settling.would_free_segment(let_go)
     assert not told
     store.refusal = StoreFull(1, 1, 0)
     for would, settled in ((False, 10), (True, 15)):
         queue.settle(consumer, 10, settled, ACK)
         settling.flush(0)
-        assert settling.refused_would(let_go) == would
+        assert settling.would_free_segment(let_go) == would
         assert told[-1].references == dict.fromkeys(messages[:settled], 1)
         assert store.needed() == before
     store.refusal = None
@@ -159,7 +159,7 @@ def test_what_it_would_free_is_asked_as_if_there_had_been_room() -> None:
     store.refusal = StoreFull(1, 1, 0)
     queue.settle(consumer, 20, 21, ACK)
     settling.flush(0)
-    assert settling.refused_would(let_go)
+    assert settling.would_free_segment(let_go)
     assert told[-1].references == {messages[20]: 1}, "what there was room for meanwhile is not"
 
 
@@ -183,7 +183,7 @@ def test_what_is_refused_is_counted_once_however_long_there_is_no_room(
     for tag in settled:
         queue.settle(consumer, tag, tag + 1, ACK)
         settling.flush(0)
-        settling.refused_would(lambda _: False)
+        settling.would_free_segment(lambda _: False)
     assert counted == [messages[tag] for tag in settled]
 
 
@@ -234,7 +234,7 @@ def test_what_a_snapshot_covers_is_settled_with_it_and_not_appended_any_more() -
     queue.settle(consumer, 1, 2, ACK)
     flush, store.room = settling.next_flush(), 1000
     (snapshot,) = store.append_nowait([definitions("a snapshot")])
-    settling.covered(snapshot)
+    settling.note_covered(snapshot)
     assert (settling.refusal, settling.last_position) == (None, snapshot)
     assert settling.durable < flush
     assert len(store.needed()) == MESSAGES, "nothing is released before it is durable"
