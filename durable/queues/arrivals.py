@@ -21,7 +21,7 @@ class Arrivals(NamedTuple):
     times_us: list[int]
     expires_us: list[int] | None
     """One per run, 0 if it never expires; None if none of them does."""
-    alike: bool
+    is_uniform: bool
     """True if all counts are equal and all sizes are equal. False is no promise that they differ."""
 
     @property
@@ -33,7 +33,7 @@ class Arrivals(NamedTuple):
     def size_bytes(self) -> int:
         """Bytes of all payloads."""
         sizes = self.sizes_bytes
-        return sizes[0] * len(sizes) if self.alike else sum(sizes)
+        return sizes[0] * len(sizes) if self.is_uniform else sum(sizes)
 
     def runs(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yield first sequence, count, log position, size, time and expiry of each run."""
@@ -43,8 +43,8 @@ class Arrivals(NamedTuple):
 
     @property
     def stretch(self) -> Stretch | None:
-        """All runs as one stretch; None unless they are alike and evenly spaced in the log."""
-        if not self.alike:
+        """All runs as one stretch; None unless they are uniform and evenly spaced in the log."""
+        if not self.is_uniform:
             return None
         positions, times = self.positions, len(self.positions)
         low, high = positions[0], positions[-1]

@@ -37,9 +37,9 @@ _PLAIN = batch.MAGIC | batch.VERSION << 16 | batch.MESSAGES << 24
 """The low bits of _FRONT in a batch of messages without headers of their own."""
 _ONE_SETTLED = 1 | What.SETTLED << 32
 """The word behind the lane in an acks block with one range, which is settled."""
-_NO_SENSE = (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError)
+_INVALID_ERRORS = (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError)
 
-Settled = dict[int, list[tuple[int, int]]]
+SettledRanges = dict[int, list[tuple[int, int]]]
 """Ranges of sequences by lane."""
 
 
@@ -56,17 +56,17 @@ class Messages:
     """The messages of records with one batch each. Made by `read_messages`."""
 
     def __init__(
-        self, series: Series, at: int, counts: list[int], sizes_bytes: list[int], *, alike: bool
+        self, series: Series, at: int, counts: list[int], sizes_bytes: list[int], *, uniform: bool
     ) -> None:  # fmt: skip
         """
         Args:
             at: the word at which batches begin.
-            alike: whether all counts and sizes are the same.
+            uniform: whether all counts and sizes are the same.
         Raises:
             RemoteProtocolError, ValueError: shared headers are invalid.
         """
         self._series, self._at = series, at
-        self._counts, self._sizes_bytes, self._alike = counts, sizes_bytes, alike
+        self._counts, self._sizes_bytes, self._uniform = counts, sizes_bytes, uniform
         self._captured = series.header.kind == Kind.CAPTURE
         self._times_us = series.column(TIME).tolist()
         self._expires_us = self._expiries()
@@ -98,8 +98,8 @@ class Messages:
         if self._captured:
             return
         epochs, firsts, *ids = map(self._word, (_EPOCH, _SEQUENCE, *_ID))
-        if all(map(_is_constant, (epochs, *ids))) and _follow(
-            firsts, self._counts, alike=self._alike
+        if all(map(_is_constant, (epochs, *ids))) and _is_contiguous(
+            firsts, self._counts, uniform=self._uniform
         ):
             yield _published(
                 ids[0][0], ids[1][0], epochs[0], firsts[0], firsts[-1] + self._counts[-1]
@@ -135,7 +135,7 @@ class Messages:
                 self._sizes_bytes,
                 self._times_us,
                 self._expires_us,
-                self._alike,
+                self._uniform,
             )
             if _is_constant(lanes):
                 yield from _in_order(lanes[0], everything)
@@ -177,10 +177,10 @@ def read_messages(series: Series) -> Messages | None:
     if min(sizes_bytes) < 0 or not 0 < min(counts) <= max(counts) <= batch.COUNT_MAX:
         return None
     times = series.count // len(counts)
-    alike = _is_same(counts) and _is_same(sizes_bytes)
+    uniform = _all_equal(counts) and _all_equal(sizes_bytes)
     try:
-        return Messages(series, at, counts * times, sizes_bytes * times, alike=alike)
-    except _NO_SENSE:  # Reading them one by one will report which record is invalid.
+        return Messages(series, at, counts * times, sizes_bytes * times, uniform=uniform)
+    except _INVALID_ERRORS:  # Reading them one by one will report which record is invalid.
         return None
 
 
@@ -191,31 +191,31 @@ def _is_shared(series: Series, targets: int) -> bool:
     return sum(map(len, lanes)) > len(set().union(*lanes))
 
 
-def read_acks(series: Series) -> Settled | None:
+def read_acks(series: Series) -> SettledRanges | None:
     """Read a series of acks. None: they have to be read one by one, because they say more than what is
     settled, or are invalid."""
-    alike = _is_constant(series.column(LENGTHS)) and not any(series.lows(TARGETS))
-    one_range = alike and series.header.body_bytes == acks_bytes(1)
-    settled = _one_range_each(series) if one_range else _decoded(series)
+    uniform = _is_constant(series.column(LENGTHS)) and not any(series.lows(TARGETS))
+    one_range = uniform and series.header.body_bytes == acks_bytes(1)
+    settled = _one_range_each(series) if one_range else _decode_each(series)
     if settled is None:
         return None
     return {lane: merged(ranges) for lane, ranges in settled.items()}
 
 
-def _one_range_each(series: Series) -> Settled | None:
+def _one_range_each(series: Series) -> SettledRanges | None:
     lanes, whats, starts, ends = (series.column(HEADER_WORDS + word) for word in range(4))
     if whats.count(_ONE_SETTLED) < len(whats) or not all(map(lt, starts, ends)):
         return None
     if _is_constant(lanes) and starts[1:] == ends[:-1]:
         return {lanes[0]: [(starts[0], ends[-1])]}
-    settled: Settled = {}
+    settled: SettledRanges = {}
     for lane, start, end in zip(lanes, starts, ends, strict=True):
         settled.setdefault(lane, []).append((start, end))
     return settled
 
 
-def _decoded(series: Series) -> Settled | None:
-    settled: Settled = {}
+def _decode_each(series: Series) -> SettledRanges | None:
+    settled: SettledRanges = {}
     try:
         for record in series.records():
             for lane, ranges, what, _ in decode_acks(record):
@@ -229,7 +229,7 @@ def _decoded(series: Series) -> Settled | None:
 
 def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
     """Yield the arrivals together if their sequences have no gaps; else one by one."""
-    if _follow(arrivals.firsts, arrivals.counts, alike=arrivals.alike):
+    if _is_contiguous(arrivals.firsts, arrivals.counts, uniform=arrivals.is_uniform):
         yield lane, arrivals
     else:
         for which in range(len(arrivals.firsts)):
@@ -237,16 +237,16 @@ def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
 
 
 def _pick(arrivals: Arrivals, some: list[int]) -> Arrivals:
-    firsts, counts, positions, sizes_bytes, times_us, expires_us, alike = arrivals
+    firsts, counts, positions, sizes_bytes, times_us, expires_us, uniform = arrivals
     return Arrivals(
         array("Q", [firsts[which] for which in some]), [counts[which] for which in some],
         array("Q", [positions[which] for which in some]), [sizes_bytes[which] for which in some],
         [times_us[which] for which in some], expires_us and [expires_us[which] for which in some],
-        alike,
+        uniform,
     )  # fmt: skip
 
 
-def _is_same(numbers: list[int]) -> bool:
+def _all_equal(numbers: list[int]) -> bool:
     return numbers.count(numbers[0]) == len(numbers)
 
 
@@ -254,9 +254,9 @@ def _is_constant(column: array[int]) -> bool:
     return leading_constant(column) == len(column)
 
 
-def _follow(firsts: array[int], counts: list[int], *, alike: bool) -> bool:
+def _is_contiguous(firsts: array[int], counts: list[int], *, uniform: bool) -> bool:
     """Whether ranges that begin at `firsts`, with so many numbers each, leave nothing out between them."""
-    if alike:
+    if uniform:
         return leading_rising(firsts, counts[0]) == len(firsts)
     return firsts[1:].tolist() == [*map(add, firsts, counts)][:-1]
 
