@@ -82,7 +82,7 @@ class Control:
             if there is not None:
                 self._peer.check_own(there)
                 check_same(there.definition, wanted)
-                there.touch(self._hosted.clock.now_us())
+                there.note_use(self._hosted.clock.now_us())
                 # A client that declares a queue has to find it there.
                 self._hosted.auto_deletions.discard(there)
                 return []

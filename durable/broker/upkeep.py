@@ -22,7 +22,9 @@ async def run_upkeep(hosted: Hosted, idle_s: float) -> None:
         await trio.sleep(idle_s)
         now_us = hosted.clock.now_us()
         registry = hosted.vhost.registry
-        changed = sum(queue.expire(now_us) for queue in registry.queues.values() if queue.expires)
+        changed = sum(
+            queue.expire(now_us) for queue in registry.queues.values() if queue.may_expire
+        )
         if changed:
             hosted.wake()
         for stream in list(registry.streams.values()):

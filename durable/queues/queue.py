@@ -1,7 +1,7 @@
 """One queue: a lane per priority, its consumers, and everything its definition asks for.
 
-    expect ──(log)──> enqueue ──> ready ──take──> unacked ──settle──> settled, ready again, or dead
-                                    └── expired, over max_length ──> settled, or dead
+    announce ──(log)──> enqueue ──> ready ──take──> unacked ──settle──> settled, ready again, or dead
+                                      └── expired, over max_length ──> settled, or dead
 
 Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked, until the
 vhost calls `settle_dead`; without such an exchange they are settled at once. As in RabbitMQ, `max_length` limits
@@ -57,8 +57,8 @@ class Queue:
         "dead_lettered",
         "definition",
         "died",
-        "expires",
         "lanes",
+        "may_expire",
         "name",
         "unacked",
     )  # fmt: skip
@@ -75,7 +75,7 @@ class Queue:
         """`died`: messages that were to be dead-lettered, since the start; `dead_lettered`: those that have been."""
         self._announced = self._announced_bytes = 0  # Appended to the log, but not durable yet.
         self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
-        self.expires = self._ttl_us is not None
+        self.may_expire = self._ttl_us is not None
         """Whether any of its messages may expire."""
         self._used_us = 0
 
@@ -113,7 +113,7 @@ class Queue:
         """Whether its messages are in the log; otherwise they are held in memory and end with the broker."""
         return not self.definition.transient
 
-    def full(self) -> QueueFull:
+    def full_error(self) -> QueueFull:
         """Return the error for a publish that `accepts` refuses."""
         limits = self.definition
         return QueueFull(self.name, limits.max_length, limits.max_length_bytes)
@@ -134,7 +134,7 @@ class Queue:
         size_bytes += self._announced_bytes
         return most_bytes is None or self.ready_bytes + size_bytes <= most_bytes
 
-    def expect(self, lane: Lane, count: int, size_bytes: int) -> int:
+    def announce(self, lane: Lane, count: int, size_bytes: int) -> int:
         """Announce messages that were appended to the log, and return the first one's sequence. `enqueue` must
         follow, in the same order."""
         first = lane.next
@@ -152,7 +152,7 @@ class Queue:
         lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
         self.counts.published += count
         if expires_us:
-            self.expires = True
+            self.may_expire = True
         if self._announced:
             self._announced -= count
             self._announced_bytes -= size_bytes
@@ -161,13 +161,13 @@ class Queue:
     def shorten(self, now_us: int) -> None:
         """Drop the oldest ready messages over the limits. Called when more have come, or when messages came back that
         consumers had before the start."""
-        if self._drops:
-            if self.expires:
+        if self._drops_head:
+            if self.may_expire:
                 self.expire(now_us)
             self._drop_head()
 
     @property
-    def _drops(self) -> bool:
+    def _drops_head(self) -> bool:
         """Whether the oldest messages are dropped to make room."""
         definition = self.definition
         limited = definition.max_length is not None or definition.max_length_bytes is not None
@@ -201,7 +201,7 @@ class Queue:
         """Remove a consumer. Its unacked messages get this outcome; by default they come back, in their place."""
         self.consumers.remove(consumer)
         self.settle(consumer, 0, consumer.next_tag, outcome)
-        self.touch(now_us)
+        self.note_use(now_us)
 
     def take(self, now_us: int, deliveries_max: int = UNLIMITED) -> list[Delivery]:
         """Deliver all that consumers have credit for, in at most `deliveries_max` slices of runs. If there are few
@@ -209,7 +209,7 @@ class Queue:
         deliveries: list[Delivery] = []
         share = self.consumers.share(self.ready)
         while len(deliveries) < deliveries_max:
-            if self.expires:
+            if self.may_expire:
                 self.expire(now_us)
             if (lane := self._ready_lane()) is None or (turn := self.consumers.next()) is None:
                 break
@@ -253,7 +253,7 @@ class Queue:
             assert outcome in (REQUEUE, RELEASE), f"impossible outcome {outcome!r}"
             counted = outcome == REQUEUE
             _give_back(self._within_limit(spans) if counted else spans, counted=counted)
-            if self._drops:
+            if self._drops_head:
                 self._drop_head()
         return count
 
@@ -310,7 +310,7 @@ class Queue:
 
     # Idleness
 
-    def touch(self, now_us: int) -> None:
+    def note_use(self, now_us: int) -> None:
         """Note a use: the queue was declared again, asked for a message, or left by a consumer."""
         self._used_us = now_us
 
@@ -322,8 +322,8 @@ class Queue:
 
     def end_recovery(self, now_us: int) -> None:
         """End recovery: all of the log is read, and what is not settled is ready. The time of idleness begins anew."""
-        self.expires = self.expires or any(lane.may_expire for lane in self.lanes)
-        self.touch(now_us)
+        self.may_expire = self.may_expire or any(lane.may_expire for lane in self.lanes)
+        self.note_use(now_us)
 
 
 def _joined(spans: Iterable[_LaneSpan]) -> list[_LaneSpan]:

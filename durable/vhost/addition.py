@@ -69,7 +69,7 @@ class Addition:
             registry.captures = self.captures
             registry.patterns.update(self.patterns)
         for queue in self._expiring:  # The time until an unused queue expires begins.
-            queue.touch(now_us)
+            queue.note_use(now_us)
 
     def _add_members(self, some: Iterable[QueueDefinition | StreamDefinition]) -> None:
         for definition in some:

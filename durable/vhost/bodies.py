@@ -45,7 +45,7 @@ class Bodies:
         """Whether no further body should be held."""
         return self.held_bytes >= self.held_bytes_max
 
-    def full(self) -> MemoryFull:
+    def full_error(self) -> MemoryFull:
         """Return the error for a publish that is refused because of `is_full`."""
         return MemoryFull(self.held_bytes, self.held_bytes_max)
 

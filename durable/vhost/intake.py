@@ -242,7 +242,7 @@ class Intake:
             if names:
                 members = [self._member(name) for name in names]
                 if self._bodies.is_full and not all(one.logged for one in members):
-                    plan.refuse(part, self._bodies.full())
+                    plan.refuse(part, self._bodies.full_error())
                 else:
                     plan.store(part, members, properties.priority, properties.ttl_us)
             elif properties.mandatory:
@@ -265,7 +265,7 @@ class Intake:
                 self.counts.dropped += 0 if item.error else item.count
                 continue
             for member, lane, first in (*item.logged, *item.held):
-                given = member.expect(lane, item.count, item.bodies_bytes)
+                given = member.announce(lane, item.count, item.bodies_bytes)
                 assert given == first, "the plan gave the sequences that the lane gives"
             if item.logged:
                 position, draft = next(following)

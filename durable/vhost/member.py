@@ -24,10 +24,10 @@ class Member(Protocol):
     def accepts(self, count: int, size_bytes: int) -> bool:
         """Return whether `count` more messages of `size_bytes` altogether are accepted."""
 
-    def full(self) -> DurableError:
+    def full_error(self) -> DurableError:
         """Return the error to raise when `accepts` is False."""
 
-    def expect(self, lane: Lane, count: int, size_bytes: int) -> int:
+    def announce(self, lane: Lane, count: int, size_bytes: int) -> int:
         """Note that `count` messages have been appended; return the sequence of the first."""
 
     def enqueue(

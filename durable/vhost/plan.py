@@ -202,7 +202,7 @@ class Plan:
         if fitting:
             front = cut(batch, batch.base_sequence, middle)
             self._store(front, front.bodies_bytes, members, priority, ttl_us)
-        self.refuse(cut(batch, middle, batch.next_sequence), refusing.full())
+        self.refuse(cut(batch, middle, batch.next_sequence), refusing.full_error())
 
     def _refusing(self, members: Sequence[Member], count: int, size_bytes: int) -> Member | None:
         """Return the first member that does not accept so much more; None if all do."""

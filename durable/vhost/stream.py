@@ -51,10 +51,10 @@ class Stream:
     def accepts(self, count: int, size_bytes: int) -> bool:
         return True
 
-    def full(self) -> DurableError:
+    def full_error(self) -> DurableError:
         raise AssertionError("a stream is never full")
 
-    def expect(self, lane: Lane, count: int, size_bytes: int) -> int:
+    def announce(self, lane: Lane, count: int, size_bytes: int) -> int:
         first = lane.next
         lane.next += count
         return first

@@ -78,7 +78,7 @@ class Vhost:
         for change in changes:
             self.registry.apply(change)
             if change[0] == QUEUE:  # The time until an unused queue expires begins.
-                self.registry.queue(change[-1]["name"]).touch(now_us)
+                self.registry.queue(change[-1]["name"]).note_use(now_us)
         return position
 
     def _write(self, changes: Sequence[Change], now_us: int) -> int:

@@ -109,7 +109,7 @@ def test_a_queue_that_somebody_uses_stays_although_the_loop_was_late(used: bool)
         clock.jump(2 * expires_s)
         await virtual_sleep(CONFIG.idle_s / 2)
         if used:
-            queue.touch(hosted.clock.now_us())
+            queue.note_use(hosted.clock.now_us())
         await virtual_sleep(CONFIG.idle_s)
         assert ready(hosted) == ({"jobs": 1} if used else {})
         await virtual_sleep(expires_s + 2 * CONFIG.idle_s)

@@ -41,7 +41,7 @@ class Held:
             self.queue.subscribe(one)
         for position, count in enumerate(counts):
             lane, size = self.queue.lane_for(position % 5 // 4), 7 * count + position // 4 % 3
-            first = self.queue.expect(lane, count, size)
+            first = self.queue.announce(lane, count, size)
             self.queue.enqueue(lane, first, count, position, size, 0, now_us=0)
         self.queue.take(0)
         for which, start, number, outcome in settled:

@@ -27,7 +27,7 @@ class Story:
 
     def publish(self, count: int, *, priority: int = 0, expires_us: int = 0) -> None:
         lane, size = self.queue.lane_for(priority), 10 * count
-        first = self.queue.expect(lane, count, size)
+        first = self.queue.announce(lane, count, size)
         self.position += 1
         self.queue.enqueue(
             lane, first, count, self.position, size, self.now_us, expires_us, now_us=self.now_us
@@ -158,7 +158,7 @@ def test_room_counts_what_is_on_its_way_to_the_disk() -> None:
     story = Story(max_length=3, overflow=REJECT_PUBLISH)
     lane = story.queue.lane_for(0)
     assert story.queue.accepts(3, 30)
-    assert story.queue.expect(lane, 2, 20) == 0
+    assert story.queue.announce(lane, 2, 20) == 0
     assert story.queue.accepts(1, 10)
     assert not story.queue.accepts(2, 20)
     story.queue.enqueue(lane, 0, 2, 1, 20, 0, now_us=0)
@@ -195,7 +195,7 @@ def test_a_paused_consumer_and_a_limited_call_leave_the_rest() -> None:
 
 def test_whether_anybody_uses_it() -> None:
     story = Story()
-    story.queue.touch(5)
+    story.queue.note_use(5)
     assert story.queue.idle_since_us() == 5
     consumer = story.consumer()
     assert story.queue.idle_since_us() is None

@@ -133,7 +133,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.position += 1
             lane = queue.lane_for(priority)
             assert self.number(lane) == min(priority, definition.max_priority)
-            run = Run(queue.expect(lane, count, size), count, self.position, size)
+            run = Run(queue.announce(lane, count, size), count, self.position, size)
             expires_us = self.now_us + expires_us if expires_us else 0
             self.announced.append((lane, run, expires_us))
         if not waits:
@@ -188,7 +188,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def declare_again(self) -> None:
-        self.queue.touch(self.now_us)
+        self.queue.note_use(self.now_us)
         self.used_us = self.now_us
 
     @precondition(lambda self: self.model.those(READY))
