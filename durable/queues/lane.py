@@ -3,7 +3,7 @@
                         take                    settle
     enqueue ──> ready ─────────> out ────────────────────> settled
                   ^               │                           ^
-                  └── give_back ──┘      settle while ready ──┘
+                  └─── requeue ───┘      settle while ready ──┘
 
 A message that is neither ready nor settled is out: unacked by a consumer, or waiting to be dead-lettered;
 the lane does not know which. All messages from `_cursor` on are ready; ready messages below it came back.
@@ -193,7 +193,7 @@ class Lane:
             ranges.append((self._cursor, min(self.index.end, before)))
         return ranges
 
-    def withdraw(self, start: int, end: int) -> None:
+    def take_range(self, start: int, end: int) -> None:
         """Take the messages [start, end), all of which must be ready: they are out then."""
         size = self.index.size_bytes(start, end)
         self.ready -= end - start
@@ -206,7 +206,7 @@ class Lane:
             self._requeued.put(self._cursor, start)
         self._cursor = end
 
-    def give_back(self, spans: Iterable[Span], *, counted: bool) -> None:
+    def requeue(self, spans: Iterable[Span], *, counted: bool) -> None:
         """Make messages that are out ready again, in their place; if `counted`, note one more return of each."""
         self.changes += 1
         unsettled = self._unsettled(spans, self._cursor)
@@ -294,7 +294,7 @@ class Lane:
                 self.ready -= high - low
                 self.ready_bytes -= self.index.size_bytes(low, high)
         if end > self._cursor:
-            self.withdraw(max(start, self._cursor), end)
+            self.take_range(max(start, self._cursor), end)
 
     def _release(self, run: Run, start: int, end: int) -> None:
         """[start, end), which begins in `run`, has just been settled: journal the runs now settled as a whole."""
@@ -364,7 +364,7 @@ class Lane:
                 if not 0 < expires_us - self._clock_ahead_us(start) <= now_us:
                     return
                 expired = self._same_clock_end(start, expired)
-            self.withdraw(start, expired)
+            self.take_range(start, expired)
             yield start, expired
 
     def _first_younger(self, time_us: int, start: int, end: int) -> int:

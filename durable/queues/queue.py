@@ -252,7 +252,7 @@ class Queue:
         else:
             assert outcome in (REQUEUE, RELEASE), f"impossible outcome {outcome!r}"
             counted = outcome == REQUEUE
-            _give_back(self._within_limit(spans) if counted else spans, counted=counted)
+            _requeue(self._within_limit(spans) if counted else spans, counted=counted)
             if self._drops_head:
                 self._drop_head()
         return count
@@ -341,12 +341,12 @@ def _joined(spans: Iterable[_LaneSpan]) -> list[_LaneSpan]:
     return joined
 
 
-def _give_back(spans: list[_LaneSpan], *, counted: bool) -> None:
+def _requeue(spans: list[_LaneSpan], *, counted: bool) -> None:
     """Make messages ready again. Spans are sorted by place before they are joined: in the order of tags, a message
     delivered for the second time may stand between neighbours."""
     in_order = _joined(sorted(spans, key=_place))
     for lane, its_own in groupby(in_order, itemgetter(0)):
-        lane.give_back([(start, end) for _, start, end in its_own], counted=counted)
+        lane.requeue([(start, end) for _, start, end in its_own], counted=counted)
 
 
 def _place(span: _LaneSpan) -> tuple[int, int]:

@@ -42,7 +42,7 @@ async def settle(hosted: Hosted, batches: int = BATCHES) -> None:
     (lane,) = hosted.vhost.registry.queue("slow").lanes
     for first in range(0, MESSAGES * batches, MESSAGES):
         for low, high in ((first, first + KEPT), (first + KEPT + 1, first + MESSAGES)):
-            lane.withdraw(low, high)
+            lane.take_range(low, high)
             lane.settle(low, high)
     await flushed(hosted)
 
@@ -123,7 +123,7 @@ def test_where_nothing_would_be_gained_nothing_is_carried_forward() -> None:
             await client.publish("slow", [b"x"] * MESSAGES)
         (lane,) = hosted.vhost.registry.queue("slow").lanes
         for at in range(0, lane.next, 2):
-            lane.withdraw(at, at + 1)
+            lane.take_range(at, at + 1)
             lane.settle(at, at + 1)
         await flushed(hosted)
         await client.traffic()
@@ -171,7 +171,7 @@ def test_runs_of_which_nothing_is_settled_are_looked_at_in_turns_too() -> None:
             await client.publish("slow", [b"x"])
         (lane,) = hosted.vhost.registry.queue("slow").lanes
         for at in range(1, lane.next, 2):
-            lane.withdraw(at, at + 1)
+            lane.take_range(at, at + 1)
             lane.settle(at, at + 1)
         await flushed(hosted)
         round_ = Round(hosted)
@@ -234,7 +234,7 @@ def test_what_was_less_than_it_seemed_is_compacted_when_it_is_settled() -> None:
         for _ in range(25):
             await client.publish("slow", [bytes(4000)])
         (lane,) = hosted.vhost.registry.queue("skewed").lanes
-        lane.withdraw(0, lane.next)
+        lane.take_range(0, lane.next)
         for at in range(0, lane.next, 51):
             lane.settle(at + 1, at + 51)
         await flushed(hosted)

@@ -31,7 +31,7 @@ def used(number: int) -> Lane:
     for _ in range(2):
         lane.take()
     lane.settle(1, 2)
-    lane.give_back([(0, 1)], counted=True)
+    lane.requeue([(0, 1)], counted=True)
     return lane
 
 

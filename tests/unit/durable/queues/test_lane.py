@@ -97,12 +97,12 @@ class LaneMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.those("out"))
     @rule(data=st.data(), counted=st.booleans())
-    def give_back(self, data: st.DataObject, counted: bool) -> None:
+    def requeue(self, data: st.DataObject, counted: bool) -> None:
         out = self.model.those("out")
         some = sorted(data.draw(st.sets(st.sampled_from(out), min_size=1)))
         starts = [at for at in some if at - 1 not in some or data.draw(st.booleans())]
         ends = [max(at for at in some if at < after) + 1 for after in [*starts[1:], some[-1] + 1]]
-        self.lane.give_back(list(zip(starts, ends, strict=True)), counted=counted)
+        self.lane.requeue(list(zip(starts, ends, strict=True)), counted=counted)
         self.change(some, "ready")
         for at in some:
             message = self.model.messages[at]
@@ -192,12 +192,12 @@ def test_a_returned_message_is_counted_and_written_down() -> None:
     lane = Lane(3, journal, logged=True)
     lane.enqueue(0, 4, 0, 40, 0)
     lane.take()
-    lane.give_back([(1, 3)], counted=True)
+    lane.requeue([(1, 3)], counted=True)
     got = lane.take()
     assert got is not None
     assert (got.first, got.count, got.returned) == (1, 2, 1)
     assert journal.returned == {3: [(1, 3)]}
-    lane.give_back([(1, 2)], counted=False)
+    lane.requeue([(1, 2)], counted=False)
     assert journal.returned == {3: [(1, 3)]}
     assert list(lane.returns_between(0, 4)) == [(0, 1, 0), (1, 3, 1), (3, 4, 0)]
     lane.settle(2, 4)
@@ -213,7 +213,7 @@ def test_what_is_settled_meanwhile_does_not_come_back() -> None:
     lane.enqueue(0, 4, 0, 40, 0)
     lane.take(3)
     lane.settle(1, 2)
-    lane.give_back([(0, 3)], counted=True)
+    lane.requeue([(0, 3)], counted=True)
     assert lane.ready_ranges() == [(0, 1), (2, 4)]
     assert (lane.ready, lane.ready_bytes) == (3, 30)
     assert journal.returned == {3: [(0, 1), (2, 3)]}
@@ -223,8 +223,8 @@ def test_what_came_back_in_parts_is_one_slice_again() -> None:
     lane = Lane(3, Journal(), logged=True)
     lane.enqueue(0, 4, 0, 40, 0)
     lane.take(3)
-    lane.give_back([(1, 2)], counted=False)
-    lane.give_back([(2, 3)], counted=False)
+    lane.requeue([(1, 2)], counted=False)
+    lane.requeue([(2, 3)], counted=False)
     got = lane.take()
     assert got is not None
     assert (got.first, got.count) == (1, 3)
@@ -235,7 +235,7 @@ def test_a_lane_that_is_not_logged_writes_nothing_but_releases() -> None:
     lane = Lane(3, journal, logged=False)
     lane.enqueue(0, 4, 77, 40, 0)
     lane.take(2)
-    lane.give_back([(0, 2)], counted=True)
+    lane.requeue([(0, 2)], counted=True)
     lane.settle(0, 4)
     assert not journal.settled
     assert not journal.returned
@@ -311,7 +311,7 @@ def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
         lane.take()
     for start, end in ((0, 5), (7, 8)):
         lane.settle(start, end)
-    lane.give_back([(5, 7)], counted=True)
+    lane.requeue([(5, 7)], counted=True)
     _, settled = lane.encode()
     again = Lane(1, Journal(), logged=True)
     with pytest.raises(ValueError, match="parts"):

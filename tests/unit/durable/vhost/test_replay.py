@@ -303,7 +303,7 @@ def _settle_some(story: Story) -> None:
         for lane in queue.lanes:
             for low, high in lane.ready_ranges():
                 for at in range(low, high, 2):
-                    lane.withdraw(at, at + 1)
+                    lane.take_range(at, at + 1)
                     lane.settle(at, at + 1)
 
 

@@ -49,7 +49,7 @@ def rejected(one: PlainVhost, count: int, start: int, end: int) -> Dead:
     """Of so many messages of "q" some, to be dead-lettered."""
     queue = one.registry.queue("q")
     (lane,) = queue.lanes
-    lane.withdraw(0, count)
+    lane.take_range(0, count)
     queue._dead_letter(lane, start, end, REJECTED)
     (dead,) = one.vhost.take_dead()
     return dead
