@@ -237,8 +237,8 @@ class Lane:
         """Yield (start, end, returns): [start, end) split where the number of returns changes."""
         return self._return_counts.pieces(start, end)
 
-    def settle(self, start: int, end: int, *, known: bool = False) -> int:
-        """Settle the unsettled messages in [start, end); return how many. `known`: it need not be journalled."""
+    def settle(self, start: int, end: int, *, recorded: bool = False) -> int:
+        """Settle the unsettled messages in [start, end); return how many. `recorded`: the log says so already."""
         self.changes += 1
         if start >= end:
             return 0
@@ -246,12 +246,12 @@ class Lane:
         if end > self.next:  # Recovery: the message is lost, but its sequence is not given again.
             self.next = end
         if start >= settled.end:  # Settled in order, which is the case nearly always.
-            self._settle_all(start, end, known)
+            self._settle_all(start, end, recorded)
             count = end - start
         else:
             count = 0
             for low, high in list(settled.unsettled(start, end)):
-                self._settle_all(low, high, known)
+                self._settle_all(low, high, recorded)
                 count += high - low
         low = settled.low
         if self.index.start < low:
@@ -262,7 +262,7 @@ class Lane:
                 self._expiries.drop_before(low)
         return count
 
-    def _settle_all(self, start: int, end: int, known: bool) -> None:
+    def _settle_all(self, start: int, end: int, recorded: bool) -> None:
         """Settle [start, end), none of which is settled yet."""
         index = self.index
         stored_end = min(end, index.end)
@@ -284,7 +284,7 @@ class Lane:
             self.settled.add(start, end)
         if self._return_counts.numbers:
             self._return_counts.cut(start, end)
-        if self._logged and not known:
+        if self._logged and not recorded:
             self.journal.note_settled(self.id, start, end)
 
     def _take_from_ready(self, start: int, end: int) -> None:

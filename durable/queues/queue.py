@@ -286,7 +286,7 @@ class Queue:
         """Settle dead-lettered messages. The dead letters are in the same append as their settlement, so that is not
         journalled."""
         self.dead_lettered += dead.end - dead.start
-        self._lane(dead.lane).settle(dead.start, dead.end, known=True)
+        self._lane(dead.lane).settle(dead.start, dead.end, recorded=True)
 
     def _lane(self, lane_id: int) -> Lane:
         return next(lane for lane in self.lanes if lane.id == lane_id)

@@ -22,7 +22,7 @@ from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
 from ..queues.block import Pieces
 from ..queues.lane import IN_ORDER_BYTES, Lane, decode_settled
-from .recovering import settle_known
+from .recovering import settle_recorded
 from .registry import Registry
 
 ChangeCounts = tuple[int, ...]
@@ -211,7 +211,7 @@ def settle_ack(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int, int
         lane, settled = registry.lane(lane_id), decode_settled(data)
         unsettled = lane.settled.unsettled(0, settled.end)
         found = [piece for start, end in unsettled for piece in settled.ranges(start, end)]
-        settle_known(lane, found)
+        settle_recorded(lane, found)
         if found:
             new[lane_id] = found
     return new

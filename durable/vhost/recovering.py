@@ -103,7 +103,7 @@ def _runs(row: array[int]) -> Iterator[tuple[int, ...]]:
     return zip(*[iter(row)] * FIELDS, strict=True)
 
 
-def settle_known(lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
+def settle_recorded(lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
     """Settle ranges that the log or a checkpoint says are settled."""
     for start, end in ranges:
-        lane.settle(start, end, known=True)
+        lane.settle(start, end, recorded=True)

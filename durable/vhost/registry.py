@@ -231,16 +231,16 @@ class Registry:
             gaps.popleft()
             gaps[0] = gaps[0]._replace(missed=_merged_missed(gaps[0].total))
 
-    def gaps_between(self, lane: int, start: int, end: int, known: int = 0) -> list[StreamGap]:
+    def gaps_between(self, lane: int, start: int, end: int, reported: int = 0) -> list[StreamGap]:
         """Return the gaps of a stream before the offsets [start, end), for a reader that has been told of
-        `known` missing messages; of a merged gap, only what that reader has not been told of."""
+        `reported` missing messages; of a merged gap, only what that reader has not been told of."""
         gaps = self.gaps.get(lane)
         if not gaps or gaps[-1].offset < start:
             return []
         low = bisect_left(gaps, start, key=_offset)
         found: list[StreamGap] = []
         for gap in islice(gaps, low, bisect_left(gaps, end, lo=low, key=_offset)):
-            left = gap.total - known
+            left = gap.total - reported
             if left >= gap.missed.messages:
                 found.append(gap)
             elif left > 0:

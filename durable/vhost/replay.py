@@ -37,7 +37,7 @@ from .columns import read_acks, read_messages
 from .cutting import cut_ranges
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
-from .recovering import LaneRecovery, settle_known
+from .recovering import LaneRecovery, settle_recorded
 from .registry import Registry, StreamGap
 from .snapshot import Snapshots
 from .store import Store, refer_all
@@ -97,7 +97,7 @@ class Replay:
             first = begin.get(lane_id)
             if first is not None:
                 ranges = [(start, min(end, first)) for start, end in ranges if start < first]
-            settle_known(self.registry.lane(lane_id), ranges)
+            settle_recorded(self.registry.lane(lane_id), ranges)
         for one in () if messages is None else messages.published():
             self.publishers.note_recovered(*one)
         for lane_id, some in arrivals:
@@ -106,7 +106,7 @@ class Replay:
         for lane_id, first in begin.items():
             ranges = settled.get(lane_id, [])
             after = [(max(start, first), end) for start, end in ranges if end > first]
-            settle_known(self.registry.lane(lane_id), after)
+            settle_recorded(self.registry.lane(lane_id), after)
 
     def _apply_record(self, record: Record) -> None:
         position = record[0].position
@@ -232,7 +232,7 @@ class Replay:
             lane = stream.lane
             known = self._assigned.get(lane.id, self._start - 1)
             records = sum(gap.end - gap.start for gap in lost if gap.start > known)
-            lane.settle(lane.next, lane.next + records * COUNT_MAX, known=True)
+            lane.settle(lane.next, lane.next + records * COUNT_MAX, recorded=True)
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind
@@ -306,7 +306,7 @@ class Replay:
             if assigned_at == position or assigned_at > self._assigned.get(lane_id, 0):
                 self._assigned[lane_id] = assigned_at
             if gone:
-                settle_known(recovery.lane, [(at + start, at + end) for start, end in gone])
+                settle_recorded(recovery.lane, [(at + start, at + end) for start, end in gone])
 
     def _add_recovery(self, lane_id: int) -> LaneRecovery:
         """Return a new entry for the lane; to be called once for each lane, at its first record."""
@@ -321,7 +321,7 @@ class Replay:
                 continue
             lane = self.registry.lane(lane_id)
             if what in (What.SETTLED, What.MOVED_ON):
-                settle_known(lane, ranges)
+                settle_recorded(lane, ranges)
             elif what == What.RETURNED and record.position > self._snapshots.returns.get(
                 lane_id, 0
             ):

@@ -26,7 +26,7 @@ from ..turns import some_at_once
 from . import changes
 from .changes import Change
 from .publishers import Publishers
-from .recovering import settle_known
+from .recovering import settle_recorded
 from .registry import TRANSIENT_LANE_MIN, Registry, StreamGap
 
 RECORD_BYTES = 1 << 20
@@ -96,7 +96,7 @@ class Snapshots:
                 lane.next = max(lane.next, following)
                 self._assigned[lane_id] = position
                 found = Settled.decode(settled)
-                settle_known(lane, found.ranges(0, found.end))
+                settle_recorded(lane, found.ranges(0, found.end))
         elif word == changes.RETURNS:
             for lane_id, end, ranges in change[1]:
                 if self.returns.get(lane_id, 0) < position:  # Otherwise a checkpoint knows more.

@@ -193,7 +193,7 @@ class Vhost:
             draft = Draft(Kind.ACKS, body, (), now_us)
             self._store.append_nowait([draft])
             self.settling.note_written(lane.id, draft.size_bytes)
-        return sum(lane.settle(low, high, known=True) for low, high in ranges)
+        return sum(lane.settle(low, high, recorded=True) for low, high in ranges)
 
     def snapshot(self, start: int = 0, *, complete: bool = False) -> Snapshot:
         """Return a snapshot that has yet to be encoded, see Snapshot. Until it is appended, nothing may be

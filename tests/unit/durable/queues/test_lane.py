@@ -173,7 +173,7 @@ def test_settlements_may_be_known_before_their_messages(known: list[tuple[int, i
     for at in range(7):
         for when, start, count in known:
             if when == at:
-                lane.settle(start, start + count, known=True)
+                lane.settle(start, start + count, recorded=True)
         if at < 6:
             lane.enqueue(3 * at, 3, at, 9, 0)
     gone = {at for _, start, count in known for at in range(start, start + count)}

@@ -209,7 +209,7 @@ def test_recovery_drops_nothing_for_length() -> None:
     lane = story.queue.lane_for(0)
     for at in range(4):
         story.queue.enqueue(lane, at, 1, at, 10, 0, now_us=0)
-    lane.settle(2, 4, known=True)
+    lane.settle(2, 4, recorded=True)
     lane.add_returns([(0, 1)])
     story.queue.end_recovery(9)
     assert story.queue.ready == 2

@@ -84,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
             elif kind == "returned":
                 lane.add_returns(what)
             for start, end in what if kind == "settled" else ():
-                lane.settle(start, end, known=True)
+                lane.settle(start, end, recorded=True)
         queue.end_recovery(self.now_us)
         self.used_us = self.now_us
         self.consumers: list[Consumer] = []
