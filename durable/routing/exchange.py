@@ -31,8 +31,8 @@ class Destination(NamedTuple):
 class Matcher(Protocol):
     """Finds destinations by the rule of one exchange type. `remove` takes only bindings that were added."""
 
-    def add(self, binding: BindingDefinition, to: Destination) -> None: ...
-    def remove(self, binding: BindingDefinition, to: Destination) -> None: ...
+    def add(self, binding: BindingDefinition, destination: Destination) -> None: ...
+    def remove(self, binding: BindingDefinition, destination: Destination) -> None: ...
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         """Return the destinations of a message that has any of `keys`, each once."""
 
@@ -43,12 +43,12 @@ class Direct:
     def __init__(self) -> None:
         self._by_key: dict[str, Fanout] = {}
 
-    def add(self, binding: BindingDefinition, to: Destination) -> None:
-        self._by_key.setdefault(binding.key, Fanout()).add(binding, to)
+    def add(self, binding: BindingDefinition, destination: Destination) -> None:
+        self._by_key.setdefault(binding.key, Fanout()).add(binding, destination)
 
-    def remove(self, binding: BindingDefinition, to: Destination) -> None:
+    def remove(self, binding: BindingDefinition, destination: Destination) -> None:
         group = self._by_key[binding.key]
-        group.remove(binding, to)
+        group.remove(binding, destination)
         if not group.counts:
             del self._by_key[binding.key]
 
@@ -64,13 +64,13 @@ class Fanout:
         self.counts: dict[Destination, int] = {}
         """Number of bindings to each destination; never 0."""
 
-    def add(self, binding: BindingDefinition, to: Destination) -> None:
-        self.counts[to] = self.counts.get(to, 0) + 1
+    def add(self, binding: BindingDefinition, destination: Destination) -> None:
+        self.counts[destination] = self.counts.get(destination, 0) + 1
 
-    def remove(self, binding: BindingDefinition, to: Destination) -> None:
-        self.counts[to] -= 1
-        if not self.counts[to]:
-            del self.counts[to]
+    def remove(self, binding: BindingDefinition, destination: Destination) -> None:
+        self.counts[destination] -= 1
+        if not self.counts[destination]:
+            del self.counts[destination]
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         return self.counts.keys()
@@ -82,11 +82,11 @@ class Topic:
     def __init__(self) -> None:
         self._trie: TopicTrie[Destination] = TopicTrie()
 
-    def add(self, binding: BindingDefinition, to: Destination) -> None:
-        self._trie.add(binding.key, to)
+    def add(self, binding: BindingDefinition, destination: Destination) -> None:
+        self._trie.add(binding.key, destination)
 
-    def remove(self, binding: BindingDefinition, to: Destination) -> None:
-        self._trie.remove(binding.key, to)
+    def remove(self, binding: BindingDefinition, destination: Destination) -> None:
+        self._trie.remove(binding.key, destination)
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         if len(keys) == 1:
@@ -100,14 +100,14 @@ class Headers:
     def __init__(self) -> None:
         self._rules: dict[Hashable, tuple[HeadersRule, Destination]] = {}
 
-    def add(self, binding: BindingDefinition, to: Destination) -> None:
-        self._rules[binding.identity] = HeadersRule(binding), to
+    def add(self, binding: BindingDefinition, destination: Destination) -> None:
+        self._rules[binding.identity] = HeadersRule(binding), destination
 
-    def remove(self, binding: BindingDefinition, to: Destination) -> None:
+    def remove(self, binding: BindingDefinition, destination: Destination) -> None:
         del self._rules[binding.identity]
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
-        return {to for rule, to in self._rules.values() if rule.matches(headers)}
+        return {destination for rule, destination in self._rules.values() if rule.matches(headers)}
 
 
 class Queues:
@@ -116,7 +116,7 @@ class Queues:
     def __init__(self, names: Container[str]) -> None:
         self._names = names
 
-    def add(self, binding: BindingDefinition, to: Destination) -> None:
+    def add(self, binding: BindingDefinition, destination: Destination) -> None:
         raise AssertionError("nothing is bound to the default exchange")
 
     remove = add
@@ -133,13 +133,13 @@ MATCHERS: Mapping[str, type[Direct | Fanout | Topic | Headers]] = {
 class Exchange:
     """An exchange and the bindings whose source it is."""
 
-    __slots__ = ("_matcher", "bindings", "definition", "match", "onward")
+    __slots__ = ("_matcher", "bindings", "definition", "exchange_counts", "match")
 
     def __init__(self, definition: ExchangeDefinition, matcher: Matcher | None = None) -> None:
         self.definition = definition
         self.bindings: dict[Hashable, BindingDefinition] = {}
         """Bindings by identity, in the order in which they were made."""
-        self.onward: dict[str, int] = {}
+        self.exchange_counts: dict[str, int] = {}
         """Destination exchanges, with the number of bindings to each."""
         self._matcher = matcher or MATCHERS[definition.type]()
         self.match = self._matcher.match
@@ -152,7 +152,9 @@ class Exchange:
         self.bindings[identity] = binding
         self._matcher.add(binding, destination_of(binding))
         if binding.to_exchange:
-            self.onward[binding.destination] = self.onward.get(binding.destination, 0) + 1
+            self.exchange_counts[binding.destination] = (
+                self.exchange_counts.get(binding.destination, 0) + 1
+            )
         return True
 
     def unbind(self, identity: Hashable) -> bool:
@@ -162,9 +164,9 @@ class Exchange:
             return False
         self._matcher.remove(binding, destination_of(binding))
         if binding.to_exchange:
-            self.onward[binding.destination] -= 1
-            if not self.onward[binding.destination]:
-                del self.onward[binding.destination]
+            self.exchange_counts[binding.destination] -= 1
+            if not self.exchange_counts[binding.destination]:
+                del self.exchange_counts[binding.destination]
         return True
 
 

@@ -22,16 +22,16 @@ class Extension:
 
     Args:
         exchanges: the router's exchanges.
-        to: the router's bindings by destination.
+        by_destination: the router's bindings.
     """
 
     def __init__(
-        self, exchanges: Mapping[str, Exchange], to: Mapping[tuple[str, bool], Bindings]
+        self, exchanges: Mapping[str, Exchange], by_destination: Mapping[tuple[str, bool], Bindings]
     ) -> None:
-        self._exchanges, self._to = exchanges, to
+        self._exchanges, self._by_destination = exchanges, by_destination
         self.exchanges: dict[str, Exchange] = {}
         """New exchanges, and copies of existing ones that get bindings."""
-        self.to: dict[tuple[str, bool], Bindings] = {}
+        self.by_destination: dict[tuple[str, bool], Bindings] = {}
         """All bindings, old and new, of each destination that gets a binding."""
         self.queues: dict[str, None] = {}
 
@@ -43,11 +43,11 @@ class Extension:
     def copy(self, names: Iterable[str]) -> Iterator[None]:
         """Copy the existing ones of these exchanges, so that `bind` can add to them. A generator, for `in_turns`."""
         for name in names:
-            there = self._exchanges.get(name)
-            if there is None:
+            existing = self._exchanges.get(name)
+            if existing is None:
                 continue
-            copy = self.exchanges[name] = Exchange(there.definition)
-            for some in some_at_once(list(there.bindings.values())):
+            copy = self.exchanges[name] = Exchange(existing.definition)
+            for some in some_at_once(list(existing.bindings.values())):
                 for binding in some:
                     copy.bind(binding)
                 yield
@@ -57,8 +57,10 @@ class Extension:
         extension, and their source exchanges must have been declared or copied here."""
         for binding in bindings:
             self.exchanges[binding.exchange].bind(binding)
-            to = destination_of(binding)
-            there = self.to.get(to)
-            if there is None:
-                there = self.to[to] = dict(self._to.get(to, ()))
-            there[binding.identity] = binding
+            destination = destination_of(binding)
+            group = self.by_destination.get(destination)
+            if group is None:
+                group = self.by_destination[destination] = dict(
+                    self._by_destination.get(destination, ())
+                )
+            group[binding.identity] = binding

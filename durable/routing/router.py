@@ -54,7 +54,7 @@ class Router:
         default = ExchangeDefinition(name=DEFAULT_EXCHANGE)
         self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, Queues(self._queues))}
         self._exchanges.update({name: Exchange(one) for name, one in BUILT_IN.items()})
-        self._to: dict[tuple[str, bool], dict[Hashable, BindingDefinition]] = {}
+        self._by_destination: dict[tuple[str, bool], dict[Hashable, BindingDefinition]] = {}
         """Bindings by destination, then by identity."""
         self._cache: Cache[tuple[str, Names], Names] = Cache(
             CACHED_ROUTES_MAX, lambda queues: 1 + len(queues) // CACHED_QUEUES_MAX
@@ -73,11 +73,11 @@ class Router:
 
     def check_publish(self, exchange: str) -> None:
         """Check that clients may publish to this exchange. Raises UnknownExchange, InternalExchange."""
-        there = self._exchanges.get(exchange)
-        if there is None:
+        existing = self._exchanges.get(exchange)
+        if existing is None:
             # Often this is a queue's name. The error does not say whether it exists, which not every client may know.
             raise UnknownExchange(exchange, self._exchanges, beside=UnknownExchange.FOR_QUEUE)
-        if there.definition.internal:
+        if existing.definition.internal:
             raise InternalExchange(exchange)
 
     def definitions(self) -> tuple[tuple[ExchangeDefinition, ...], tuple[BindingDefinition, ...]]:
@@ -94,7 +94,7 @@ class Router:
 
     def bindings_to(self, name: str, *, is_exchange: bool = False) -> tuple[BindingDefinition, ...]:
         """Return the bindings whose destination is this queue, stream or exchange."""
-        return tuple(self._to.get(Destination(name, is_exchange), {}).values())
+        return tuple(self._by_destination.get(Destination(name, is_exchange), {}).values())
 
     # Changes
 
@@ -112,10 +112,10 @@ class Router:
     def check_exchange(self, definition: ExchangeDefinition) -> bool:
         """Return whether it exists already. Raises what `declare_exchange` would raise."""
         check_built_in(definition)
-        there = self._exchanges.get(definition.name)
-        if there is not None:
-            check_same(there.definition, definition)
-        return there is not None
+        existing = self._exchanges.get(definition.name)
+        if existing is not None:
+            check_same(existing.definition, definition)
+        return existing is not None
 
     def delete_exchange(self, name: str) -> None:
         """Delete an exchange, with all bindings from it and to it.
@@ -141,11 +141,11 @@ class Router:
         """Raises what `bind` would raise."""
         check_bindable(binding)
         self._exchange(binding.exchange)
-        to = destination_of(binding)
-        if to.is_exchange:
-            self._exchange(to.name)
-        elif to.name not in self._queues:
-            raise UnknownQueue(to.name, self._queues)
+        destination = destination_of(binding)
+        if destination.is_exchange:
+            self._exchange(destination.name)
+        elif destination.name not in self._queues:
+            raise UnknownQueue(destination.name, self._queues)
 
     def bind(self, binding: BindingDefinition) -> None:
         """Add a binding, unless it exists.
@@ -155,9 +155,9 @@ class Router:
             BuiltIn: one end is the default exchange.
         """
         self.check_bind(binding)
-        to = destination_of(binding)
+        destination = destination_of(binding)
         if self._exchange(binding.exchange).bind(binding):
-            self._to.setdefault(to, {})[binding.identity] = binding
+            self._by_destination.setdefault(destination, {})[binding.identity] = binding
             self._changed()
 
     def has_binding(self, binding: BindingDefinition) -> bool:
@@ -190,13 +190,13 @@ class Router:
 
     def extension(self) -> Extension:
         """Return an empty extension, to prepare a large import beside this router: see extension.py."""
-        return Extension(self._exchanges, self._to)
+        return Extension(self._exchanges, self._by_destination)
 
     def extend(self, extension: Extension) -> None:
         """Apply an extension: its exchanges, bindings and queues exist from now on."""
         self._queues.update(extension.queues)
         self._exchanges.update(extension.exchanges)
-        self._to.update(extension.to)
+        self._by_destination.update(extension.by_destination)
         self._changed()
 
     # Routing
@@ -260,7 +260,7 @@ class Router:
             one = ahead.pop()
             if one.definition.type == HEADERS:
                 return True
-            for name in (*one.onward, one.definition.alternate):
+            for name in (*one.exchange_counts, one.definition.alternate):
                 if name is not None and name not in seen and name in self._exchanges:
                     seen.add(name)
                     ahead.append(self._exchanges[name])
@@ -279,9 +279,9 @@ class Router:
         self._cache.clear()
         self._needs.clear()
 
-    def _identified(self, to: Destination) -> list[tuple[Hashable, BindingDefinition]]:
+    def _identified(self, destination: Destination) -> list[tuple[Hashable, BindingDefinition]]:
         """Return the bindings to this destination as (identity, binding)."""
-        return list(self._to.get(to, {}).items())
+        return list(self._by_destination.get(destination, {}).items())
 
     def _remove(
         self, exchanges: list[Exchange], bindings: list[tuple[Hashable, BindingDefinition]]
@@ -313,8 +313,11 @@ class Router:
             self._changed()
 
     def _forget(self, identity: Hashable, binding: BindingDefinition) -> None:
-        to = binding.destination, binding.to_exchange  # Equals a Destination; faster to make.
-        there = self._to[to]
-        del there[identity]
-        if not there:
-            del self._to[to]
+        destination = (
+            binding.destination,
+            binding.to_exchange,
+        )  # Equals a Destination; faster to make.
+        bindings = self._by_destination[destination]
+        del bindings[identity]
+        if not bindings:
+            del self._by_destination[destination]

@@ -100,7 +100,7 @@ def test_a_queue_and_an_exchange_of_one_name_are_two_places() -> None:
     onward = BindingDefinition(exchange="e", destination="x", to_exchange=True)
     fanout.bind(onward)
     assert set(fanout.match((), {})) == {Destination("x"), Destination("x", True)}
-    assert fanout.onward == {"x": 1}
+    assert fanout.exchange_counts == {"x": 1}
     fanout.unbind(onward.identity)
     assert set(fanout.match((), {})) == {Destination("x")}
-    assert fanout.onward == {}
+    assert fanout.exchange_counts == {}
