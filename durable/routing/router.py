@@ -60,7 +60,7 @@ class Router:
             CACHED_ROUTES_MAX, lambda queues: 1 + len(queues) // CACHED_QUEUES_MAX
         )
         self._cached = self._cache.young.get
-        self._needs: dict[str, bool] = {}
+        self._headers_needed: dict[str, bool] = {}
 
     # Queries
 
@@ -107,7 +107,7 @@ class Router:
         """
         if not self.check_exchange(definition):
             self._exchanges[definition.name] = Exchange(definition)
-            self._changed()
+            self._clear_caches()
 
     def check_exchange(self, definition: ExchangeDefinition) -> bool:
         """Return whether it exists already. Raises what `declare_exchange` would raise."""
@@ -158,7 +158,7 @@ class Router:
         destination = destination_of(binding)
         if self._exchange(binding.exchange).bind(binding):
             self._by_destination.setdefault(destination, {})[binding.identity] = binding
-            self._changed()
+            self._clear_caches()
 
     def has_binding(self, binding: BindingDefinition) -> bool:
         """Return whether the binding exists. Raises BuiltIn if one end is the default exchange."""
@@ -179,14 +179,14 @@ class Router:
         """Add the name of a queue or stream that now exists."""
         if name not in self._queues:
             self._queues[name] = None
-            self._changed()
+            self._clear_caches()
 
     def remove_queue(self, name: str) -> None:
         """Remove the name of a queue or stream, and the bindings to it. Nothing happens if it does not exist."""
         if name in self._queues:
             del self._queues[name]
-            self._changed()
-            self._remove([], self._identified(Destination(name)))
+            self._clear_caches()
+            self._remove([], self._identified_bindings(Destination(name)))
 
     def extension(self) -> Extension:
         """Return an empty extension, to prepare a large import beside this router: see extension.py."""
@@ -197,7 +197,7 @@ class Router:
         self._queues.update(extension.queues)
         self._exchanges.update(extension.exchanges)
         self._by_destination.update(extension.by_destination)
-        self._changed()
+        self._clear_caches()
 
     # Routing
 
@@ -207,9 +207,9 @@ class Router:
         Raises:
             UnknownExchange: it does not exist.
         """
-        needs = self._needs.get(exchange)
+        needs = self._headers_needed.get(exchange)
         if needs is None:
-            needs = self._needs[exchange] = self._reaches_headers(self._exchange(exchange))
+            needs = self._headers_needed[exchange] = self._reaches_headers(self._exchange(exchange))
         return needs
 
     def route(
@@ -238,32 +238,32 @@ class Router:
 
     def _find(self, exchange: str, keys: Names, headers: Mapping[str, Any]) -> Names:
         queues: set[str] = set()
-        ahead = [self._exchange(exchange)]
-        seen = {exchange}
-        while ahead:
-            one = ahead.pop()
+        pending = [self._exchange(exchange)]
+        visited = {exchange}
+        while pending:
+            one = pending.pop()
             found = one.match(keys, headers)
             if not found and one.definition.alternate is not None:
                 found = (Destination(one.definition.alternate, True),)
             for name, is_exchange in found:
                 if not is_exchange:
                     queues.add(name)
-                elif name not in seen and name in self._exchanges:
-                    seen.add(name)
-                    ahead.append(self._exchanges[name])
+                elif name not in visited and name in self._exchanges:
+                    visited.add(name)
+                    pending.append(self._exchanges[name])
         return tuple(sorted(queues))
 
     def _reaches_headers(self, exchange: Exchange) -> bool:
-        ahead = [exchange]
-        seen = {exchange.definition.name}
-        while ahead:
-            one = ahead.pop()
+        pending = [exchange]
+        visited = {exchange.definition.name}
+        while pending:
+            one = pending.pop()
             if one.definition.type == HEADERS:
                 return True
             for name in (*one.exchange_counts, one.definition.alternate):
-                if name is not None and name not in seen and name in self._exchanges:
-                    seen.add(name)
-                    ahead.append(self._exchanges[name])
+                if name is not None and name not in visited and name in self._exchanges:
+                    visited.add(name)
+                    pending.append(self._exchanges[name])
         return False
 
     # Inside
@@ -274,12 +274,14 @@ class Router:
         except KeyError:
             raise UnknownExchange(name, self._exchanges) from None
 
-    def _changed(self) -> None:
+    def _clear_caches(self) -> None:
         """Clear the caches, because routes may have changed."""
         self._cache.clear()
-        self._needs.clear()
+        self._headers_needed.clear()
 
-    def _identified(self, destination: Destination) -> list[tuple[Hashable, BindingDefinition]]:
+    def _identified_bindings(
+        self, destination: Destination
+    ) -> list[tuple[Hashable, BindingDefinition]]:
         """Return the bindings to this destination as (identity, binding)."""
         return list(self._by_destination.get(destination, {}).items())
 
@@ -298,21 +300,21 @@ class Router:
                 name = exchange.definition.name
                 del self._exchanges[name]
                 for identity, binding in exchange.bindings.items():
-                    self._forget(identity, binding)
-                waiting += self._identified(Destination(name, True))
+                    self._forget_binding(identity, binding)
+                waiting += self._identified_bindings(Destination(name, True))
                 continue
             identity, binding = waiting.popleft()
             source = self._exchanges.get(binding.exchange)
             if source is None or not source.unbind(identity):
                 continue
-            self._forget(identity, binding)
+            self._forget_binding(identity, binding)
             changed = True
             if source.definition.auto_delete and not source.bindings:
                 doomed.append(source)
         if changed:
-            self._changed()
+            self._clear_caches()
 
-    def _forget(self, identity: Hashable, binding: BindingDefinition) -> None:
+    def _forget_binding(self, identity: Hashable, binding: BindingDefinition) -> None:
         destination = (
             binding.destination,
             binding.to_exchange,

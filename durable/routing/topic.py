@@ -30,11 +30,11 @@ class Branch(Generic[D]):
     many: bool = False
     """Reached by `#`: every further word leads back to this branch."""
     children: dict[str, Branch[D]] = field(default_factory=dict)
-    here: dict[D, int] = field(default_factory=dict)
+    destinations: dict[D, int] = field(default_factory=dict)
     """Destinations of the pattern that ends here, and how often each was added with it."""
 
     def __bool__(self) -> bool:
-        return bool(self.children or self.here)
+        return bool(self.children or self.destinations)
 
 
 class TopicTrie(Generic[D]):
@@ -50,7 +50,7 @@ class TopicTrie(Generic[D]):
             if child is None:
                 child = branch.children[word] = Branch(many=word == MANY)
             branch = child
-        branch.here[destination] = branch.here.get(destination, 0) + 1
+        branch.destinations[destination] = branch.destinations.get(destination, 0) + 1
 
     def remove(self, pattern: str, destination: D) -> None:
         """Undo one `add`. Raises KeyError if there is none."""
@@ -59,9 +59,9 @@ class TopicTrie(Generic[D]):
         for word in split(pattern):
             path.append((branch, word))
             branch = branch.children[word]
-        branch.here[destination] -= 1
-        if not branch.here[destination]:
-            del branch.here[destination]
+        branch.destinations[destination] -= 1
+        if not branch.destinations[destination]:
+            del branch.destinations[destination]
         for parent, word in reversed(path):
             if parent.children[word]:
                 break
@@ -70,31 +70,31 @@ class TopicTrie(Generic[D]):
     def match(self, key: str) -> set[D]:
         """Return the destinations of all matching patterns, each once."""
         branches = {self._root}
-        _skip(branches)
+        _add_empty_matches(branches)
         for word in split(key):
-            ahead: set[Branch[D]] = set()
+            next_branches: set[Branch[D]] = set()
             for branch in branches:
                 if branch.many:
-                    ahead.add(branch)
+                    next_branches.add(branch)
                 children = branch.children
                 if children:
                     child = children.get(word)
                     if child is not None:
-                        ahead.add(child)
+                        next_branches.add(child)
                     child = children.get(ONE)
                     if child is not None:
-                        ahead.add(child)
-            if not ahead:
+                        next_branches.add(child)
+            if not next_branches:
                 return set()
-            _skip(ahead)
-            branches = ahead
+            _add_empty_matches(next_branches)
+            branches = next_branches
         found: set[D] = set()
         for branch in branches:
-            found.update(branch.here)
+            found.update(branch.destinations)
         return found
 
 
-def _skip(branches: set[Branch[D]]) -> None:
+def _add_empty_matches(branches: set[Branch[D]]) -> None:
     """Add the branches that `#` leads to when it matches no word."""
     for branch in tuple(branches):
         child = branch.children.get(MANY)
