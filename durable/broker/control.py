@@ -213,7 +213,7 @@ class Control:
         return await self._end(
             [changes.PERMISSION_GONE, cluster],
             lambda: any(one.cluster == cluster for one in permissions.definitions()),
-            partial(permissions.check_administered, (), forgotten=cluster),
+            partial(permissions.check_administered, (), removed=cluster),
         )  # fmt: skip
 
     async def statistics(self) -> bytes:

@@ -46,7 +46,7 @@ async def open_vhost(
         replay.finish(log, clock.now_us(), log.report.gaps)
         for missing in replay.lost_messages(log.report):
             logger.error("%s: %s", path, missing)
-        for unreadable in replay.registry.permissions.unreadable():
+        for unreadable in replay.registry.permissions.invalid_patterns():
             logger.error("%s: %s", path, unreadable)
         registry, bodies = replay.registry, Bodies(config.recent_bytes, config.memory_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)

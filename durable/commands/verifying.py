@@ -86,7 +86,7 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
         *findings(offline.report, only_looked=True),
         *(f"missing: {one}" for one in replay.lost_messages(offline.report)),
         *senseless(replay.damaged, replay.unknown_kinds),
-        *replay.registry.permissions.unreadable(),
+        *replay.registry.permissions.invalid_patterns(),
     ]  # fmt: skip
 
 

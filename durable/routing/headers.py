@@ -23,7 +23,7 @@ from ..definitions import (
 )
 
 ABSENT = object()
-UNSEEN = "x-"
+IGNORED_PREFIX = "x-"
 
 
 class HeadersRule:
@@ -39,7 +39,7 @@ class HeadersRule:
         self._wanted = tuple(
             (name, value)
             for name, value in arguments.items()
-            if with_x or not name.startswith(UNSEEN)
+            if with_x or not name.startswith(IGNORED_PREFIX)
         )
 
     def matches(self, headers: Mapping[str, Any]) -> bool:

@@ -85,7 +85,7 @@ class Permissions:
             self._decisions.clear()
 
     def check_administered(
-        self, said: Iterable[PermissionDefinition], forgotten: str | None = None
+        self, declared: Iterable[PermissionDefinition], removed: str | None = None
     ) -> None:
         """Check that after this change some cluster can still change permissions.
 
@@ -93,26 +93,28 @@ class Permissions:
         may grant everything to that cluster.
 
         Args:
-            said: permissions that are to be set.
-            forgotten: a cluster whose permissions are to be cleared.
+            declared: permissions that are to be set.
+            removed: a cluster whose permissions are to be cleared.
         Raises:
             NoAdministrator: no cluster could change permissions any more.
         """
-        said = list(said)
+        declared = list(declared)
         after = {cluster: self._patterns[cluster, CONFIGURE] for cluster in self._definitions}
-        after |= {one.cluster: compiled_or_nothing(one.configure) for one in said}
-        after.pop(forgotten or "", None)
-        if not after or any(one.fullmatch(_own(cluster)) for cluster, one in after.items()):
+        after |= {one.cluster: compiled_or_nothing(one.configure) for one in declared}
+        after.pop(removed or "", None)
+        if not after or any(
+            one.fullmatch(_permission_name(cluster)) for cluster, one in after.items()
+        ):
             return
         # Every pattern against every name. The set tries equal patterns once: thousands of clusters may have the same.
-        names = [_own(cluster) for cluster in after]
+        names = [_permission_name(cluster) for cluster in after]
         if not any(one.fullmatch(name) for one in set(after.values()) for name in names):
-            raise NoAdministrator(forgotten or said[-1].cluster)
+            raise NoAdministrator(removed or declared[-1].cluster)
 
     def definitions(self) -> tuple[PermissionDefinition, ...]:
         return tuple(self._definitions.values())
 
-    def unreadable(self) -> Iterator[str]:
+    def invalid_patterns(self) -> Iterator[str]:
         """Yield a line of text for each regular expression that cannot be compiled."""
         for (cluster, what), pattern in self._patterns.items():
             if pattern is NOTHING:
@@ -186,10 +188,10 @@ def for_delete(kind: str, name: str) -> Iterator[Need]:
 
 
 def for_permissions(cluster: str) -> Iterator[Need]:
-    yield Need(CONFIGURE, "permissions", _own(cluster))
+    yield Need(CONFIGURE, "permissions", _permission_name(cluster))
 
 
-def _own(cluster: str) -> str:
+def _permission_name(cluster: str) -> str:
     return f"mesh.permissions.{cluster}"
 
 

@@ -67,12 +67,10 @@ def test_somebody_may_always_change_what_was_said() -> None:
     permissions.check_administered([PermissionDefinition(cluster="db")])
     with pytest.raises(NoAdministrator):
         permissions.check_administered([PermissionDefinition(cluster="web", configure="jobs")])
-    permissions.check_administered(
-        (), forgotten="web"
-    )  # The last one: all may do everything again.
+    permissions.check_administered((), removed="web")  # The last one: all may do everything again.
     permissions.declare(PermissionDefinition(cluster="db"))
     with pytest.raises(NoAdministrator, match="'web'"):
-        permissions.check_administered((), forgotten="web")
+        permissions.check_administered((), removed="web")
 
 
 def test_who_administers_need_not_be_the_cluster_itself() -> None:
@@ -139,11 +137,11 @@ def test_what_cannot_be_read_grants_nothing_and_is_still_said(unreadable: Any) -
     assert not permissions.may("db", "configure", "jobs"), "something has been said"
     with pytest.raises(AccessRefused):
         permissions.check_configures("web")
-    (line,) = permissions.unreadable()
+    (line,) = permissions.invalid_patterns()
     assert line.startswith("permission of 'web': configure is invalid and grants nothing (")
     permissions.declare(PermissionDefinition(cluster="web", configure=".*"))
     assert permissions.may("web", "configure", "jobs")
-    assert not [*permissions.unreadable()]
+    assert not [*permissions.invalid_patterns()]
 
 
 def test_who_cannot_be_read_administers_nothing() -> None:
