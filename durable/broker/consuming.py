@@ -38,7 +38,7 @@ from .slices import Part, Slices
 OUTCOMES = {
     parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
 }  # fmt: skip
-OWN_END_S, OWN_END_LOOKS = 0.1, 10
+FORMER_WAIT_S, FORMER_WAITS = 0.1, 10
 """How long a consumer that is refused as QueueInUse waits for another one of its own node to end, and how
 many times. Several short waits: a loop that was blocked loses one of them, and finds that the other has
 ended in the next."""
@@ -112,8 +112,8 @@ async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Con
     Raises:
         QueueInUse: another node's consumer is in the way, or the former one has not ended in time.
     """
-    for _ in range(OWN_END_LOOKS):
-        with trio.move_on_after(OWN_END_S):
+    for _ in range(FORMER_WAITS):
+        with trio.move_on_after(FORMER_WAIT_S):
             while True:
                 queue = look_up()
                 try:

@@ -65,13 +65,13 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
     session = _Session(tunnel, hosted, peer, publisher, spinner)
     hosted.attach_publisher(publisher, session)
     try:
-        await tunnel.send(encode_answer(Answer(0, _known(publisher))))
+        await tunnel.send(encode_answer(Answer(0, _publisher_state(publisher))))
         async with open_nursery() as nursery:
             nursery.start_soon(session.send_confirms)
             commit = hosted.log.commit_nowait
             while (part := await tunnel.each(session.take, commit)) is not None:
                 await session.catch_up()
-                await session.take_in_time(part)
+                await session.take_with_room(part)
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_publisher(publisher, session)
@@ -79,25 +79,25 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
 
 def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
     token, oldest = hello.field("publisher", bytes), hello.field("oldest", int)
-    owned, publishers = _owned(token, peer.cluster), hosted.vhost.publishers
+    publisher_id, publishers = _publisher_id(token, peer.cluster), hosted.vhost.publishers
     epoch = hello.field("epoch", int, None)
     if epoch is None:
-        epoch = publishers.next_epoch(owned, hosted.clock.now_us(), randbelow(EPOCH_STEP))
+        epoch = publishers.next_epoch(publisher_id, hosted.clock.now_us(), randbelow(EPOCH_STEP))
     numbers = range(NUMBERS_END)
     if len(token) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
         raise Malformed("a hello with invalid fields of a publisher")
     stops = hello.field("stops", bool, False)
-    return publishers.open(owned, epoch, oldest, stops=stops, cluster=peer.cluster)
+    return publishers.open(publisher_id, epoch, oldest, stops=stops, cluster=peer.cluster)
 
 
-def _owned(token: bytes, cluster: str) -> bytes:
+def _publisher_id(token: bytes, cluster: str) -> bytes:
     """Return the id of a publisher that `cluster` names by `token`. The cluster is part of it: names can be
     guessed, and consumers see ids, so another cluster could otherwise fence this publisher off, and make
     messages that it has yet to send pass for stored."""
     return blake2b(token, digest_size=PUBLISHER_BYTES, key=cluster.encode()).digest()
 
 
-def _known(publisher: Publisher) -> dict[str, Any]:
+def _publisher_state(publisher: Publisher) -> dict[str, Any]:
     """Return what a client need not send again: everything before `decided`, except the holes. Holes before
     `floor` are not known any more."""
     decided = publisher.confirmed
@@ -116,7 +116,7 @@ class _Session:
         self._publisher, self._spinner = publisher, spinner
         self._waker = Waker()
         self._refusals: list[Refusal] = []
-        self._told = Waker()
+        self._caught_up = Waker()
         self._unsent: list[bytes] = []
         self._failure: DurableError | None = None
         self._received = 0
@@ -150,7 +150,7 @@ class _Session:
     async def catch_up(self) -> None:
         """Wait until `is_behind` is false: a client that reads no confirms must not fill our memory."""
         while self.is_behind:
-            await self._told.wait()
+            await self._caught_up.wait()
 
     def replaced(self) -> None:
         """Another connection of this publisher has taken over; of two connections, the later one counts."""
@@ -198,7 +198,7 @@ class _Session:
             return False
         return True
 
-    async def take_in_time(self, part: bytes) -> None:
+    async def take_with_room(self, part: bytes) -> None:
         """Publish a part that `take` did not, when there is room, and in as many pieces as necessary. Raises
         what `take` raises."""
         batches, self._decoded = self._decoded or decode_batches(part), ()
@@ -272,13 +272,13 @@ class _Session:
                     await self._tunnel.send(self._unsent[0])
                     del self._unsent[0]
                 self.confirm()
-                self._told.wake()
+                self._caught_up.wake()
                 if self._failure is not None:
                     raise self._failure
                 await self._waker.wait()
         finally:  # Nothing can be sent any more, so `catch_up` must not wait for it.
             self._refusals.clear()
-            self._told.wake()
+            self._caught_up.wake()
 
 
 def _divided(batches: Sequence[Batch]) -> Sequence[Sequence[Batch]]:

@@ -13,7 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import durable
-from durable.broker.publishing import _known
+from durable.broker.publishing import _publisher_state
 from durable.client.numbered import NumberedPublisher
 from durable.errors import (
     Malformed,
@@ -50,9 +50,9 @@ async def test_a_broker_that_leaves_out_what_its_version_tells_is_named(
     """Found by reading: a KeyError, and with it the node."""
 
     def known(publisher: Publisher) -> dict[str, Any]:
-        return {name: value for name, value in _known(publisher).items() if name != field}
+        return {name: value for name, value in _publisher_state(publisher).items() if name != field}
 
-    monkeypatch.setattr("durable.broker.publishing._known", known)
+    monkeypatch.setattr("durable.broker.publishing._publisher_state", known)
     async with serving(tmp_path) as broker, client(broker) as shop:
         with pytest.raises(Malformed, match=f"a greeting whose {field} is NoneType"):
             async with shop.numbered_publisher(NAME):

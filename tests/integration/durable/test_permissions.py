@@ -142,7 +142,7 @@ async def test_whose_cluster_is_another_now_sends_nothing_under_its_old_id(
         with pytest.raises(Unconfirmed, match="another cluster"), trio.fail_after(PATIENCE_S):
             async with shop.publisher() as publisher:
                 await publisher.publish("", "jobs", [b"1"])
-                monkeypatch.setattr("durable.broker.publishing._owned", lambda *_: bytes(16))
+                monkeypatch.setattr("durable.broker.publishing._publisher_id", lambda *_: bytes(16))
                 session: Any = next(iter(broker.hosted("/")._publishers.values()))
                 session._tunnel.abort("the connection ends")
                 while True:
@@ -159,7 +159,9 @@ async def test_whose_cluster_is_another_now_goes_on_when_nothing_was_to_be_sent_
             await publisher.publish("", "jobs", [b"1"])
             assert await rows.send(0, "", "jobs", [b"2"]) == 0
             await rows.flush()
-            monkeypatch.setattr("durable.broker.publishing._owned", lambda token, _: token[::-1])
+            monkeypatch.setattr(
+                "durable.broker.publishing._publisher_id", lambda token, _: token[::-1]
+            )
             sessions: list[Any] = list(broker.hosted("/")._publishers.values())
             for session in sessions:
                 session._tunnel.abort("the connection ends")

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from durable.broker.consuming import OWN_END_LOOKS, OWN_END_S, _Session, _subscribe
+from durable.broker.consuming import FORMER_WAIT_S, FORMER_WAITS, _Session, _subscribe
 from durable.errors import QueueInUse
 from durable.protocol.parts import ACK, Settlement, encode_settlements
 from durable.queues.consumers import Consumer, Consumers
@@ -70,4 +70,4 @@ async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_
         mock_clock.autojump_threshold = 0
     assert [*queue.consumers] == [own if ends else there]
     assert len(refused) == (not ends)
-    assert ends or trio.current_time() == pytest.approx(5 + (OWN_END_LOOKS - 1) * OWN_END_S)
+    assert ends or trio.current_time() == pytest.approx(5 + (FORMER_WAITS - 1) * FORMER_WAIT_S)

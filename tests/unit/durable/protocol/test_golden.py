@@ -7,7 +7,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from durable.broker.publishing import _known
+from durable.broker.publishing import _publisher_state
 from durable.errors import Malformed, QueueFull
 from durable.protocol.calls import (
     VERSION,
@@ -58,7 +58,7 @@ def said() -> list[bytes]:
             "publish", "/", session=b"s" * 16, publisher=ID, epoch=1, oldest=0, stops=True
         ),
         encode_hello("publish", "/", session=b"s" * 16, publisher=ID, epoch=None, oldest=0),
-        encode_answer(Answer(0, _known(publisher))),
+        encode_answer(Answer(0, _publisher_state(publisher))),
         encode_hello(
             "read",
             "/",
