@@ -38,11 +38,11 @@ FULL_PAUSE_S = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class _Subscribed:
+class _PatternSubscription:
     """The subscription of one pattern."""
 
     pattern: str
-    turn: int
+    number: int
     """Lower than that of subscriptions that were opened later."""
     subscription: Subscription
     closed: bool = False
@@ -59,10 +59,10 @@ class Capture:
 
     def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
-        self._running: dict[str, _Subscribed] = {}
-        self._leaving: list[_Subscribed] = []
+        self._running: dict[str, _PatternSubscription] = {}
+        self._closing: list[_PatternSubscription] = []
         """Closed subscriptions, in the order of closing, until they have ended and `run` has noticed."""
-        self._turns = count()
+        self._numbers = count()
         self._sharing = Sharing()
         self._refused: set[str] = set()
         """Patterns that the node refuses to subscribe to; each is logged once."""
@@ -73,33 +73,33 @@ class Capture:
             while True:
                 wanted = self._hosted.vhost.registry.patterns
                 self._refused.intersection_update(wanted)
-                ended = [one for one in self._leaving if one.ended.is_set()]
+                ended = [one for one in self._closing if one.ended.is_set()]
                 for one in list(self._running.values()):
                     if one.ended.is_set():  # The node refused it; it may have room now.
                         del self._running[one.pattern]
                     elif one.pattern not in wanted:
-                        self._leave(one)
+                        self._close(one)
                 for pattern in [one for one in wanted if one not in self._running]:
-                    await self._until_room()
+                    await self._wait_room()
                     await nursery.start(self._subscribe, pattern)
                 for one in ended:
-                    self._leaving.remove(one)
+                    self._closing.remove(one)
                 await self._hosted.streams_changed.wait()
 
-    def _leave(self, one: _Subscribed) -> None:
+    def _close(self, one: _PatternSubscription) -> None:
         del self._running[one.pattern]
         one.closed = True
         one.subscription.close()
-        self._leaving.append(one)
+        self._closing.append(one)
 
-    async def _until_room(self) -> None:
+    async def _wait_room(self) -> None:
         """Wait for a closed subscription to end if only that makes room for another one. Closed ones count
         toward the node's limit until they have ended, because each may hold a full inbox."""
-        while there := [one for one in self._leaving if not one.ended.is_set()]:
+        while closing := [one for one in self._closing if not one.ended.is_set()]:
             room = self._node.config.subscriptions_max - len(self._running)
-            if not 0 < room <= len(there):
+            if not 0 < room <= len(closing):
                 return
-            await there[0].ended.wait()
+            await closing[0].ended.wait()
 
     async def _subscribe(
         self, pattern: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -109,8 +109,10 @@ class Capture:
         )
         # Streams may have got messages of the same publishers from these subscriptions: what is missing in
         # between has to be counted as lost here.
-        subscription.share(self._sharing, [one.subscription for one in self._leaving])
-        one = self._running[pattern] = _Subscribed(pattern, next(self._turns), subscription)
+        subscription.share(self._sharing, [one.subscription for one in self._closing])
+        one = self._running[pattern] = _PatternSubscription(
+            pattern, next(self._numbers), subscription
+        )
         try:
             async with subscription:
                 self._refused.discard(pattern)
@@ -130,24 +132,24 @@ class Capture:
             if one.closed:
                 self._hosted.streams_changed.wake()
 
-    async def _take(self, one: _Subscribed) -> None:
+    async def _take(self, one: _PatternSubscription) -> None:
         """Store what comes, until the subscription is closed and empty; then raises NodeClosed."""
         while True:
             delivery = await one.subscription.take()
-            if self._leaving:
-                await self._until_first(one, delivery.topic)
+            if self._closing:
+                await self._wait_earlier(one, delivery.topic)
             with suppress(StoreFailed):  # The failure has been logged; other tasks go on.
                 await self._store(one, delivery)
 
-    async def _until_first(self, one: _Subscribed, topic: str) -> None:
+    async def _wait_earlier(self, one: _PatternSubscription, topic: str) -> None:
         """Wait until no closed subscription that was opened earlier has messages of this topic. Since each
         waits only for earlier ones, no two wait for each other."""
         words = tuple(topic.split("."))
-        for closed in [*self._leaving]:
-            if closed.turn < one.turn and overlap(check_existing_pattern(closed.pattern), words):
+        for closed in [*self._closing]:
+            if closed.number < one.number and overlap(check_existing_pattern(closed.pattern), words):
                 await closed.ended.wait()
 
-    async def _store(self, one: _Subscribed, delivery: Delivery) -> None:
+    async def _store(self, one: _PatternSubscription, delivery: Delivery) -> None:
         """Store a delivery; in pieces if it is more than a segment can take."""
         left, lost = [_batch(delivery)], delivery.lost
         while left:
@@ -157,7 +159,7 @@ class Capture:
             except TooLarge as error:
                 # With many streams, the records of the gap may be what makes it too large.
                 if lost:
-                    await self._miss(batch, batch.base_sequence - lost, lost)
+                    await self._append_gap(batch, batch.base_sequence - lost, lost)
                     left.append(batch)
                 elif batch.count > 1:
                     front, back = batch.halves()
@@ -169,10 +171,10 @@ class Capture:
                             "a message of topic %s was not captured: %s; further ones of pattern %s are counted, but not logged",
                             batch.topic, error, one.pattern,
                         )  # fmt: skip
-                    await self._miss(batch, batch.base_sequence, 1)
+                    await self._append_gap(batch, batch.base_sequence, 1)
             lost = 0
 
-    async def _miss(self, batch: Batch, first: int, count: int) -> None:
+    async def _append_gap(self, batch: Batch, first: int, count: int) -> None:
         """Record a gap: `count` messages before or in this batch, from sequence `first` on, are missing.
 
         In one append per stream: thousands of gaps together may be more than a segment can take, too.
@@ -180,12 +182,12 @@ class Capture:
         hosted = self._hosted
         missed = Missed(batch.publisher, batch.epoch, batch.topic, first, count)
 
-        def miss(stream: Stream, now_us: int) -> None:
+        def append_gap(stream: Stream, now_us: int) -> None:
             if hosted.vhost.registry.streams.get(stream.name) is stream:
                 hosted.vhost.record_gap(stream, missed, now_us)
 
         for stream in hosted.vhost.capturing_streams(batch.topic):
-            await self._with_room(partial(miss, stream))
+            await self._with_room(partial(append_gap, stream))
 
     async def _with_room(self, append: Callable[[int], None]) -> None:
         """Call `append` with the time, once there is room. Raises TooLarge."""
