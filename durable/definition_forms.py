@@ -46,11 +46,11 @@ CLASSES: dict[str, type[Definition]] = {
         PermissionDefinition,
     )
 }  # fmt: skip
-FIELDS = {kind: tuple(one.name for one in fields(made)) for kind, made in CLASSES.items()}
+FIELDS = {kind: tuple(one.name for one in fields(cls)) for kind, cls in CLASSES.items()}
 _VALUES = {kind: attrgetter(*names) for kind, names in FIELDS.items()}
 REQUIRED = {
-    kind: tuple(one.name for one in fields(made) if one.default is MISSING)
-    for kind, made in CLASSES.items()
+    kind: tuple(one.name for one in fields(cls) if one.default is MISSING)
+    for kind, cls in CLASSES.items()
 }
 GROUPS = {f"{kind}s": kind for kind in CLASSES}
 """Names of the fields of Definitions, and their kinds, in the order in which they can be applied."""
@@ -70,10 +70,10 @@ def to_plain(definition: Definition) -> dict[str, Any]:
 D = TypeVar("D", bound=Definition)
 
 
-def read(made: type[D], plain: Any) -> D:
-    """Like `from_plain`, for the kind of definition that `made` is."""
-    value = from_plain(made.kind, plain)
-    assert isinstance(value, made), f"a {made.kind} is made of one"
+def read_definition(definition_type: type[D], plain: Any) -> D:
+    """Like `from_plain`, for the kind of definition that `definition_type` is."""
+    value = from_plain(definition_type.kind, plain)
+    assert isinstance(value, definition_type), f"a {definition_type.kind} is made of one"
     return value
 
 
@@ -85,8 +85,8 @@ def from_plain(kind: str, plain: Any) -> Definition:
     Raises:
         InvalidDefinition: no such kind, not a dict, or a field that is unknown or missing.
     """
-    made = CLASSES.get(kind)
-    if made is None:
+    definition_type = CLASSES.get(kind)
+    if definition_type is None:
         raise InvalidDefinition("definition", "kind", kind, f"one of {', '.join(CLASSES)}")
     _check_fields(kind, plain, FIELDS[kind])
     for name in REQUIRED[kind]:
@@ -98,7 +98,7 @@ def from_plain(kind: str, plain: Any) -> Definition:
         values["patterns"] = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     if isinstance(arguments, dict) and all(isinstance(name, str) for name in arguments):
         values["arguments"] = sorted_arguments(arguments)
-    return made(**values)
+    return definition_type(**values)
 
 
 def export_definitions(definitions: Definitions, vhost: str) -> dict[str, Any]:
@@ -130,7 +130,9 @@ def read_definitions(plain: Any) -> tuple[str, Definitions]:
     return vhost, Definitions(**groups)
 
 
-def check_together(definitions: Definitions, existing: Definitions | None = None) -> Iterator[None]:
+def check_consistent(
+    definitions: Definitions, existing: Definitions | None = None
+) -> Iterator[None]:
     """Check whether all definitions, already checked one by one, can be declared in a vhost that has
     `existing`. Yields where other tasks may run.
 
@@ -140,13 +142,13 @@ def check_together(definitions: Definitions, existing: Definitions | None = None
         UnknownQueue, UnknownExchange: an end of a binding does not exist.
         BuiltIn: a binding of the default exchange, or a built-in exchange with other settings.
     """
-    there = existing or Definitions()
+    present = existing or Definitions()
     for exchanges in some_at_once(definitions.exchanges):
         for exchange in exchanges:
             check_built_in(exchange)
         yield
     for group in ("exchanges", "queues", "streams"):
-        yield from _check_same(getattr(definitions, group), getattr(there, group))
+        yield from _check_same(getattr(definitions, group), getattr(present, group))
     destinations: tuple[Any, ...] = (*definitions.queues, *definitions.streams)
     yield from _check_once("queue or stream", "name", destinations, lambda one: one.name)
     yield from _check_once("exchange", "name", definitions.exchanges, lambda one: one.name)
@@ -154,9 +156,9 @@ def check_together(definitions: Definitions, existing: Definitions | None = None
         "permission", "cluster", definitions.permissions, lambda one: one.cluster
     )
     yield from _check_once("binding", "identity", definitions.bindings, lambda one: one.identity)
-    yield from _check_apart(definitions, there)
-    names = {one.name for one in (*there.exchanges, *definitions.exchanges)} | set(BUILT_IN)
-    queues = {one.name for one in (*there.queues, *there.streams, *destinations)}
+    yield from _check_disjoint(definitions, present)
+    names = {one.name for one in (*present.exchanges, *definitions.exchanges)} | set(BUILT_IN)
+    queues = {one.name for one in (*present.queues, *present.streams, *destinations)}
     yield
     for bindings in some_at_once(definitions.bindings):
         for binding in bindings:
@@ -185,10 +187,10 @@ def _check_fields(kind: str, plain: Any, known: Sequence[str]) -> None:
             raise InvalidDefinition(kind, "a field's name", name, allowed)
 
 
-def _check_same(asked: Sequence[Any], there: Iterable[Any]) -> Iterator[None]:
-    named = {one.name: one for one in there}
+def _check_same(requested: Sequence[Any], existing: Iterable[Any]) -> Iterator[None]:
+    named = {one.name: one for one in existing}
     yield
-    for some in some_at_once(asked):
+    for some in some_at_once(requested):
         for one in some:
             was = named.get(one.name)
             if was is not None:
@@ -208,11 +210,11 @@ def _check_once(
         yield
 
 
-def _check_apart(definitions: Definitions, there: Definitions) -> Iterator[None]:
+def _check_disjoint(definitions: Definitions, existing: Definitions) -> Iterator[None]:
     """No name is both a queue's and a stream's."""
-    streams = {one.name for one in (*there.streams, *definitions.streams)}
+    streams = {one.name for one in (*existing.streams, *definitions.streams)}
     yield
-    for queues in some_at_once((*there.queues, *definitions.queues)):
+    for queues in some_at_once((*existing.queues, *definitions.queues)):
         for queue in queues:
             if queue.name in streams:
                 allowed = "a name that a queue and a stream do not share"

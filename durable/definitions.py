@@ -224,30 +224,31 @@ class Definitions:
     permissions: tuple[PermissionDefinition, ...] = field(default=())
 
 
-def differences(there: Definition, asked: Definition) -> list[str]:
+def differences(existing: Definition, requested: Definition) -> list[str]:
     """Return how two definitions of the same kind differ, each as `max_length: existing 10, requested 20`."""
     pairs = [
-        (one.name, getattr(there, one.name), getattr(asked, one.name)) for one in fields(there)
+        (one.name, getattr(existing, one.name), getattr(requested, one.name))
+        for one in fields(existing)
     ]
     return [
         f"{name}: existing {was!r}, requested {new!r}"
         for name, was, new in pairs
-        if _in_no_order(was) != _in_no_order(new)
+        if _unordered(was) != _unordered(new)
     ]
 
 
-def _in_no_order(value: Any) -> Any:
+def _unordered(value: Any) -> Any:
     """Return the value without its order: patterns may come from a set, whose order differs between processes."""
     return frozenset(value) if isinstance(value, tuple) else value
 
 
 def check_same(
-    there: QueueDefinition | StreamDefinition | ExchangeDefinition,
-    asked: QueueDefinition | StreamDefinition | ExchangeDefinition,
+    existing: QueueDefinition | StreamDefinition | ExchangeDefinition,
+    requested: QueueDefinition | StreamDefinition | ExchangeDefinition,
 ) -> None:
     """Raises DefinitionConflict if they differ."""
-    if there != asked and (found := differences(there, asked)):
-        raise DefinitionConflict(there.kind, there.name, found)
+    if existing != requested and (found := differences(existing, requested)):
+        raise DefinitionConflict(existing.kind, existing.name, found)
 
 
 def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -255,13 +256,15 @@ def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...
     return tuple((name, arguments[name]) for name in sorted(arguments))
 
 
-def check_built_in(asked: ExchangeDefinition) -> None:
+def check_built_in(requested: ExchangeDefinition) -> None:
     """Raises BuiltIn if a built-in exchange is asked for with other settings."""
-    if asked.name == DEFAULT_EXCHANGE:
-        raise BuiltIn(asked.name, "it cannot be declared")
-    there = BUILT_IN.get(asked.name)
-    if there is not None and there != asked:
-        raise BuiltIn(asked.name, f"it cannot be changed ({'; '.join(differences(there, asked))})")
+    if requested.name == DEFAULT_EXCHANGE:
+        raise BuiltIn(requested.name, "it cannot be declared")
+    existing = BUILT_IN.get(requested.name)
+    if existing is not None and existing != requested:
+        raise BuiltIn(
+            requested.name, f"it cannot be changed ({'; '.join(differences(existing, requested))})"
+        )
 
 
 def check_bindable(binding: BindingDefinition) -> None:

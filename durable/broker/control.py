@@ -13,7 +13,7 @@ from typing import Any, get_origin
 
 import trio
 
-from ..definition_forms import read, to_plain
+from ..definition_forms import read_definition, to_plain
 from ..definitions import (
     BindingDefinition,
     ExchangeDefinition,
@@ -73,7 +73,7 @@ class Control:
         return self._hosted.vhost.registry
 
     async def declare_queue(self, definition: dict[str, Any]) -> None:
-        wanted = read(QueueDefinition, definition)
+        wanted = read_definition(QueueDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_queue(wanted))
 
@@ -128,7 +128,7 @@ class Control:
         return await self._hosted.purge(queue)
 
     async def declare_exchange(self, definition: dict[str, Any]) -> None:
-        wanted = read(ExchangeDefinition, definition)
+        wanted = read_definition(ExchangeDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_exchange(wanted))
 
@@ -147,7 +147,7 @@ class Control:
         )  # fmt: skip
 
     async def bind(self, definition: dict[str, Any]) -> None:
-        wanted = read(BindingDefinition, definition)
+        wanted = read_definition(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
 
@@ -158,7 +158,7 @@ class Control:
         await self._change([changes.BIND, to_plain(wanted)], check)
 
     async def unbind(self, definition: dict[str, Any]) -> bool:
-        wanted = read(BindingDefinition, definition)
+        wanted = read_definition(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
         return await self._end(
@@ -168,7 +168,7 @@ class Control:
         )
 
     async def declare_stream(self, definition: dict[str, Any]) -> None:
-        wanted = read(StreamDefinition, definition)
+        wanted = read_definition(StreamDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_stream(wanted))
 
@@ -200,7 +200,7 @@ class Control:
         )  # fmt: skip
 
     async def set_permission(self, definition: dict[str, Any]) -> None:
-        wanted = read(PermissionDefinition, definition)
+        wanted = read_definition(PermissionDefinition, definition)
         wanted.check()
         self._peer.check(for_permissions(wanted.cluster))
         check = partial(self._registry.permissions.check_administered, [wanted])

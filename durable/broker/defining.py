@@ -9,7 +9,7 @@ from typing import Any
 
 from ..definition_forms import (
     GROUPS,
-    check_together,
+    check_consistent,
     export_definitions,
     read_definitions,
     to_plain,
@@ -195,7 +195,7 @@ def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> Generator[None, None,
     yield from _check(asked, peer)
     there = _declared(registry)
     yield
-    yield from check_together(asked, there)
+    yield from check_consistent(asked, there)
     names = registry.queues.keys() | registry.streams.keys()
     queues = tuple(one for one in asked.queues if one.name not in names)
     streams = tuple(one for one in asked.streams if one.name not in names)

@@ -27,7 +27,7 @@ from ..definition_checks import (
     check_reference,
     wait_s,
 )
-from ..definition_forms import read, to_plain
+from ..definition_forms import read_definition, to_plain
 from ..definitions import (
     BindingDefinition,
     Definition,
@@ -91,7 +91,9 @@ class Connection:
             DefinitionConflict: it exists and differs; the error says in which fields.
             InvalidDefinition: a setting is wrong or unknown; the error suggests the closest name.
         """
-        await self._declare("declare_queue", read(QueueDefinition, {"name": name, **settings}))
+        await self._declare(
+            "declare_queue", read_definition(QueueDefinition, {"name": name, **settings})
+        )
 
     async def delete_queue(
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
@@ -112,7 +114,7 @@ class Connection:
     async def declare_exchange(self, name: str, **settings: Any) -> None:
         """Create an exchange, as `declare_queue` does. Args: fields of ExchangeDefinition."""
         await self._declare(
-            "declare_exchange", read(ExchangeDefinition, {"name": name, **settings})
+            "declare_exchange", read_definition(ExchangeDefinition, {"name": name, **settings})
         )
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
@@ -153,7 +155,7 @@ class Connection:
             TooManyPatterns: the broker captures as many as it may.
         """
         given = {"name": name, "patterns": _as_names(patterns), **settings}
-        await self._declare("declare_stream", read(StreamDefinition, given))
+        await self._declare("declare_stream", read_definition(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> bool:
         """Delete a stream if it exists, and return whether it did. Raises UnknownStream: it is a queue."""

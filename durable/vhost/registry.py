@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mesh.names import check_existing_pattern
 from mesh.protocol.interest import Interest
 
-from ..definition_forms import read, to_plain
+from ..definition_forms import read_definition, to_plain
 from ..definitions import (
     BindingDefinition,
     ExchangeDefinition,
@@ -192,7 +192,7 @@ class Registry:
             bound = self.router.bindings_to(subject)
             return self._is_transient_queue(subject) and not any(map(self._is_auto_delete, bound))
         if word in (changes.BIND, changes.UNBIND):
-            return self._is_transient_binding(read(BindingDefinition, subject))
+            return self._is_transient_binding(read_definition(BindingDefinition, subject))
         return False
 
     def _is_transient_binding(self, binding: BindingDefinition) -> bool:
@@ -271,7 +271,7 @@ class Registry:
     # One method for each word of a change
 
     def _queue(self, lane_ids: list[int], plain: dict[str, Any]) -> None:
-        definition = read(QueueDefinition, plain)
+        definition = read_definition(QueueDefinition, plain)
         there = self.queues.get(definition.name)
         if there is not None and [lane.id for lane in there.lanes] == lane_ids:
             return
@@ -296,7 +296,7 @@ class Registry:
         self._stream_gone(name)
 
     def _stream(self, lane_id: int, plain: dict[str, Any]) -> None:
-        definition = read(StreamDefinition, plain)
+        definition = read_definition(StreamDefinition, plain)
         there = self.streams.get(definition.name)
         if there is not None and there.lane.id == lane_id:
             return
@@ -328,7 +328,7 @@ class Registry:
         del self.lanes[lane.id], self.owners[lane.id]
 
     def _exchange(self, plain: dict[str, Any]) -> None:
-        definition = read(ExchangeDefinition, plain)
+        definition = read_definition(ExchangeDefinition, plain)
         try:
             self.router.declare_exchange(definition)
         except DefinitionConflict:  # During recovery, see `_free_name`.
@@ -336,7 +336,7 @@ class Registry:
             self.router.declare_exchange(definition)
 
     def _bind(self, plain: dict[str, Any]) -> None:
-        binding = read(BindingDefinition, plain)
+        binding = read_definition(BindingDefinition, plain)
         try:
             self.router.bind(binding)
         except UnknownQueue:  # During recovery: it was a memory queue.
@@ -352,11 +352,11 @@ class Registry:
             self.router.remove_queue(name)
 
     def _unbind(self, plain: dict[str, Any]) -> None:
-        self.router.unbind(read(BindingDefinition, plain))
+        self.router.unbind(read_definition(BindingDefinition, plain))
 
     def _permission(self, plain: dict[str, Any]) -> None:
         try:
-            definition = read(PermissionDefinition, plain)
+            definition = read_definition(PermissionDefinition, plain)
         # Recovery, written by a later release: its fields cannot be read, so it allows nothing.
         except InvalidDefinition:
             self.permissions.declare(PermissionDefinition(cluster=plain["cluster"]))
@@ -389,7 +389,7 @@ def _identity(change: Change) -> Hashable:
     """Return a key that is equal for changes that declare the same thing, whatever its settings."""
     word, *fields = change
     if word == changes.BIND:
-        return word, read(BindingDefinition, fields[0]).identity
+        return word, read_definition(BindingDefinition, fields[0]).identity
     if word == changes.CURSOR:
         return word, fields[0], fields[1]
     if word in (changes.QUEUE, changes.STREAM):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable.definition_forms import (
-    check_together,
+    check_consistent,
     export_definitions,
     from_plain,
     read_definitions,
@@ -142,8 +142,8 @@ def test_a_vhost_out_and_in() -> None:
     assert list(plain)[:2] == ["version", "vhost"]
     assert read_definitions(plain) == ("/", VHOST)
     assert read_definitions({"version": 1, "vhost": "v"}) == ("v", Definitions())
-    list(check_together(VHOST))
-    list(check_together(VHOST, VHOST))
+    list(check_consistent(VHOST))
+    list(check_consistent(VHOST, VHOST))
 
 
 def binding(exchange: str, to: str, *, to_exchange: bool = False) -> BindingDefinition:
@@ -171,7 +171,7 @@ def test_nothing_wrong_gets_in(
 ) -> None:
     bare = replace(VHOST, bindings=())
     with pytest.raises(error, match=text):
-        list(check_together(replace(bare, **changes)))
+        list(check_consistent(replace(bare, **changes)))
 
 
 def test_no_wrong_value_gets_in() -> None:
@@ -182,15 +182,17 @@ def test_no_wrong_value_gets_in() -> None:
 
 def test_what_exists_already_counts() -> None:
     more = Definitions(bindings=(binding("e", "q"), binding("amq.direct", "s")))
-    list(check_together(more, VHOST))
+    list(check_consistent(more, VHOST))
     with pytest.raises(UnknownExchange):
-        list(check_together(more))
+        list(check_consistent(more))
     with pytest.raises(
         DefinitionConflict, match=r"queue 'q' exists .*max_length: existing None, requested 5"
     ):
-        list(check_together(Definitions(queues=(QueueDefinition(name="q", max_length=5),)), VHOST))
+        list(
+            check_consistent(Definitions(queues=(QueueDefinition(name="q", max_length=5),)), VHOST)
+        )
     with pytest.raises(InvalidDefinition, match="queue or stream"):
-        list(check_together(Definitions(queues=(QueueDefinition(name="s"),)), VHOST))
+        list(check_consistent(Definitions(queues=(QueueDefinition(name="s"),)), VHOST))
 
 
 @pytest.mark.parametrize(

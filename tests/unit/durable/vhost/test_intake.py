@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable.definition_forms import read, to_plain
+from durable.definition_forms import read_definition, to_plain
 from durable.definitions import BindingDefinition, QueueDefinition
 from durable.errors import InvalidDefinition, Malformed, StoreBusy, StoreFull
 from durable.protocol.failures import put_together
@@ -18,7 +18,7 @@ from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
 def vhost(**settings: object) -> PlainVhost:
     one = PlainVhost()
     plain = {**to_plain(QueueDefinition(name="q")), **settings}
-    lanes = one.registry.new_lanes(read(QueueDefinition, plain))
+    lanes = one.registry.new_lanes(read_definition(QueueDefinition, plain))
     one.change([changes.QUEUE, lanes, plain])
     one.commit()
     return one
@@ -145,7 +145,9 @@ def test_queues_in_memory_take_so_much_of_it_and_no_more() -> None:
     one = PlainVhost(held_bytes_max=3_000)
     for name, durability in (("q", "memory"), ("logged", "disk")):
         plain = to_plain(QueueDefinition(name=name, durability=durability))
-        one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+        one.change(
+            [changes.QUEUE, one.registry.new_lanes(read_definition(QueueDefinition, plain)), plain]
+        )
         for exchange in ("amq.direct", "amq.fanout"):
             key = name if exchange == "amq.direct" else ""
             binding = BindingDefinition(exchange=exchange, destination=name, key=key)

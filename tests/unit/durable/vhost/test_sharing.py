@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable.definition_forms import read, to_plain
+from durable.definition_forms import read_definition, to_plain
 from durable.definitions import BindingDefinition, QueueDefinition
 from durable.log.record import Record
 from durable.protocol.properties import Properties
@@ -37,7 +37,9 @@ def vhost(*names: str, **settings: Any) -> PlainVhost:
 
 def declare(one: PlainVhost, name: str, **settings: Any) -> None:
     plain = {**to_plain(QueueDefinition(name=name)), **settings}
-    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    one.change(
+        [changes.QUEUE, one.registry.new_lanes(read_definition(QueueDefinition, plain)), plain]
+    )
 
 
 def bound(name: str, exchange: str = "amq.fanout", key: str = "") -> Change:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.definition_forms import read, to_plain
+from durable.definition_forms import read_definition, to_plain
 from durable.definitions import QueueDefinition
 from durable.vhost import changes
 from durable.vhost.groups import GroupStretch, batches_in, encode_group, read_front, sequences_in
@@ -25,7 +25,9 @@ def vhost() -> PlainVhost:
     one = PlainVhost()
     for name in QUEUES:
         plain = to_plain(QueueDefinition(name=name))
-        one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+        one.change(
+            [changes.QUEUE, one.registry.new_lanes(read_definition(QueueDefinition, plain)), plain]
+        )
     one.commit()
     return one
 
