@@ -37,7 +37,7 @@ from ..routing.permissions import (
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
-from .defining import bindings_of, exported, read_packed, take_in
+from .defining import apply_import, bindings_of, exported, read_packed
 from .directory import DEFAULT_VHOST
 from .hosted import Hosted
 from .hosting import Hosting
@@ -232,10 +232,10 @@ class Control:
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
         with self._hosting.collector.growing() as freeze:
             # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
-            asked = await trio.to_thread.run_sync(
+            requested = await trio.to_thread.run_sync(
                 read_packed, definitions, limiter=self._hosting.import_limiter
             )
-            new = await take_in(self._hosted, self._peer, asked, check_patterns)
+            new = await apply_import(self._hosted, self._peer, requested, check_patterns)
             freeze(sum(new.values()))
         return new
 

@@ -41,7 +41,7 @@ from .hosted import Hosted
 from .listing import in_turns
 from .peer import Peer
 
-Asked = tuple[str, Definitions]
+Import = tuple[str, Definitions]
 """The name of a vhost, and what is to be declared in it."""
 
 
@@ -52,15 +52,15 @@ def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
     Raises:
         AccessRefused: the caller may not configure all of it.
     """
-    there = _declared(hosted.vhost.registry)
+    declared = _declared(hosted.vhost.registry)
     yield export_definitions(Definitions(), hosted.vhost.name)
     transient: set[str] = set()
     for group in GROUPS:  # Queues come before bindings to them.
-        for some in some_at_once(getattr(there, group)):
-            lasting = [one for one in some if _lasts(one, transient)]
-            for one in lasting:
+        for some in some_at_once(getattr(declared, group)):
+            persistent = [one for one in some if _is_persistent(one, transient)]
+            for one in persistent:
                 _check_export(peer, one)
-            yield {group: [to_plain(one) for one in lasting]}
+            yield {group: [to_plain(one) for one in persistent]}
 
 
 def _check_export(peer: Peer, definition: Definition) -> None:
@@ -73,7 +73,7 @@ def _check_export(peer: Peer, definition: Definition) -> None:
         raise AccessRefused(error.cluster, error.what, "everything to be exported", "") from None
 
 
-def _lasts(definition: Definition, transient: set[str]) -> bool:
+def _is_persistent(definition: Definition, transient: set[str]) -> bool:
     """Whether a definition outlasts the broker.
 
     Args:
@@ -102,13 +102,13 @@ def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[st
     Args:
         sees: whether the caller may know of a destination.
     """
-    _, there = hosted.vhost.registry.router.definitions()
+    _, declared = hosted.vhost.registry.router.definitions()
     yield {"bindings": []}
-    for some in some_at_once(there):
+    for some in some_at_once(declared):
         yield {"bindings": [to_plain(one) for one in some if sees(one.destination)]}
 
 
-def read_packed(packed: bytes) -> Asked:
+def read_packed(packed: bytes) -> Import:
     """Return the vhost, and what is to be declared in it. Accesses nothing else, so it may run in any thread.
 
     Raises:
@@ -117,8 +117,8 @@ def read_packed(packed: bytes) -> Asked:
     return read_definitions(unpack_definitions(packed))
 
 
-async def take_in(
-    hosted: Hosted, peer: Peer, asked: Asked,
+async def apply_import(
+    hosted: Hosted, peer: Peer, requested: Import,
     check_patterns: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
     """Declare everything or nothing; return the number of new definitions of each kind. Nothing else can be
@@ -134,7 +134,7 @@ async def take_in(
     registry = hosted.vhost.registry
     addition: Addition | None = None
     async with hosted.gate.exclusive():
-        new = await in_turns(_missing(hosted, peer, asked))
+        new = await in_turns(_missing(hosted, peer, requested))
         if new.permissions:
             registry.permissions.check_administered(new.permissions)
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
@@ -157,9 +157,9 @@ def _declared(registry: Registry) -> Definitions:
     )  # fmt: skip
 
 
-def _check(asked: Definitions, peer: Peer) -> Iterator[None]:
+def _check(requested: Definitions, peer: Peer) -> Iterator[None]:
     for group in GROUPS:
-        for some in some_at_once(getattr(asked, group)):
+        for some in some_at_once(getattr(requested, group)):
             for one in some:
                 if isinstance(one, QueueDefinition) and one.exclusive:
                     allowed = (
@@ -185,32 +185,32 @@ def _for_import(definition: Definition) -> Iterable[Need]:
             return for_permissions(definition.cluster)
 
 
-def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> Generator[None, None, Definitions]:
-    """Return the definitions that do not exist yet. Raises what `take_in` raises."""
+def _missing(hosted: Hosted, peer: Peer, wanted: Import) -> Generator[None, None, Definitions]:
+    """Return the definitions that do not exist yet. Raises what `apply_import` raises."""
     registry = hosted.vhost.registry
-    vhost, asked = wanted
+    vhost, requested = wanted
     if vhost != hosted.vhost.name:
         raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
     # Before comparing: a caller that may not declare something is not told whether it exists.
-    yield from _check(asked, peer)
-    there = _declared(registry)
+    yield from _check(requested, peer)
+    existing = _declared(registry)
     yield
-    yield from check_consistent(asked, there)
+    yield from check_consistent(requested, existing)
     names = registry.queues.keys() | registry.streams.keys()
-    queues = tuple(one for one in asked.queues if one.name not in names)
-    streams = tuple(one for one in asked.streams if one.name not in names)
+    queues = tuple(one for one in requested.queues if one.name not in names)
+    streams = tuple(one for one in requested.streams if one.name not in names)
     registry.check_room(len(queues) + len(streams))
     yield
     bindings: list[BindingDefinition] = []
-    for some in some_at_once(asked.bindings):
+    for some in some_at_once(requested.bindings):
         for binding in some:
             if not registry.router.has_binding(binding):
                 peer.check_destination(binding, registry.queues)
                 bindings.append(binding)
         yield
-    router, said = registry.router, set(there.permissions)
+    router, permissions = registry.router, set(existing.permissions)
     return Definitions(
-        exchanges=tuple(one for one in asked.exchanges if not router.has_exchange(one.name)),
+        exchanges=tuple(one for one in requested.exchanges if not router.has_exchange(one.name)),
         queues=queues, streams=streams, bindings=tuple(bindings),
-        permissions=tuple(one for one in asked.permissions if one not in said),
+        permissions=tuple(one for one in requested.permissions if one not in permissions),
     )  # fmt: skip

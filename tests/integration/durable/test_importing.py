@@ -16,7 +16,7 @@ import trio
 
 import durable
 from durable.broker.collecting import NEVER_THRESHOLD, Collector
-from durable.broker.defining import take_in
+from durable.broker.defining import apply_import
 from durable.broker.peer import Peer
 from durable.client import connection
 from durable.definition_forms import export_definitions
@@ -162,7 +162,7 @@ async def test_what_is_declared_while_it_waits_for_room_waits_for_it(
         async def publish() -> None:
             await shop.publish("", "first", b"in the way")
 
-        async def take_in() -> None:
+        async def apply_import() -> None:
             assert await shop.import_definitions(PLAIN)
 
         async def declare() -> None:
@@ -173,7 +173,7 @@ async def test_what_is_declared_while_it_waits_for_room_waits_for_it(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(publish)
                 await until(lambda: log.statistics().pending_bytes)
-                nursery.start_soon(take_in)
+                nursery.start_soon(apply_import)
                 await checked.wait()
                 nursery.start_soon(declare)
                 await until(lambda: hosted_waits(broker))
@@ -274,11 +274,11 @@ async def test_one_that_is_given_up_lets_others_declare_and_leaves_nothing(
         peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await take_in(hosted, peer, ("/", MANY), lambda _: None)
+            await apply_import(hosted, peer, ("/", MANY), lambda _: None)
         for cancelled in range(0, 300, 5):
             with trio.CancelScope() as scope:
                 async with open_nursery() as nursery:
-                    nursery.start_soon(take_in, hosted, peer, ("/", MANY), lambda _: None)
+                    nursery.start_soon(apply_import, hosted, peer, ("/", MANY), lambda _: None)
                     for _ in range(cancelled):
                         await trio.lowlevel.checkpoint()
                     scope.cancel()
@@ -324,7 +324,7 @@ async def test_patterns_that_others_declare_meanwhile_are_counted(
         hosted = broker.hosted("/")
         peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
         with pytest.raises(TooManyPatterns):
-            await take_in(hosted, peer, ("/", MANY), check)
+            await apply_import(hosted, peer, ("/", MANY), check)
         assert not hosted.vhost.registry.queues
 
 

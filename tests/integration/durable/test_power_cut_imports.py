@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 import trio
 
-from durable.broker.defining import take_in
+from durable.broker.defining import apply_import
 from durable.broker.hosted import Hosted
 from durable.broker.peer import Peer
 from durable.definition_forms import to_plain
@@ -103,15 +103,15 @@ class Client:
             async with open_nursery() as nursery:
                 nursery.start_soon(self.publish)
                 nursery.start_soon(self.declare, f"d{number}")
-                await self.take_in(number)
+                await self.apply_import(number)
                 nursery.cancel_scope.cancel()
             # Checkpoints and compaction begin in the same moment as the next round.
             await virtual_sleep(CONFIG.idle_s)
 
-    async def take_in(self, number: int) -> None:
+    async def apply_import(self, number: int) -> None:
         self.known.imports[number] = False
         peer = Peer("shop", self._hosted.vhost.registry.permissions, b"s" * 16)
-        await take_in(self._hosted, peer, ("/", asked(number)), lambda _: None)
+        await apply_import(self._hosted, peer, ("/", asked(number)), lambda _: None)
         self.known.imports[number] = True
 
     async def declare(self, name: str) -> None:
