@@ -78,13 +78,13 @@ class Control:
         self._peer.check(for_declare_queue(wanted))
 
         def change() -> Sequence[Change]:
-            there = self._registry.queues.get(wanted.name)
-            if there is not None:
-                self._peer.check_own(there)
-                check_same(there.definition, wanted)
-                there.note_use(self._hosted.clock.now_us())
+            existing = self._registry.queues.get(wanted.name)
+            if existing is not None:
+                self._peer.check_own(existing)
+                check_same(existing.definition, wanted)
+                existing.note_use(self._hosted.clock.now_us())
                 # A client that declares a queue has to find it there.
-                self._hosted.auto_deletions.discard(there)
+                self._hosted.auto_deletions.discard(existing)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)
@@ -133,15 +133,15 @@ class Control:
         self._peer.check(for_declare_exchange(wanted))
 
         def change() -> Sequence[Change]:
-            there = self._registry.router.check_exchange(wanted)
-            return [] if there else [[changes.EXCHANGE, to_plain(wanted)]]
+            exists = self._registry.router.check_exchange(wanted)
+            return [] if exists else [[changes.EXCHANGE, to_plain(wanted)]]
 
         await self._hosted.change(change)
 
     async def delete_exchange(self, name: str, if_unused: bool = False) -> bool:
         self._peer.check(for_delete("exchange", name))
         router = self._registry.router
-        return await self._end(
+        return await self._delete(
             [changes.EXCHANGE_GONE, name], lambda: router.has_exchange(name),
             lambda: router.check_delete(name, if_unused=if_unused),
         )  # fmt: skip
@@ -161,7 +161,7 @@ class Control:
         wanted = read_definition(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        return await self._end(
+        return await self._delete(
             [changes.UNBIND, to_plain(wanted)],
             partial(self._registry.router.has_binding, wanted),
             partial(self._peer.check_destination, wanted, self._registry.queues),
@@ -173,9 +173,9 @@ class Control:
         self._peer.check(for_declare_stream(wanted))
 
         def change() -> Sequence[Change]:
-            there = self._registry.streams.get(wanted.name)
-            if there is not None:
-                check_same(there.definition, wanted)
+            existing = self._registry.streams.get(wanted.name)
+            if existing is not None:
+                check_same(existing.definition, wanted)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             self._hosting.check_patterns(self._hosted, [wanted])
@@ -188,15 +188,17 @@ class Control:
         self._peer.check(for_delete("stream", name))
         if name in self._registry.queues:
             raise UnknownStream(name, hint=UnknownStream.IS_QUEUE)
-        return await self._end([changes.STREAM_GONE, name], lambda: name in self._registry.streams)
+        return await self._delete(
+            [changes.STREAM_GONE, name], lambda: name in self._registry.streams
+        )
 
     async def delete_cursor(self, stream: str, cursor: str) -> bool:
         """A cluster that may read the stream may also store and delete its cursors."""
         self._peer.check(for_read("stream", stream))
-        of, streams = self._registry.stream(stream), self._registry.streams
-        return await self._end(
+        found, streams = self._registry.stream(stream), self._registry.streams
+        return await self._delete(
             [changes.CURSOR, stream, cursor, None],
-            lambda: streams.get(stream) is of and cursor in of.cursors,
+            lambda: streams.get(stream) is found and cursor in found.cursors,
         )  # fmt: skip
 
     async def set_permission(self, definition: dict[str, Any]) -> None:
@@ -210,7 +212,7 @@ class Control:
         PermissionDefinition(cluster=cluster).check()
         self._peer.check(for_permissions(cluster))
         permissions = self._registry.permissions
-        return await self._end(
+        return await self._delete(
             [changes.PERMISSION_GONE, cluster],
             lambda: any(one.cluster == cluster for one in permissions.definitions()),
             partial(permissions.check_administered, (), removed=cluster),
@@ -248,21 +250,21 @@ class Control:
 
         await self._hosted.change(change)
 
-    async def _end(
-        self, wanted: Change, is_there: Callable[[], bool], check: Callable[[], object] = lambda: None
+    async def _delete(
+        self, wanted: Change, exists: Callable[[], bool], check: Callable[[], object] = lambda: None
     ) -> bool:  # fmt: skip
         """Make a change that deletes something, unless `check` raises. Return whether it was there."""
-        there = False
+        existed = False
 
         def change() -> Sequence[Change]:
-            nonlocal there
-            there = is_there()
-            if there:
+            nonlocal existed
+            existed = exists()
+            if existed:
                 check()
-            return [wanted] if there else []
+            return [wanted] if existed else []
 
         await self._hosted.change(change)
-        return there
+        return existed
 
     async def vhosts(self) -> list[str]:
         return self._hosting.names_for(self._peer.cluster)
@@ -288,10 +290,10 @@ class Control:
         await self._delete_vhost(name)
         return True
 
-    def _check_vhost(self, of: str, name: str) -> None:
-        """Check permissions in the vhost `of`, not in the one of this connection: full rights in one vhost
+    def _check_vhost(self, vhost: str, name: str) -> None:
+        """Check permissions in `vhost`, not in the one of this connection: full rights in one vhost
         must not give rights to others."""
-        permissions = self._hosting.get(of).vhost.registry.permissions
+        permissions = self._hosting.get(vhost).vhost.registry.permissions
         permissions.check(self._peer.cluster, for_vhost(name))
 
 
