@@ -34,7 +34,7 @@ from ..vhost.checkpointing import Checkpointing, CheckpointRound, decode_extra, 
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
 from .hosted import Hosted
-from .listing import in_turns
+from .listing import run_steps
 
 logger = logging.getLogger("durable")
 LOOKS_MAX = 8
@@ -325,7 +325,7 @@ class Checkpointer:
             return positions
 
         async with hosted.gate.exclusive():
-            await in_turns(snapshot.steps())
+            await run_steps(snapshot.steps())
             positions = await log.with_room(append)
         if not positions:
             return None

@@ -41,7 +41,7 @@ from .defining import apply_import, bindings_of, exported, read_packed
 from .directory import DEFAULT_VHOST
 from .hosted import Hosted
 from .hosting import Hosting
-from .listing import listed
+from .listing import encode_listing
 from .peer import Peer
 from .statistics import statistics_of
 
@@ -220,14 +220,14 @@ class Control:
 
     async def statistics(self) -> bytes:
         """Return the counters of everything that the caller has a permission for."""
-        return await listed(statistics_of(self._hosted, self._peer.sees))
+        return await encode_listing(statistics_of(self._hosted, self._peer.sees))
 
     async def bindings(self) -> bytes:
         """Return the bindings to everything that the caller has a permission for."""
-        return await listed(bindings_of(self._hosted, self._peer.sees))
+        return await encode_listing(bindings_of(self._hosted, self._peer.sees))
 
     async def export_definitions(self) -> bytes:
-        return await listed(exported(self._hosted, self._peer))
+        return await encode_listing(exported(self._hosted, self._peer))
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before unpacking, which may take much memory.

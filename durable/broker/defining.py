@@ -38,7 +38,7 @@ from ..turns import some_at_once
 from ..vhost.addition import Addition, build_addition
 from ..vhost.registry import Registry
 from .hosted import Hosted
-from .listing import in_turns
+from .listing import run_steps
 from .peer import Peer
 
 Import = tuple[str, Definitions]
@@ -46,7 +46,7 @@ Import = tuple[str, Definitions]
 
 
 def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
-    """Yield what is declared in the vhost when this begins, for `listed`. Memory queues and exclusive queues
+    """Yield what is declared in the vhost when this begins, for `encode_listing`. Memory queues and exclusive queues
     are left out, as in the log.
 
     Raises:
@@ -97,7 +97,7 @@ def _for_export(definition: Definition) -> Iterable[Need]:
 
 
 def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
-    """Yield all bindings there are when this begins, for `listed`, including those to memory queues.
+    """Yield all bindings there are when this begins, for `encode_listing`, including those to memory queues.
 
     Args:
         sees: whether the caller may know of a destination.
@@ -134,13 +134,13 @@ async def apply_import(
     registry = hosted.vhost.registry
     addition: Addition | None = None
     async with hosted.gate.exclusive():
-        new = await in_turns(_missing(hosted, peer, requested))
+        new = await run_steps(_missing(hosted, peer, requested))
         if new.permissions:
             registry.permissions.check_administered(new.permissions)
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
         if any(counts.values()):
             # Referenced until the end: freeing it takes about as long as applying it.
-            addition = await in_turns(build_addition(registry, new))
+            addition = await run_steps(build_addition(registry, new))
             position = await hosted.extend(addition, partial(check_patterns, new.streams))
         else:  # What exists already may not be on disk yet.
             position = hosted.log.end - 1

@@ -13,7 +13,7 @@ from ..protocol.listing import Listing
 T = TypeVar("T")
 
 
-async def listed(parts: Iterable[dict[str, Any]]) -> bytes:
+async def encode_listing(parts: Iterable[dict[str, Any]]) -> bytes:
     """Return a listing of dicts that are made one by one; other tasks run in between. Raises TooLarge, and
     whatever making them raises."""
     listing = Listing()
@@ -23,7 +23,7 @@ async def listed(parts: Iterable[dict[str, Any]]) -> bytes:
     return listing.finish()
 
 
-async def in_turns(steps: Generator[None, None, T]) -> T:
+async def run_steps(steps: Generator[None, None, T]) -> T:
     """Run a generator and return its result; other tasks run wherever it yields. Raises what it raises."""
     while True:
         try:

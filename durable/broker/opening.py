@@ -29,7 +29,7 @@ from .compaction import compact
 from .directory import LOG_FOLDER, vhost_path
 from .ending import final_write_scope
 from .hosted import Hosted
-from .listing import in_turns
+from .listing import run_steps
 from .upkeep import run_auto_deletions, run_upkeep, sample_rates
 
 logger = logging.getLogger("durable")
@@ -52,7 +52,7 @@ async def open_vhost(
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         snapshot = hosted.vhost.snapshot()
         # Nobody has access yet, so nothing can be declared meanwhile.
-        await in_turns(snapshot.steps())
+        await run_steps(snapshot.steps())
         drafts = hosted.vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(

@@ -18,7 +18,7 @@ M = TypeVar("M", Queue, Stream)
 
 
 def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
-    """Yield the counters of a vhost, for `listed`. Units are in the names; ages are in seconds, None if there
+    """Yield the counters of a vhost, for `encode_listing`. Units are in the names; ages are in seconds, None if there
     is nothing.
 
     Each queue and stream is shown as it is when its part is made. One that is deleted before is left out,
@@ -30,14 +30,14 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[
     registry, clock = hosted.vhost.registry, hosted.clock
     hidden = 0
     yield {"queues": {}, "streams": {}}
-    for queues, unseen in _there(registry.queues, sees):
+    for queues, unseen in _visible(registry.queues, sees):
         hidden += unseen
         yield {"queues": {one.name: _queue(one, clock.now_us()) for one in queues}}
-    for streams, unseen in _there(registry.streams, sees):
+    for streams, unseen in _visible(registry.streams, sees):
         hidden += unseen
         gaps, now_us = registry.gaps, clock.now_us()
-        told = {one.name: _stream(one, gaps.get(one.lane.id, ()), now_us) for one in streams}
-        yield {"streams": told}
+        counters = {one.name: _stream(one, gaps.get(one.lane.id, ()), now_us) for one in streams}
+        yield {"streams": counters}
     counts, log = hosted.vhost.intake.counts, hosted.log.statistics()
     received = counts.received_bytes + counts.captured_bytes
     yield {
@@ -55,12 +55,14 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[
     }
 
 
-def _there(members: Mapping[str, M], sees: Callable[[str], bool]) -> Iterator[tuple[list[M], int]]:
+def _visible(
+    members: Mapping[str, M], sees: Callable[[str], bool]
+) -> Iterator[tuple[list[M], int]]:
     """Yield the visible members, a few at a time, and how many invisible ones there are beside them."""
     for names in some_at_once(list(members)):
-        there = [one for one in map(members.get, names) if one is not None]
-        seen = [one for one in there if sees(one.name)]
-        yield seen, len(there) - len(seen)
+        existing = [one for one in map(members.get, names) if one is not None]
+        visible = [one for one in existing if sees(one.name)]
+        yield visible, len(existing) - len(visible)
 
 
 def _queue(queue: Queue, now_us: int) -> dict[str, Any]:

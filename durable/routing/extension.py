@@ -41,7 +41,7 @@ class Extension:
             self.exchanges[one.name] = Exchange(one)
 
     def copy(self, names: Iterable[str]) -> Iterator[None]:
-        """Copy the existing ones of these exchanges, so that `bind` can add to them. A generator, for `in_turns`."""
+        """Copy the existing ones of these exchanges, so that `bind` can add to them. A generator, for `run_steps`."""
         for name in names:
             existing = self._exchanges.get(name)
             if existing is None:

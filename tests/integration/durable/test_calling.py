@@ -18,7 +18,7 @@ import trio
 import durable
 import mesh
 from durable.broker.calling import ControlSession
-from durable.broker.listing import listed
+from durable.broker.listing import encode_listing
 from durable.client.connection import Connection
 from durable.definition_forms import export_definitions
 from durable.definitions import Definitions, QueueDefinition
@@ -229,9 +229,9 @@ async def test_found_calls_that_make_no_sense_waited_with_all_that_was_in_them(
 
     async def slowly(some: Iterator[dict[str, Any]]) -> bytes:
         await free.wait()
-        return await listed(some)
+        return await encode_listing(some)
 
-    monkeypatch.setattr("durable.broker.control.listed", slowly)
+    monkeypatch.setattr("durable.broker.control.encode_listing", slowly)
     async with serving(tmp_path) as broker, control_tunnel(broker) as tunnel:
         await tunnel.send(encode_call(Call(1, "statistics", {})))
         before = held_lists()
