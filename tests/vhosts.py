@@ -112,7 +112,7 @@ class Files:
     root: Root | None = None
 
     def load(self, replay: Replay) -> int:
-        """Load them as `broker.checkpoints.begin_at` does; return the log position from which to read records."""
+        """Load them as `broker.checkpoints.load_checkpoints` does; return the log position from which to read records."""
         reach = max((one.position for one in self.queues.values()), default=0)
         returns: dict[int, int] = {}
         if self.root is None:

@@ -37,12 +37,12 @@ from .hosted import Hosted
 from .listing import run_steps
 
 logger = logging.getLogger("durable")
-LOOKS_MAX = 8
+PAUSE_FACTOR_MAX = 8
 """Limit of the pause between attempts that find no room, in multiples of the usual pause: each attempt
 encodes everything there is, and nothing can be declared meanwhile."""
 
 
-def begin_at(
+def load_checkpoints(
     disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, end: int | None
 ) -> StartPoint:
     """Load the checkpoints. Return the log position from which the rest has to be read, and which records
@@ -64,7 +64,7 @@ def begin_at(
             # Note what the files say has to be in the log, before those ahead of its end are removed.
             pass
         files.remove_unfinished()  # Unfinished files may be ahead, too.
-        _recall(Checkpoints(disk, store_id, lambda: end, cipher), replay)
+        _load_settled(Checkpoints(disk, store_id, lambda: end, cipher), replay)
         return StartPoint(0, files.known_durable(root))
     if root is not None:
         try:
@@ -83,11 +83,11 @@ def begin_at(
                 pass  # They are not loaded, but must not be ahead of the log either.
             replay.resume_from(root.start, root.snapshot, returns, files.log_end_min)
             return StartPoint(root.start, files.known_durable(root), root.marks)
-    _recall(files, replay)
+    _load_settled(files, replay)
     return StartPoint(0, files.known_durable(root))
 
 
-def _recall(files: Checkpoints, replay: Replay) -> None:
+def _load_settled(files: Checkpoints, replay: Replay) -> None:
     """Load only what is settled, which holds whatever else is there."""
     returns: dict[int, int] = {}
     for ack in files.acks():
@@ -101,15 +101,15 @@ class Checkpointer:
 
     def __init__(
         self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
-        known: int = 0,
+        covered_end: int = 0,
     ) -> None:  # fmt: skip
         """
         Args:
             config: after how many bytes and records; a new segment is enough as well.
-            known: a snapshot in the log has the effects of all records before this log position.
+            covered_end: a snapshot in the log has the effects of all records before this log position.
         """
         self._hosted, self._checkpointing, self._config = hosted, checkpointing, config
-        self._known = known
+        self._covered_end = covered_end
         log = hosted.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         behind = log.report.bytes_read >= config.log.segment_bytes
@@ -117,18 +117,18 @@ class Checkpointer:
         """How many segments there were at the last checkpoint. -1, which no number equals, if a start had to
         read a segment or more: otherwise a broker that is always killed before it begins another segment
         would read more at each start, and free nothing."""
-        self._first = True
+        self._is_first = True
         """No checkpoint has been written in this life. Before the first one no segment is freed, however little is
         needed of it."""
-        self._settled = self._committed = 0
-        self._written = 0
+        self._settled_bytes = self._committed_bytes = 0
+        self._written_bytes = 0
         """Bytes of the last checkpoint, files and snapshot."""
         self._counted_from = log.end - log.report.records
         """Records are counted from this log position on; the last checkpoint, if it succeeded, covers those
         before."""
         self._warned = False
         """Whether it has been logged that the snapshot is too large; reset by the next one that is not."""
-        self._trouble: type[Exception] | None = None
+        self._last_error: type[Exception] | None = None
         """Why the last attempt failed. Logged once, because it is tried again all the time."""
         self._writing = trio.Lock()
 
@@ -137,22 +137,22 @@ class Checkpointer:
         log = self._hosted.log
         statistics = log.statistics()
         if statistics.full:  # No further segment can be begun, and publishers wait for space.
-            return self._worth_it(self._hosted.applied_end)
-        settled = self._hosted.vhost.settling.appended_bytes - self._settled
+            return self._is_worth_room(self._hosted.applied_end)
+        settled = self._hosted.vhost.settling.appended_bytes - self._settled_bytes
         return (
             statistics.segments != self._segments
             or settled >= self._config.checkpoint_bytes
             or self._many_records(statistics.end, statistics.committed_bytes)
-            or (self._first and log.would_free(self._hosted.applied_end))
+            or (self._is_first and log.would_free(self._hosted.applied_end))
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
         """Whether there were enough records since the last checkpoint, and the log has grown by as many bytes
         as that checkpoint took: this one will take as many."""
         enough = end - self._counted_from >= self._config.checkpoint_records
-        return enough and committed_bytes - self._committed >= self._written
+        return enough and committed_bytes - self._committed_bytes >= self._written_bytes
 
-    def _worth_it(self, start: int) -> bool:
+    def _is_worth_room(self, start: int) -> bool:
         """Whether a snapshot that covers everything before this log position is worth its room: on a full
         disk it takes the space kept for the one that frees space."""
         log = self._hosted.log
@@ -161,12 +161,12 @@ class Checkpointer:
         # The snapshot would also have the settlements that the log has no room for.
         return self._hosted.vhost.settling.would_free_segment(partial(log.would_free, start))
 
-    async def run(self, look_s: float) -> None:
+    async def run(self, interval_s: float) -> None:
         """Write checkpoints when they are due, until cancelled."""
-        log, pause_s = self._hosted.log, look_s
+        log, pause_s = self._hosted.log, interval_s
         while True:
             await trio.sleep(pause_s)
-            pause_s, before = look_s, pause_s
+            pause_s, previous_s = interval_s, pause_s
             await (
                 log.free()
             )  # Segments settled since the last look, and files that could not be removed then.
@@ -174,17 +174,17 @@ class Checkpointer:
                 fits = False
                 try:
                     fits = await self.write()
-                    self._trouble = None
+                    self._last_error = None
                 except (StoreError, OSError) as error:  # Not needed; the log goes on without it.
-                    if type(error) is not self._trouble:
+                    if type(error) is not self._last_error:
                         logger.warning(
                             "no checkpoint of vhost %s was written: %s",
                             self._hosted.vhost.name,
                             error,
                         )
-                    self._trouble = type(error)
+                    self._last_error = type(error)
                 if not fits:
-                    pause_s = min(2 * before, LOOKS_MAX * look_s)
+                    pause_s = min(2 * previous_s, PAUSE_FACTOR_MAX * interval_s)
 
     async def write_last(self) -> None:
         """Write a checkpoint at the end of the broker, so that the next start reads less.
@@ -222,28 +222,28 @@ class Checkpointer:
                     self._warned = True
                 return False
             finally:
-                self._begin_again(start)
+                self._restart_counts(start)
 
-    def _begin_again(self, start: int) -> None:
+    def _restart_counts(self, start: int) -> None:
         """Count from here, whatever became of this attempt: the next one is due when as much has happened
         again."""
-        self._first = False
+        self._is_first = False
         statistics = self._hosted.log.statistics()
-        self._segments, self._committed = statistics.segments, statistics.committed_bytes
-        self._settled = self._hosted.vhost.settling.appended_bytes
+        self._segments, self._committed_bytes = statistics.segments, statistics.committed_bytes
+        self._settled_bytes = self._hosted.vhost.settling.appended_bytes
         self._counted_from = start
 
     async def _write(self, start: int) -> None:
         """Write a checkpoint that covers everything before this log position. Raises TooLarge if its snapshot
         is more than a segment can take."""
         log = self._hosted.log
-        if log.full and log.would_free(self._known):
-            await log.in_thread(self._files.drop_root, self._known)
+        if log.full and log.would_free(self._covered_end):
+            await log.in_thread(self._files.drop_root, self._covered_end)
             await self._free()
             return
-        if not self._worth_it(start):
+        if not self._is_worth_room(start):
             return
-        self._written = 0
+        self._written_bytes = 0
         marks = log.encoded_marks(start)
         taking = await self._write_changed(marks)
         snapshot = await self._append_snapshot(start, alone=taking is None)
@@ -251,7 +251,7 @@ class Checkpointer:
             return
         # Not the snapshot's own position: it does not cover what was still on its way to the disk when it was
         # made, such as the settlements of dead letters.
-        self._known = start
+        self._covered_end = start
         if taking is None:
             await log.in_thread(self._files.drop_root, start)
         else:
@@ -273,14 +273,14 @@ class Checkpointer:
                 return None
             raise
         self._checkpointing.note_written(taking)
-        self._written += sum(one.size_bytes for one in taking.changed)
+        self._written_bytes += sum(one.size_bytes for one in taking.changed)
         return taking
 
     async def _free(self) -> None:
         """Free the segments that nothing needs and that the last snapshot covers; no root refers to them any
         more."""
         hosted, log = self._hosted, self._hosted.log
-        log.snapshot_at(self._known)
+        log.snapshot_at(self._covered_end)
         # Records that have become durable refer to their segments before the log frees any.
         hosted.turn()
         freed = await log.free()
@@ -310,7 +310,7 @@ class Checkpointer:
 
         def append() -> range:
             hosted.turn()
-            if not self._worth_it(start):
+            if not self._is_worth_room(start):
                 return range(0)
             now_us, full = hosted.clock.now_us(), log.full
             drafts = hosted.vhost.drafts(snapshot, now_us, full=full)
@@ -321,7 +321,7 @@ class Checkpointer:
             if alone:
                 hosted.vhost.settling.note_covered(positions[-1])
             times = len(positions) // len(drafts)
-            self._written += times * sum(draft.size_bytes for draft in drafts)
+            self._written_bytes += times * sum(draft.size_bytes for draft in drafts)
             return positions
 
         async with hosted.gate.exclusive():

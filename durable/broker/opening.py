@@ -23,7 +23,7 @@ from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 from ..vhost.vhost import Vhost
 from .burying import run_dead_lettering
-from .checkpoints import Checkpointer, begin_at
+from .checkpoints import Checkpointer, load_checkpoints
 from .clock import SteadyClock
 from .compaction import compact
 from .directory import LOG_FOLDER, vhost_path
@@ -56,7 +56,7 @@ async def open_vhost(
         drafts = hosted.vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(
-            hosted, disk, Checkpointing(registry), config, known=replay.covered_end
+            hosted, disk, Checkpointing(registry), config, covered_end=replay.covered_end
         )
         async with running(
             hosted.run, partial(run_dead_lettering, hosted), partial(run_upkeep, hosted, config.idle_s),
@@ -82,7 +82,7 @@ async def _recovered(
     while True:  # At most twice: the second time, only settlements are loaded, which always hold.
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)
-        begin = partial(begin_at, disk, replay=replay, end=end)
+        begin = partial(load_checkpoints, disk, replay=replay, end=end)
         async with open_log(
             disk, config.log, start=begin, visit=replay, encryption=encryption
         ) as log:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mesh.commands.terminal import print_stderr
 from security.keyring import Keyring
 
-from ..broker.checkpoints import begin_at
+from ..broker.checkpoints import load_checkpoints
 from ..broker.directory import DEFAULT_VHOST, LOG_FOLDER, NAME_FILE, is_deleted, is_vhost
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
@@ -137,7 +137,7 @@ class Offline:
     def _begin(self, disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> StartPoint:
         """Begin at the front of the log. What a broker would load from checkpoints is loaded beside it, into `_loaded`,
         to find out whether anything that they need is missing."""
-        begin = begin_at(disk, store_id, cipher, self._loaded, end=None)
+        begin = load_checkpoints(disk, store_id, cipher, self._loaded, end=None)
         self._start = begin.start
         return StartPoint(0, begin.known_durable)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from durable.broker.checkpoints import LOOKS_MAX, Checkpointer
+from durable.broker.checkpoints import PAUSE_FACTOR_MAX, Checkpointer
 from durable.broker.hosted import Hosted
 from durable.config import BrokerConfig
 from durable.errors import StoreFull
@@ -35,7 +35,7 @@ from tests.waiting import virtual_sleep
 
 LOOK_S = 0.5
 REFUSED = (1, 3, 7, 15, 23)
-"""In looks: each pause is twice the one before, at most LOOKS_MAX."""
+"""In looks: each pause is twice the one before, at most PAUSE_FACTOR_MAX."""
 WRITTEN = (31, 32, 33)
 REFUSED_AGAIN = (34, 36)
 
@@ -73,7 +73,7 @@ def test_pauses_grow_while_there_is_no_room_and_it_is_said_once(
         assert attempts.at == pytest.approx(REFUSED + WRITTEN + REFUSED_AGAIN)
 
     run(Volume(), life)
-    assert REFUSED[-1] - REFUSED[-2] == LOOKS_MAX
+    assert REFUSED[-1] - REFUSED[-2] == PAUSE_FACTOR_MAX
     said = [one for one in caplog.messages if one.startswith("no checkpoint of vhost /")]
     assert len(said) == 2, "once each time it begins"
 
@@ -122,10 +122,10 @@ def test_a_snapshot_that_no_segment_takes_is_not_encoded_at_each_look(
             return snapshot(*args, **options)
 
         monkeypatch.setattr(hosted.vhost, "snapshot", note)
-        await virtual_sleep(5 * LOOKS_MAX * CONFIG.idle_s)
+        await virtual_sleep(5 * PAUSE_FACTOR_MAX * CONFIG.idle_s)
         assert hosted.log.statistics().full
         pauses = [after - before for before, after in pairwise(tried)]
-        assert pauses[-2:] == pytest.approx([LOOKS_MAX * CONFIG.idle_s] * 2)
+        assert pauses[-2:] == pytest.approx([PAUSE_FACTOR_MAX * CONFIG.idle_s] * 2)
 
     run(volume, life)
 
