@@ -20,13 +20,13 @@ from ..log.record import Record
 from ..log.scan import POSITION_MAX
 from ..vhost.store import record_bytes
 from .hosted import Hosted
-from .needed import Needed, Round, needed_of, wanting
+from .needed import CutEstimate, Needed, lanes_needing, needed_of
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
 CUT_BYTES_AT_ONCE = 1 << 20
 """Bytes of records that are cut before other tasks run: some milliseconds."""
-AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
+RECORDS_AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is larger. With a commit for each record,
 compaction would wait for the disk each time; with more per commit, publishers would wait for milliseconds."""
 LOOKED_AT_ONCE = 1024
@@ -39,10 +39,10 @@ lane of a million messages that came among those of other lanes."""
 async def compact(hosted: Hosted, bytes_per_s: float) -> None:
     """Compact one segment after the other, until cancelled or the store has failed."""
     budget = Budget(bytes_per_s, trio.current_time())
-    round_ = Round(hosted)
+    estimate = CutEstimate(hosted)
     while True:
         await trio.sleep(PAUSE_S)
-        chosen = hosted.log.to_compact() or await round_.choose()
+        chosen = hosted.log.to_compact() or await estimate.choose()
         if chosen is None:
             continue
         positions = chosen.positions
@@ -56,7 +56,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             elif not moved_bytes and chosen.cut:
                 hosted.log.put_off(chosen, inf)
             elif not moved_bytes and again is not None and again.positions == positions:
-                _leave_damaged(hosted, positions)
+                _skip_damaged(hosted, positions)
         except TooLarge as error:
             hosted.log.exclude_segment(positions.start)
             logger.warning(
@@ -72,7 +72,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             return
 
 
-def _leave_damaged(hosted: Hosted, positions: range) -> None:
+def _skip_damaged(hosted: Hosted, positions: range) -> None:
     """Leave a segment alone of which nothing could be moved. What is left there is damaged, and will be
     settled when a consumer wants it; or its settlement is on its way to the disk. If this segment were
     chosen again, no other one would have its turn."""
@@ -99,7 +99,7 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
             return needed_bytes
         moved_bytes = 0
         walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
-        while (some := await walk.some()) is not None:
+        while (some := await walk.read()) is not None:
             backlog.moved_bytes = max(0, needed_bytes - moved_bytes)
             moved_bytes += await _move(hosted, some, budget)
     finally:
@@ -111,7 +111,7 @@ async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     """Return how many bytes would be carried forward; counting stops when they are too many."""
     needed_bytes = 0
     walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
-    while needed_bytes <= chosen.bytes_max and (some := await walk.some()) is not None:
+    while needed_bytes <= chosen.bytes_max and (some := await walk.read()) is not None:
         needed_bytes += sum(one.size_bytes for one in some)
     return needed_bytes
 
@@ -124,7 +124,7 @@ class _Walk:
         self._bytes_max = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, burst_bytes)
         self._left: deque[Record] = deque()
 
-    async def some(self) -> list[Needed] | None:
+    async def read(self) -> list[Needed] | None:
         """Return enough records to be appended at once, or fewer if too many had to be looked at. None: no
         more are left."""
         left = self._left
@@ -138,7 +138,7 @@ class _Walk:
         some: list[Needed] = []
         size_bytes = cut_bytes = 0
         for record in list(islice(left, LOOKED_AT_ONCE)):
-            if len(some) == AT_ONCE:
+            if len(some) == RECORDS_AT_ONCE:
                 break
             needed = needed_of(self._hosted.vhost, record) if record.kind in MESSAGES else None
             if needed is not None:
@@ -173,7 +173,7 @@ async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
     # Otherwise a checkpoint could free their segments before lanes refer to the copies.
     hosted.log.refer_each(positions, 0)
     for number, (needed, moved) in enumerate(zip(some, positions, strict=True), 1):
-        _point_to(hosted, needed, moved)
+        _repoint(hosted, needed, moved)
         if number % POINTED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
     hosted.carried_from = POSITION_MAX
@@ -181,13 +181,13 @@ async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
     return size_bytes
 
 
-def _point_to(hosted: Hosted, needed: Needed, moved: int) -> None:
+def _repoint(hosted: Hosted, needed: Needed, moved: int) -> None:
     """The record is durable at log position `moved`, too: point its lanes there, which frees the original."""
     record = needed.record
     # Messages may have been settled meanwhile, and their lanes have released the record.
-    still = wanting(hosted.vhost, record)
+    lanes = lanes_needing(hosted.vhost, record)
     for lane_id, first in needed.targets:
-        if (lane := still.get(lane_id)) is None or (run := lane.index.find(first)) is None:
+        if (lane := lanes.get(lane_id)) is None or (run := lane.index.find(first)) is None:
             continue
         lane.move(first, moved)
         size_bytes = record_bytes(run.count, run.size_bytes)

@@ -55,7 +55,7 @@ class Needed(NamedTuple):
 
 def needed_of(vhost: Vhost, record: Record) -> Needed | None:
     """Return what is needed of a record. None: no lane needs any of it."""
-    lanes = wanting(vhost, record)
+    lanes = lanes_needing(vhost, record)
     if not lanes:
         return None
     targets = [target for target in record.targets if target.queue in lanes]
@@ -67,7 +67,7 @@ def needed_of(vhost: Vhost, record: Record) -> Needed | None:
     return Needed(record, targets, cut)
 
 
-def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
+def lanes_needing(vhost: Vhost, record: Record) -> dict[int, Lane]:
     """Return the lanes that have unsettled messages in this record, at this log position."""
     found, lanes = dict[int, Lane](), vhost.registry.lanes
     for lane_id, first in record.targets:
@@ -79,7 +79,7 @@ def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
     return found
 
 
-class Round:
+class CutEstimate:
     """Goes through all lanes, a little at a time, and estimates how much could be cut out of records that are
     still needed."""
 
@@ -90,38 +90,38 @@ class Round:
     def _begin(self) -> None:
         self.tally = self._hosted.log.tally()
         """The estimate so far."""
-        self._began_s, self._in_vain = trio.current_time(), True
+        self._began_s, self._found_none = trio.current_time(), True
         self._lanes = deque(self._hosted.vhost.registry.lanes.values())
-        self._at = 0
+        self._sequence = 0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return not self._lanes
 
     async def choose(self) -> Chosen | None:
         """Go on, and return a segment that is mostly settled by this estimate; None if there is none yet."""
-        if self.over:
-            if self._in_vain and trio.current_time() < self._began_s + ROUND_S:
+        if self.is_over:
+            if self._found_none and trio.current_time() < self._began_s + ROUND_S:
                 return None
             self._begin()
-        await self.go_on()
+        await self.advance()
         chosen = self._hosted.log.to_compact(self.tally)
-        self._in_vain &= chosen is None
+        self._found_none &= chosen is None
         return chosen
 
-    async def go_on(self) -> None:
+    async def advance(self) -> None:
         """Look at up to LOOKED_MAX more runs."""
         looked = 0
         while self._lanes and looked < LOOKED_MAX:
-            at = self._look(self._lanes[0], self._at)
-            self._at = 0 if at is None else at
+            at = self._count_next(self._lanes[0], self._sequence)
+            self._sequence = 0 if at is None else at
             if at is None:
                 self._lanes.popleft()
             looked += 1
             if looked % LOOKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
-    def _look(self, lane: Lane, at: int) -> int | None:
+    def _count_next(self, lane: Lane, at: int) -> int | None:
         """Count the first run at or after `at` that has unsettled messages. Return where to go on, or None at
         the end of the lane."""
         settled, index = lane.settled, lane.index
@@ -132,10 +132,10 @@ class Round:
         last = run.first + run.count
         if run.count > 1:
             self._count(run, [*settled.unsettled(run.first, last)])
-        ending = index.find(span[1] - 1) if span[1] > last else None
-        if ending is None:
+        last_run = index.find(span[1] - 1) if span[1] > last else None
+        if last_run is None:
             return last
-        return max(last, ending.first)  # All runs between are without settled messages.
+        return max(last, last_run.first)  # All runs between are without settled messages.
 
     def _count(self, run: Run, left: Sequence[tuple[int, int]]) -> None:
         whole_bytes = record_bytes(run.count, run.size_bytes)

@@ -279,7 +279,7 @@ def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyP
 def test_others_have_their_turn_while_a_segment_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looking, pointing, looked, pointed = needed_of, compaction._point_to, Turns(), Turns()
+    looking, pointing, looked, pointed = needed_of, compaction._repoint, Turns(), Turns()
 
     def noting(vhost: Vhost, record: Record) -> Needed | None:
         looked.call()
@@ -294,7 +294,7 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
 
     monkeypatch.setattr(compaction, "needed_of", noting)
     monkeypatch.setattr(compaction, "LOOKED_AT_ONCE", 20)
-    monkeypatch.setattr(compaction, "_point_to", noting_too)
+    monkeypatch.setattr(compaction, "_repoint", noting_too)
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 4)
 
     async def life(hosted: Hosted) -> None:
@@ -357,7 +357,7 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
     """Found by reading: its files still had the old log positions and its root said to read from behind the
     new ones. After a kill the messages were there and could not be read, once the segment had been freed."""
     volume, left = Volume(), list[Volume]()
-    point_to, calls = compaction._point_to, list[int]()
+    repoint, calls = compaction._repoint, list[int]()
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 1)
     config = replace(CONF, idle_s=LONG_S)  # No other checkpoint comes before the end.
 
@@ -368,9 +368,9 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
             if len(calls) == pointed:
                 under_way.set()
             calls.append(moved)
-            point_to(hosted, needed, moved)
+            repoint(hosted, needed, moved)
 
-        monkeypatch.setattr(compaction, "_point_to", noting)
+        monkeypatch.setattr(compaction, "_repoint", noting)
         checkpointer = Checkpointer(
             hosted,
             FaultyDisk(volume),

@@ -10,7 +10,7 @@ import trio
 
 from durable.broker import compaction, needed
 from durable.broker.hosted import Hosted
-from durable.broker.needed import Needed, Round, needed_of
+from durable.broker.needed import CutEstimate, Needed, needed_of
 from durable.errors import StoreFull
 from durable.log.log import Log
 from durable.log.memory_disk import Volume
@@ -149,10 +149,10 @@ def test_a_round_goes_through_everything_a_little_at_a_time(
             await client.publish("slow", messages(batch))
         await settle(hosted)
         await client.publish("slow", messages(BATCHES))
-        round_, counted = Round(hosted), [0]
-        while not round_.over:
-            await round_.go_on()
-            counted.append(sum(round_.tally.size_bytes.values()))
+        estimate, counted = CutEstimate(hosted), [0]
+        while not estimate.is_over:
+            await estimate.advance()
+            counted.append(sum(estimate.tally.size_bytes.values()))
         assert 3 <= len(counted) <= 5
         assert 0.9 < counted[-1] / (100 * BATCHES * MESSAGES) < 1.1
         assert 0.4 < counted[1] / counted[-1] < 0.6
@@ -174,18 +174,18 @@ def test_runs_of_which_nothing_is_settled_are_looked_at_in_turns_too() -> None:
             lane.take_range(at, at + 1)
             lane.settle(at, at + 1)
         await flushed(hosted)
-        round_ = Round(hosted)
-        look = round_._look
+        estimate = CutEstimate(hosted)
+        look = estimate._count_next
 
         def looked(lane: Lane, at: int) -> int | None:
             turns.call()
             return look(lane, at)
 
-        round_._look = looked  # type: ignore[method-assign]
+        estimate._count_next = looked  # type: ignore[method-assign]
         trio.lowlevel.add_instrument(turns)
-        await round_.go_on()
-        assert round_.over
-        assert not round_.tally.size_bytes
+        await estimate.advance()
+        assert estimate.is_over
+        assert not estimate.tally.size_bytes
         assert turns.most == needed.LOOKED_AT_ONCE
 
     run(Volume(), life, config=CONF)
