@@ -26,14 +26,14 @@ from ..log.reader import READ_BYTES
 from ..log.record import Buffer, Record
 from ..vhost.bodies import Bodies
 
-TRIP_BYTES = 128 * 1024
+TRIP_COST_BYTES = 128 * 1024
 """Approximate fixed cost of a trip, in bytes that could be read in that time."""
-LEAST_BYTES = 8 * 1024
+LIMIT_BYTES_MIN = 8 * 1024
 ENDS_MAX = 1000
 """Ends of trips that are remembered; those at the highest log positions are kept."""
 
 
-class End(NamedTuple):
+class TripEnd(NamedTuple):
     """Where a trip ended."""
 
     position: int
@@ -43,7 +43,7 @@ class End(NamedTuple):
     """How much the trip was allowed to read; other trips may have been allowed more or less."""
 
 
-class Fetching:
+class BodyReader:
     """Reads bodies for all sessions of one vhost."""
 
     def __init__(self, read: Callable[[int, int], Awaitable[list[Record]]], bodies: Bodies) -> None:
@@ -53,9 +53,9 @@ class Fetching:
         """
         self._read, self._bodies = read, bodies
         self._turn = trio.Lock()
-        self._most_bytes = max(1, min(READ_BYTES, bodies.read_bytes_max))
-        self._limit_bytes = self._most_bytes
-        self._ends: list[End] = []
+        self._limit_bytes_max = max(1, min(READ_BYTES, bodies.read_bytes_max))
+        self._limit_bytes = self._limit_bytes_max
+        self._ends: list[TripEnd] = []
         """Ends of trips from which no later trip has gone on, sorted."""
 
     async def body(self, position: int) -> Buffer | None:
@@ -78,20 +78,22 @@ class Fetching:
         If an earlier trip ended not far before `position` (by fewer records than it had read), the next
         one begins at that end: other consumers are on their way there, too, and want the records between.
         """
-        asked, vain_bytes = self._bodies.take_ahead_counts()
+        asked, wasted_bytes = self._bodies.take_ahead_counts()
         index = bisect_right(self._ends, position, key=lambda end: end.position) - 1
-        goes_on = index >= 0 and position - self._ends[index].position < self._ends[index].records
+        continues = index >= 0 and position - self._ends[index].position < self._ends[index].records
         # More bytes were wasted than the spared trips would have cost.
-        if vain_bytes > asked * TRIP_BYTES:
-            self._limit_bytes = max(self._limit_bytes // 2, min(LEAST_BYTES, self._most_bytes))
-        elif goes_on:
-            self._limit_bytes = min(2 * self._limit_bytes, self._most_bytes)
-        if not goes_on:
+        if wasted_bytes > asked * TRIP_COST_BYTES:
+            self._limit_bytes = max(
+                self._limit_bytes // 2, min(LIMIT_BYTES_MIN, self._limit_bytes_max)
+            )
+        elif continues:
+            self._limit_bytes = min(2 * self._limit_bytes, self._limit_bytes_max)
+        if not continues:
             return position, self._limit_bytes
         end = self._ends.pop(index)
         if end.position < position:
             return end.position, self._limit_bytes
-        return position, min(max(2 * end.limit_bytes, self._limit_bytes), self._most_bytes)
+        return position, min(max(2 * end.limit_bytes, self._limit_bytes), self._limit_bytes_max)
 
     async def _trip(self, start: int, limit_bytes: int, wanted: int) -> Buffer | None:
         """Read from `start` on; return the body of the `wanted` record, if it is among what was read."""
@@ -109,6 +111,6 @@ class Fetching:
             if record.position == wanted:
                 found = body
         if records:
-            insort(self._ends, End(records[-1].position + 1, len(records), limit_bytes))
+            insort(self._ends, TripEnd(records[-1].position + 1, len(records), limit_bytes))
             del self._ends[:-ENDS_MAX]
         return found

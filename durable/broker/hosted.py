@@ -45,7 +45,7 @@ from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
 from .ending import AutoDeletions
-from .fetching import Fetching
+from .fetching import BodyReader
 from .gate import Gate
 from .peer import Peer
 
@@ -93,7 +93,7 @@ class Hosted:
         self.vhost, self.log, self.clock = vhost, log, clock
         self.gate = Gate()
         """The lock of the definitions; `change` takes it."""
-        self._fetching = Fetching(log.read, vhost.bodies)
+        self._body_reader = BodyReader(log.read, vhost.bodies)
         self._work = Waker()
         self.settled = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
@@ -396,7 +396,7 @@ class Hosted:
                 self._count_lost(lane, run)
                 break
             tried = run.position
-            body = self.vhost.bodies.get(tried) or await self._fetching.body(tried)
+            body = self.vhost.bodies.get(tried) or await self._body_reader.body(tried)
             if body is not None:
                 # Readable but not a valid batch or group: treated as damaged.
                 with suppress(RemoteProtocolError):

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from durable.broker.fetching import LEAST_BYTES, Fetching
+from durable.broker.fetching import LIMIT_BYTES_MIN, BodyReader
 from durable.errors import StoreFailed
 from durable.log.record import Draft, Kind, Record
 from durable.vhost.bodies import COPIED_BYTES, Bodies
@@ -50,24 +50,24 @@ class Shelf:
         return found
 
 
-def fetching(shelf: Shelf) -> tuple[Fetching, Bodies]:
+def body_reader(shelf: Shelf) -> tuple[BodyReader, Bodies]:
     bodies = Bodies(RECENT_BYTES, held_bytes_max=0)
-    return Fetching(shelf.read, bodies), bodies
+    return BodyReader(shelf.read, bodies), bodies
 
 
-async def want(fetching: Fetching, bodies: Bodies, number: int) -> None:
+async def want(reader: BodyReader, bodies: Bodies, number: int) -> None:
     """As `Hosted.batches` does."""
-    assert (bodies.get(number) or await fetching.body(number)) == body(number)
+    assert (bodies.get(number) or await reader.body(number)) == body(number)
 
 
 async def test_whoever_waits_takes_what_another_has_read() -> None:
     """Found: a hundred consumers of as many queues, in which messages came in turn, read all of it a hundred times."""
     shelf = Shelf(80)
-    fetches, bodies = fetching(shelf)
+    reader, bodies = body_reader(shelf)
     shelf.open = trio.Event()
     async with trio.open_nursery() as nursery:
         for number in range(80):
-            nursery.start_soon(want, fetches, bodies, number)
+            nursery.start_soon(want, reader, bodies, number)
             await trio.testing.wait_all_tasks_blocked()
         shelf.open.set()
     assert shelf.trips == [80]
@@ -75,41 +75,41 @@ async def test_whoever_waits_takes_what_another_has_read() -> None:
 
 async def test_one_who_goes_on_and_on_makes_long_trips() -> None:
     shelf = Shelf(1000)
-    fetches, bodies = fetching(shelf)
+    reader, bodies = body_reader(shelf)
     for number in range(1000):
-        await want(fetches, bodies, number)
+        await want(reader, bodies, number)
     assert len(shelf.trips) <= 1000 / MOST + 2
 
 
 async def test_those_who_are_far_apart_read_little_that_nobody_wants() -> None:
     """Forty, and memory has room for what six of them would read ahead; each wants one record in fifty."""
     shelf, chance = Shelf(80_000), Random(1)
-    fetches, bodies = fetching(shelf)
-    places = [2000 * reader for reader in range(40)]
+    reader, bodies = body_reader(shelf)
+    places = [2000 * number for number in range(40)]
     for _ in range(40 * 30):
-        reader = chance.randrange(40)
-        await want(fetches, bodies, places[reader])
-        places[reader] += 50
+        number = chance.randrange(40)
+        await want(reader, bodies, places[number])
+        places[number] += 50
     assert sum(shelf.trips) < 4 * MOST * 40, "at most of that is from before it was noticed"
-    assert max(shelf.trips[-500:]) * BODY_BYTES <= LEAST_BYTES
+    assert max(shelf.trips[-500:]) * BODY_BYTES <= LIMIT_BYTES_MIN
     # And one of them goes on alone.
     del shelf.trips[:]
     for number in range(70_000, 72_000):
-        await want(fetches, bodies, number)
+        await want(reader, bodies, number)
     assert len(shelf.trips) <= 2000 / MOST + 12, "trips grow again"
 
 
 async def test_one_who_goes_on_makes_long_trips_among_many_who_do_not() -> None:
     """Found by reading: with one length for all they would have kept theirs at the least."""
     shelf, chance = Shelf(600_000), Random(1)
-    fetches, bodies = fetching(shelf)
+    reader, bodies = body_reader(shelf)
     own: list[int] = []
     for number in range(2000):
         before = len(shelf.trips)
-        await want(fetches, bodies, number)
+        await want(reader, bodies, number)
         own += shelf.trips[before:]
         if number % 2 == 0:  # More of them, and memory could not hold what one long trip has read.
-            await want(fetches, bodies, chance.randrange(2000, 600_000))
+            await want(reader, bodies, chance.randrange(2000, 600_000))
     assert own[-2] > MOST / 2
 
 
@@ -124,39 +124,39 @@ async def test_a_body_that_is_kept_holds_nothing_of_what_it_was_read_with() -> N
 
     bodies = Bodies(RECENT_BYTES, held_bytes_max=0)
     assert len(body(1)) > COPIED_BYTES, "what is smaller is copied anyway"
-    assert await Fetching(read, bodies).body(1) == body(1)
+    assert await BodyReader(read, bodies).body(1) == body(1)
     window.clear()  # BufferError while there is a view of it.
     assert bodies.get(1) == body(1)
 
 
 async def test_who_is_cancelled_keeps_nobody_from_the_next_trip() -> None:
     shelf = Shelf(10)
-    fetches, bodies = fetching(shelf)
+    reader, bodies = body_reader(shelf)
     shelf.open = trio.Event()
     async with trio.open_nursery() as nursery:
         for number in (1, 2):  # One is on its way, one waits.
-            nursery.start_soon(want, fetches, bodies, number)
+            nursery.start_soon(want, reader, bodies, number)
             await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     shelf.open.set()
-    await want(fetches, bodies, 3)
+    await want(reader, bodies, 3)
 
 
 async def test_what_is_gone_is_nothing_and_is_asked_for_again() -> None:
     shelf = Shelf(10, gone=3)
-    fetches, bodies = fetching(shelf)
-    assert await fetches.body(3) is None
+    reader, bodies = body_reader(shelf)
+    assert await reader.body(3) is None
     assert bodies.get(4) == body(4), "what comes behind it is kept"
-    assert await fetches.body(3) is None
+    assert await reader.body(3) is None
     assert len(shelf.trips) == 2
-    await want(fetches, bodies, 2)
+    await want(reader, bodies, 2)
 
 
 async def test_a_trip_that_failed_keeps_nobody_from_the_next() -> None:
     shelf = Shelf(10)
-    fetches, bodies = fetching(shelf)
+    reader, bodies = body_reader(shelf)
     shelf.failing = True
     with pytest.raises(StoreFailed):
-        await fetches.body(1)
+        await reader.body(1)
     shelf.failing = False
-    await want(fetches, bodies, 1)
+    await want(reader, bodies, 1)

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import MockClock
 
 from durable.broker.control import Control
-from durable.broker.fetching import Fetching
+from durable.broker.fetching import BodyReader
 from durable.broker.hosted import Hosted
 from durable.broker.peer import Peer
 from durable.log.placing import Backlog
@@ -91,7 +91,7 @@ class PlainLog(PlainStore):
         return [self.records[at] for at in sorted(self.records) if at >= position][:READ_RECORDS]
 
 
-class FetchingWhatIsNeeded(Fetching):
+class NeededBodyReader(BodyReader):
     def __init__(self, log: PlainLog, bodies: Bodies) -> None:
         super().__init__(log.read, bodies)
         self._log = log
@@ -141,7 +141,7 @@ class Driving(RuleBasedStateMachine):
         self.vhost, self.registry, self.files = plain.vhost, plain.registry, plain.files
         clock: Any = SimpleNamespace(now_us=lambda: self.model.now_us)
         self.hosted, self.plain = Hosted(plain.vhost, log, clock), plain
-        self.hosted._fetching = FetchingWhatIsNeeded(log, plain.vhost.bodies)
+        self.hosted._body_reader = NeededBodyReader(log, plain.vhost.bodies)
         self.checkpointing = Checkpointing(plain.registry)
         self.peers = [self.connect(), self.connect()]
         self.publishers = {
