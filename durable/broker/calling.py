@@ -20,7 +20,7 @@ from mesh.tunnel import Tunnel
 
 from ..errors import DurableError
 from ..protocol.calls import CALL_BYTES_MAX, Answer, Call, decode_call, encode_answer
-from ..protocol.failures import take_apart
+from ..protocol.failures import describe_error
 from ..protocol.pieces import PIECE, Pieces
 from ..tunnels import ends_with_tunnel
 from ..wholes import ControlSender
@@ -159,4 +159,4 @@ class ControlSession:
 
 
 def _refusal(number: int, error: DurableError | TooLarge) -> bytes:
-    return encode_answer(Answer(number, None, *take_apart(error)))
+    return encode_answer(Answer(number, None, *describe_error(error)))

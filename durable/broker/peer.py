@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..definitions import BindingDefinition
 from ..errors import ExclusiveQueue, QueueFull, Unknown
-from ..protocol.failures import take_apart
+from ..protocol.failures import describe_error
 from ..protocol.parts import Refusal
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
@@ -61,7 +61,7 @@ class Peer:
         no permission for, whose name and limits are left out."""
         if refusal.code != QueueFull.__name__ or self.sees(refusal.details["queue"]):
             return refusal
-        _, details = take_apart(QueueFull("", None, None))
+        _, details = describe_error(QueueFull("", None, None))
         return refusal._replace(details=details)
 
     @contextmanager

@@ -31,7 +31,7 @@ from ..protocol.calls import (
     encode_hello,
     greeted,
 )  # fmt: skip
-from ..protocol.failures import put_together
+from ..protocol.failures import rebuild_error
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
 from ..protocol.pieces import Pieces
 from ..protocol.properties import DEATHS_BYTES
@@ -113,7 +113,7 @@ class Channel:
         if answer is None:
             raise BrokerLost(self.cluster, self.timeout_reason(self.timeout_s))
         if answer.error:
-            raise put_together(answer.error, answer.details)
+            raise rebuild_error(answer.error, answer.details)
         return answer.result
 
     async def _send_call(self, control: ControlSender, call: Call) -> None:
@@ -272,7 +272,7 @@ class Channel:
             raise decode_ended(part)
         answer = decode_answer(part)
         if answer.error:
-            raise put_together(answer.error, answer.details)
+            raise rebuild_error(answer.error, answer.details)
         if not isinstance(answer.result, dict):
             raise Malformed("an invalid answer to a hello")
         return answer.result

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import DurableError
-from ..protocol.failures import put_together
+from ..protocol.failures import rebuild_error
 from ..protocol.parts import Refusal
 
 
@@ -130,8 +130,8 @@ class Outbox:
             low, high = max(refusal.first, waiter.first), min(end, waiter.end)
             waiter.refusals.append((low, high, refusal.code))
             if waiter.refusal is None:
-                waiter.refusal = put_together(refusal.code, refusal.details)
-        reason = put_together(refusal.code, refusal.details)
+                waiter.refusal = rebuild_error(refusal.code, refusal.details)
+        reason = rebuild_error(refusal.code, refusal.details)
         self._keep_unreported(refusal.first, end, refusal.code, reason)
 
     def _keep_unreported(self, first: int, end: int, kind: str, reason: DurableError) -> None:

@@ -18,7 +18,7 @@ DETAIL_MAX = 64 * 1024
 """Longest attribute, in characters or bytes: a wrong value may be megabytes long and has to fit into an answer."""
 
 
-def take_apart(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]:
+def describe_error(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]:
     """Return the error's code and details: its text, and each attribute that is a plain value within DETAIL_MAX."""
     if isinstance(error, BrokerError):
         return error.code, dict(error.details)
@@ -26,7 +26,7 @@ def take_apart(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]:
     return type(error).__name__, {**details, TEXT: str(error)}
 
 
-def put_together(code: str, details: Mapping[str, Any]) -> DurableError:
+def rebuild_error(code: str, details: Mapping[str, Any]) -> DurableError:
     """Rebuild the error; a BrokerError if this release does not know its class."""
     kind = next((one for one in _tree(DurableError) if one.__name__ == code), None)
     if kind is None:

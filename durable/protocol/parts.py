@@ -37,7 +37,7 @@ from mesh.protocol.frame import Buffer
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import DurableError, Malformed
-from .failures import put_together, take_apart
+from .failures import describe_error, rebuild_error
 
 SETTLE, HURRY, LEAVING, CURSOR = b"A", b"H", b"L", b"K"
 CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"
@@ -218,7 +218,7 @@ def decode_gap(part: bytes) -> Gap:
 
 def encode_ended(why: DurableError) -> bytes:
     """Encode why a tunnel ends; this may be the first part that the broker sends."""
-    packed: bytes = msgpack.packb(take_apart(why))
+    packed: bytes = msgpack.packb(describe_error(why))
     return ENDED + packed
 
 
@@ -230,4 +230,4 @@ def decode_ended(part: bytes) -> DurableError:
         raise Malformed("an end without a reason") from None
     if not isinstance(code, str) or not isinstance(details, dict):
         raise Malformed("an end without code and details")
-    return put_together(code, details)
+    return rebuild_error(code, details)

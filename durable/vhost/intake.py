@@ -19,7 +19,7 @@ from mesh.protocol.batch import Batch
 
 from ..errors import DurableError, Malformed, UnknownExchange, Unroutable
 from ..log.record import Draft, Kind
-from ..protocol.failures import take_apart
+from ..protocol.failures import describe_error
 from ..protocol.parts import Refusal
 from ..protocol.properties import Properties, check_published, decode_properties
 from ..queues.expiries import expiry_us
@@ -332,5 +332,5 @@ def _stored_record(
 
 def _refusal(item: Item) -> Refusal:
     assert item.error is not None
-    code, details = take_apart(item.error)
+    code, details = describe_error(item.error)
     return Refusal(item.first, item.count, code, details)

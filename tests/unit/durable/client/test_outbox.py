@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from durable.client.gathering import Gathering
 from durable.client.outbox import Outbox, Part, Waiter
 from durable.errors import QueueFull, Unconfirmed
-from durable.protocol.failures import take_apart
+from durable.protocol.failures import describe_error
 from durable.protocol.parts import Refusal, decode_batches
 from mesh.protocol.batch import PER_MESSAGE_BYTES
 
@@ -47,7 +47,7 @@ def test_packed_in_order_and_no_larger_than_it_has_to_be(
 
 
 def refusal(first: int, count: int) -> Refusal:
-    return Refusal(first, count, *take_apart(QueueFull("q", 1, None)))
+    return Refusal(first, count, *describe_error(QueueFull("q", 1, None)))
 
 
 def test_parts_leave_when_all_of_them_is_decided() -> None:

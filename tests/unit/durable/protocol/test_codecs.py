@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from durable.errors import BrokerError, Malformed
 from durable.protocol import calls, parts
 from durable.protocol.calls import Answer, Call
-from durable.protocol.failures import put_together, take_apart
+from durable.protocol.failures import describe_error, rebuild_error
 from durable.protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Refusal, Settlement
 from durable.protocol.properties import (
     Death,
@@ -120,14 +120,14 @@ def test_gaps_come_back(gap: parts.Gap) -> None:
     assert parts.decode_gap(parts.encode_gap(gap)) == gap
 
 
-codes = texts.filter(lambda code: getattr(put_together(code, {}), "code", None) == code)
+codes = texts.filter(lambda code: getattr(rebuild_error(code, {}), "code", None) == code)
 """Names of no class of ours: hypothesis draws names that stand in our modules, too."""
 
 
 @given(codes, maps)
 def test_ends_come_back(code: str, details: dict[str, Any]) -> None:
     ended = parts.decode_ended(parts.encode_ended(BrokerError(code, details)))
-    assert take_apart(ended) == (code, details)
+    assert describe_error(ended) == (code, details)
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 
 from durable import errors
 from durable.errors import BrokerError, DurableError, InvalidDefinition, afresh
-from durable.protocol.failures import put_together, take_apart
+from durable.protocol.failures import describe_error, rebuild_error
 
 ARGUMENTS: dict[str, Any] = {
     "differences": ["a: existing 1, requested 2"], "known": ["near"], "exclusive": True,
@@ -41,8 +41,8 @@ def example(kind: type[DurableError]) -> DurableError:
 @pytest.mark.parametrize("kind", list(tree(DurableError)), ids=lambda kind: kind.__name__)
 def test_it_survives(kind: type[DurableError]) -> None:
     error = example(kind)
-    code, details = msgpack.unpackb(msgpack.packb(take_apart(error)))
-    again = put_together(code, details)
+    code, details = msgpack.unpackb(msgpack.packb(describe_error(error)))
+    again = rebuild_error(code, details)
     assert type(again) is kind
     assert str(again) == str(error)
 
@@ -59,24 +59,24 @@ def test_what_is_nested_or_huge_is_told_without_it(deep: int) -> None:
     for _ in range(deep):
         nested = [nested]
     for value in (nested, "x" * (1 << 20), ["x" * (1 << 20)]):
-        code, details = take_apart(InvalidDefinition("queue", "name", value, "a name"))
-        again = put_together(code, msgpack.unpackb(msgpack.packb(details)))
+        code, details = describe_error(InvalidDefinition("queue", "name", value, "a name"))
+        again = rebuild_error(code, msgpack.unpackb(msgpack.packb(details)))
         assert isinstance(again, InvalidDefinition)
         assert str(again).startswith("queue: name is ")
         assert not hasattr(again, "value")
 
 
 def test_what_this_release_does_not_know() -> None:
-    again = put_together("FromTheFuture", {"text": "why", "n": 1})
+    again = rebuild_error("FromTheFuture", {"text": "why", "n": 1})
     assert isinstance(again, BrokerError)
     assert (again.code, again.details) == ("FromTheFuture", {"text": "why", "n": 1})
-    assert take_apart(again) == ("FromTheFuture", {"text": "why", "n": 1})
+    assert describe_error(again) == ("FromTheFuture", {"text": "why", "n": 1})
 
 
 def test_details_that_are_no_attributes_are_left_out() -> None:
     """Found: a key of bytes raised AttributeError; notes that are no list break add_note."""
     details: dict[Any, Any] = {"text": 5, b"x": 1, "__notes__": 3, "_private": 2, "queue": "q"}
-    again = put_together("QueueFull", details)
+    again = rebuild_error("QueueFull", details)
     assert vars(again) == {"queue": "q"}
     again.add_note("one")
     assert str(again) == "5"

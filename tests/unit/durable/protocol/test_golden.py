@@ -18,7 +18,7 @@ from durable.protocol.calls import (
     encode_call,
     encode_hello,
 )
-from durable.protocol.failures import take_apart
+from durable.protocol.failures import describe_error
 from durable.protocol.parts import (
     ACK,
     CURSOR,
@@ -72,7 +72,7 @@ def said() -> list[bytes]:
         encode_answer(Answer(0, {"offset": 7, "life": LIFE})),
         encode_call(Call(1, "purge_queue", {"name": "jobs"})),
         encode_answer(Answer(1, 5)),
-        encode_answer(Answer(2, None, *take_apart(full))),
+        encode_answer(Answer(2, None, *describe_error(full))),
         encode_properties(properties),
         encode_settlements([Settlement(ACK, 1, 3)]),
         encode_settlements(
@@ -82,7 +82,7 @@ def said() -> list[bytes]:
         LEAVING,
         encode_number(CURSOR, 7),
         encode_number(SETTLED, 8),
-        encode_confirm(9, [Refusal(5, 2, *take_apart(full))]),
+        encode_confirm(9, [Refusal(5, 2, *describe_error(full))]),
         DELIVER + b"".join(encode_slice(4, 1, b"batch")),
         encode_gap(Gap(6, ID, 1, "t.a", 2, 3)),
         encode_ended(full),

@@ -9,7 +9,7 @@ import pytest
 from durable.definition_forms import read_definition, to_plain
 from durable.definitions import BindingDefinition, QueueDefinition
 from durable.errors import InvalidDefinition, Malformed, StoreBusy, StoreFull
-from durable.protocol.failures import put_together
+from durable.protocol.failures import rebuild_error
 from durable.protocol.properties import Properties
 from durable.vhost import changes
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
@@ -216,7 +216,7 @@ def test_keys_that_are_too_long_are_refused_and_cost_nobody_else(field: str) -> 
     ]  # fmt: skip
     (refusal,) = one.vhost.intake.publish(publisher, batches, anybody, 0)
     assert (refusal.first, refusal.count) == (0, 1)
-    error = put_together(refusal.code, refusal.details)
+    error = rebuild_error(refusal.code, refusal.details)
     assert isinstance(error, InvalidDefinition)
     assert error.field == field
     one.commit()
