@@ -10,7 +10,7 @@ from bench.roles.stage import Stage, play_async
 from durable.broker.broker import Broker
 from durable.broker.collecting import Collector
 from durable.broker.statistics import statistics_of
-from durable.protocol.listing import put_behind
+from durable.protocol.listing import merge_listing
 
 if TYPE_CHECKING:
     from durable.log.report import RecoveryReport
@@ -44,7 +44,7 @@ async def serve(stage: Stage, broker: Broker, node: Node, start_ns: int) -> None
     async for _ in stage.orders_async():
         counted: dict[str, Any] = {}
         for some in statistics_of(hosted, lambda _name: True):
-            put_behind(counted, some)
+            merge_listing(counted, some)
         stage.done(
             lost=counted["lost"],
             ready=sum(queue["ready"] for queue in counted["queues"].values()),

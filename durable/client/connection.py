@@ -38,7 +38,7 @@ from ..definitions import (
 )
 from ..errors import InvalidDefinition, Unconfirmed
 from ..protocol.definition_bytes import pack_definitions
-from ..protocol.listing import put_behind, read_listing
+from ..protocol.listing import merge_listing, read_listing
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
@@ -376,7 +376,7 @@ class Connection:
     async def _call_listing(self, operation: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for some in read_listing(await self._channel.call(operation)):
-            put_behind(found, some)
+            merge_listing(found, some)
             await trio.lowlevel.checkpoint()  # Lets this node's other tasks run meanwhile.
         return found
 

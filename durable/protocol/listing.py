@@ -23,7 +23,7 @@ from ..errors import Malformed
 LENGTH = struct.Struct("<I")
 BYTES_MAX = 128 << 20
 """Limit before compression. Durable definitions stay below it: a segment of the default size has to hold them twice."""
-OPENED_BYTES = 64 * 1024
+DECOMPRESSED_BYTES = 64 * 1024
 """How much is decompressed at a time."""
 
 
@@ -60,12 +60,12 @@ def read_listing(data: object) -> Iterator[dict[str, Any]]:
 
 
 def _read(data: bytes) -> Iterator[dict[str, Any]]:
-    opened, kept, size_bytes = zlib.decompressobj(), bytearray(), 0
-    while not opened.eof:
-        some = opened.decompress(data, OPENED_BYTES)
-        data = opened.unconsumed_tail
+    decompressor, kept, size_bytes = zlib.decompressobj(), bytearray(), 0
+    while not decompressor.eof:
+        some = decompressor.decompress(data, DECOMPRESSED_BYTES)
+        data = decompressor.unconsumed_tail
         size_bytes += len(some)
-        if not (some or opened.eof) or size_bytes > BYTES_MAX:
+        if not (some or decompressor.eof) or size_bytes > BYTES_MAX:
             raise Malformed(f"a listing that is truncated, or longer than {BYTES_MAX} bytes")
         kept += some
         while len(kept) >= LENGTH.size:
@@ -81,7 +81,7 @@ def _read(data: bytes) -> Iterator[dict[str, Any]]:
         raise Malformed("a listing that is truncated")
 
 
-def put_behind(whole: dict[str, Any], some: dict[str, Any]) -> None:
+def merge_listing(whole: dict[str, Any], some: dict[str, Any]) -> None:
     """Merge the next dict of a listing into `whole`: lists and dicts are extended, other values replaced."""
     for name, value in some.items():
         there = whole.get(name)

@@ -33,7 +33,7 @@ from durable.protocol.calls import (
     encode_call,
     encode_hello,
 )
-from durable.protocol.listing import put_behind
+from durable.protocol.listing import merge_listing
 from durable.protocol.pieces import Pieces
 from mesh.nursery import open_nursery
 from tests.brokers import client, node_of, numbered, serving, take
@@ -204,7 +204,7 @@ def control(hosted: Hosted) -> Control:
 def whole(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for some in parts:
-        put_behind(found, some)
+        merge_listing(found, some)
     return found
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from durable.errors import Malformed
 from durable.protocol import listing
-from durable.protocol.listing import Listing, put_behind, read_listing
+from durable.protocol.listing import Listing, merge_listing, read_listing
 from mesh.errors import TooLarge
 
 names = st.text(max_size=3)
@@ -28,9 +28,9 @@ def made(some: list[dict[str, Any]]) -> bytes:
 
 
 @given(parts, st.integers(1, 50))
-def test_listings_come_back(some: list[dict[str, Any]], opened_bytes: int) -> None:
+def test_listings_come_back(some: list[dict[str, Any]], decompressed_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing, "OPENED_BYTES", opened_bytes)
+        patch.setattr(listing, "DECOMPRESSED_BYTES", decompressed_bytes)
         assert list(read_listing(made(some))) == some
 
 
@@ -47,7 +47,7 @@ def test_what_comes_next_stands_behind_what_came_before() -> None:
         {"queues": {"a": 1}, "bindings": [1], "hidden": 3},
         {"queues": {"b": 2}, "bindings": [2, 3]}, {"hidden": 4, "log": {}},
     ):  # fmt: skip
-        put_behind(whole, some)
+        merge_listing(whole, some)
     assert whole == {"queues": {"a": 1, "b": 2}, "bindings": [1, 2, 3], "hidden": 4, "log": {}}
     assert list(whole["queues"]) == ["a", "b"]
 
