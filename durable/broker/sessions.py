@@ -61,7 +61,7 @@ class Sessions:
                 part = await anext(tunnel)
             if scope.cancelled_caught:
                 raise Malformed(f"no hello within {HELLO_S:g} s")
-            hello = decode_hello(part).to_keep()
+            hello = decode_hello(part).stripped()
             hosted = self._hosting.get(hello.vhost, tunnel.caller)
             tunnels = self._tunnels.setdefault(hosted, set())
             tunnels.add(tunnel)

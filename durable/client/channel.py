@@ -29,7 +29,7 @@ from ..protocol.calls import (
     decode_answer,
     encode_call,
     encode_hello,
-    greeted,
+    greeting_field,
 )  # fmt: skip
 from ..protocol.failures import rebuild_error
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
@@ -243,7 +243,10 @@ class Channel:
     async def _serve(self, tunnel: Tunnel) -> None:
         await tunnel.send(encode_hello(CONTROL, self.vhost))
         greeting = await self._greeting(tunnel)
-        self._control, self.session = ControlSender(tunnel), greeted(greeting, "session", bytes)
+        self._control, self.session = (
+            ControlSender(tunnel),
+            greeting_field(greeting, "session", bytes),
+        )
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._notify_waiters()
         await tunnel.each(partial(self._handle_part, Pieces(ANSWER_BYTES_MAX)))

@@ -22,8 +22,8 @@ from mesh.protocol.batch import NUMBERS_END, batch_pieces
 from mesh.waker import Bell
 
 from ..errors import BrokerLost, InvalidDefinition, SequenceLost
-from ..protocol.calls import greeted
-from ..protocol.properties import Properties, together
+from ..protocol.calls import greeting_field
+from ..protocol.properties import Properties, merge_properties
 from .channel import Channel
 from .gathering import batch_overhead, fitting
 from .outbox import Part
@@ -131,7 +131,7 @@ class NumberedPublisher(Sender):
         self._check_usable()
         self._raise_refused()
         if properties is not None:
-            properties = together(exchange, False, properties)
+            properties = merge_properties(exchange, False, properties)
         encoded = self._encode_properties(exchange, key, properties)
         self._check_sizes(payloads, encoded, max(map(len, headers)) if headers else 0)
         end = first + len(payloads)
@@ -203,8 +203,8 @@ class NumberedPublisher(Sender):
 
     def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
         if self._known_id != self.id:
-            holes = greeted(greeting, "holes", list)
-            decided, floor = (greeted(greeting, name, int) for name in ("decided", "floor"))
+            holes = greeting_field(greeting, "holes", list)
+            decided, floor = (greeting_field(greeting, name, int) for name in ("decided", "floor"))
             self._known = StoredSequences(decided, holes, floor)
             self._known_id = self.id
             self._state_changed.wake()

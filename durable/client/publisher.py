@@ -17,8 +17,8 @@ from mesh.message import encode_headers
 from mesh.protocol.batch import PER_MESSAGE_BYTES
 
 from ..errors import InvalidDefinition
-from ..protocol.calls import greeted
-from ..protocol.properties import Properties, together
+from ..protocol.calls import greeting_field
+from ..protocol.properties import Properties, merge_properties
 from .channel import Channel
 from .gathering import Gathering, cumulative_sizes
 from .outbox import Part
@@ -77,7 +77,7 @@ class Publisher(Sender):
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         if mandatory or properties is not None:
-            properties = together(exchange, mandatory, properties)
+            properties = merge_properties(exchange, mandatory, properties)
         if headers is None and properties is None and type(payload) is bytes:
             group = self._gathering.current
             if group.key != key or group.exchange != exchange:
@@ -108,7 +108,7 @@ class Publisher(Sender):
         some are on their way.
         """
         if mandatory or properties is not None:
-            properties = together(exchange, mandatory, properties)
+            properties = merge_properties(exchange, mandatory, properties)
         given = self.given(exchange, key, payloads, headers, properties)
         while given.at < len(given.payloads):
             if self._gathering.should_yield(None):
@@ -133,7 +133,7 @@ class Publisher(Sender):
             BrokerLost: likewise, and the rest was not taken because there is no room.
         """
         if mandatory or properties is not None:
-            properties = together(exchange, mandatory, properties)
+            properties = merge_properties(exchange, mandatory, properties)
         given = self.given(exchange, key, payloads, headers, properties)
         handed = Handed()
         with self._forget_on_exit(handed):
@@ -209,7 +209,7 @@ class Publisher(Sender):
     def _handle_greeting(self, greeting: Mapping[str, Any]) -> None:
         """Raises InvalidDefinition if this name and epoch have published before: our first messages would get the
         sequences of those, and be dropped as duplicates."""
-        if not self._next_sequence and greeted(greeting, "next", int):
+        if not self._next_sequence and greeting_field(greeting, "next", int):
             later = "a later epoch, as messages have already been sent under this one, or None"
             raise InvalidDefinition("publisher", "epoch", self.epoch, later)
 

@@ -15,7 +15,7 @@ from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
 from ..errors import BrokerLost, ConsumerCancelled, Malformed
-from ..protocol.calls import READ, greeted
+from ..protocol.calls import READ, greeting_field
 from ..protocol.parts import (
     CURSOR,
     DELIVER,
@@ -159,8 +159,8 @@ class Records(Feed):
                 )
             )
             if self._start_offset is None:
-                self._life = greeted(greeting, "life", bytes)
-                self._start_offset = greeted(greeting, "offset", int)
+                self._life = greeting_field(greeting, "life", bytes)
+                self._start_offset = greeting_field(greeting, "offset", int)
             self._work = Waker()
             self._run_until_closed(stack, partial(self._send_cursors, tunnel))
             self._tunnel, self._stack = tunnel, stack.pop_all()

@@ -39,7 +39,7 @@ from ..errors import (
     Unconfirmed,
     afresh,
 )
-from ..protocol.calls import PUBLISH, greeted
+from ..protocol.calls import PUBLISH, greeting_field
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
 from ..protocol.properties import (
     Properties,
@@ -375,8 +375,8 @@ class Sender(AsyncBlock, ABC):
         async with self._channel.open(
             PUBLISH, publisher=self._token, epoch=self._epoch, **self._hello_fields()
         ) as (tunnel, greeting):
-            self._identify(greeted(greeting, "publisher", bytes))
-            self._epoch = greeted(greeting, "epoch", int)
+            self._identify(greeting_field(greeting, "publisher", bytes))
+            self._epoch = greeting_field(greeting, "epoch", int)
             self._handle_greeting(greeting)
             self._outbox.prepare_resend()
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)

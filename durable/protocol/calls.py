@@ -22,7 +22,7 @@ from mesh.errors import TooLarge
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import Malformed, shown
-from .containers import counted
+from .containers import unpack_limits
 
 T = TypeVar("T")
 VERSION = 6
@@ -40,7 +40,7 @@ class Hello(NamedTuple):
     vhost: str
     fields: dict[str, Any]
 
-    def to_keep(self) -> Hello:
+    def stripped(self) -> Hello:
         """Return the hello as it is kept while its tunnel lasts: lists and dicts are emptied, because no field is
         one, and decoded they may take 70 times their length. Raises Malformed if there are too many fields."""
         if len(self.fields) > HELLO_FIELDS_MAX:
@@ -63,7 +63,7 @@ class Hello(NamedTuple):
         return value
 
 
-def greeted(greeting: Mapping[str, Any], name: str, kind: type[T]) -> T:
+def greeting_field(greeting: Mapping[str, Any], name: str, kind: type[T]) -> T:
     """Return a field of the broker's answer to a hello. Raises Malformed if it is absent or of another type."""
     value = greeting.get(name)
     if not isinstance(value, kind):
@@ -153,7 +153,7 @@ def decode_answer(whole: bytes) -> Answer:
 
 def _unpack(data: bytes, kind: type) -> Any:
     try:
-        value = msgpack.unpackb(data, **counted(len(data)))
+        value = msgpack.unpackb(data, **unpack_limits(len(data)))
     except UNPACK_ERRORS as error:
         raise Malformed(f"not msgpack: {error}") from None
     if not isinstance(value, kind):

@@ -12,15 +12,15 @@ BYTES_PER_CONTAINER, CONTAINERS_MIN = 8, 1 << 17
 send has fewer, because its containers hold names."""
 
 
-def counted(size_bytes: int) -> dict[str, Any]:
+def unpack_limits(size_bytes: int) -> dict[str, Any]:
     """Return keyword arguments for an unpacker of `size_bytes`; it raises ValueError if there are too many in them."""
     left = CONTAINERS_MIN + size_bytes // BYTES_PER_CONTAINER
 
-    def one(container: Any) -> Any:
+    def count_one(container: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
             raise ValueError("more lists and maps than its bytes can hold")
         return container
 
-    return {"list_hook": one, "object_hook": one}
+    return {"list_hook": count_one, "object_hook": count_one}

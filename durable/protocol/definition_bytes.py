@@ -11,7 +11,7 @@ from mesh.errors import TooLarge
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import InvalidDefinition, Malformed
-from .containers import counted
+from .containers import unpack_limits
 
 BYTES_MAX = 64 << 20
 """Limit before compression: enough for 200,000 queues."""
@@ -53,21 +53,21 @@ def unpack_definitions(data: bytes) -> Any:
     Raises Malformed.
     """
     try:
-        opened = zlib.decompressobj()
-        packed = opened.decompress(data, BYTES_MAX)
-        if not opened.eof:
+        decompressor = zlib.decompressobj()
+        packed = decompressor.decompress(data, BYTES_MAX)
+        if not decompressor.eof:
             raise Malformed(f"definitions that are truncated, or longer than {BYTES_MAX} bytes")
         if packed[:1] in MAPS:
-            return _unpacked(packed)
-        return msgpack.unpackb(packed, **counted(len(packed)))
+            return _unpack_map(packed)
+        return msgpack.unpackb(packed, **unpack_limits(len(packed)))
     except (zlib.error, *UNPACK_ERRORS) as error:
         raise Malformed(f"invalid definitions: {error}") from None
 
 
-def _unpacked(packed: bytes) -> dict[Any, Any]:
+def _unpack_map(packed: bytes) -> dict[Any, Any]:
     """Decode as `unpackb` does; that is one call, during which no other thread can run."""
     # No value inside is longer than all of it.
-    unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **counted(len(packed)))
+    unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **unpack_limits(len(packed)))
     unpacker.feed(packed)
     found: dict[Any, Any] = {}
     for _ in range(unpacker.read_map_header()):

@@ -26,9 +26,9 @@ from ..definition_checks import (
 )
 from ..definitions import PRIORITY_MAX
 from ..errors import InvalidDefinition, Malformed
-from .containers import counted
+from .containers import unpack_limits
 
-KEPT_BYTES = 1024
+CACHED_BYTES_MAX = 1024
 """Longer encoded properties are not cached: a publisher chooses their length, and all publishers share the cache."""
 KEYS_MAX = 1000
 DEATHS_COUNTED_MAX = 2**32
@@ -62,10 +62,10 @@ class Properties(NamedTuple):
     deaths: tuple[Death, ...] = ()
 
 
-NONE = Properties()
+NO_PROPERTIES = Properties()
 
 
-def together(exchange: str, mandatory: bool, properties: Properties | None) -> Properties:
+def merge_properties(exchange: str, mandatory: bool, properties: Properties | None) -> Properties:
     """Return `properties` with the separate `exchange` and `mandatory` arguments merged in.
 
     Raises InvalidDefinition if both name an exchange and these differ, or if `properties` is of another type.
@@ -86,7 +86,7 @@ def together(exchange: str, mandatory: bool, properties: Properties | None) -> P
 
 def encode_properties(properties: Properties) -> bytes:
     """Encode as shared headers; empty if all fields have their defaults."""
-    if properties == NONE:
+    if properties == NO_PROPERTIES:
         return b""
     fields: dict[str, Any] = {}
     if properties.exchange:
@@ -110,18 +110,18 @@ def encode_properties(properties: Properties) -> bytes:
 def decode_properties(raw: bytes) -> Properties:
     """Decode shared headers; short ones are cached, as the same few come again and again. Raises Malformed."""
     if not raw:
-        return NONE
-    return _kept(raw) if len(raw) <= KEPT_BYTES else _decode(raw)
+        return NO_PROPERTIES
+    return _decode_cached(raw) if len(raw) <= CACHED_BYTES_MAX else _decode(raw)
 
 
 @lru_cache(maxsize=1024)
-def _kept(raw: bytes) -> Properties:
+def _decode_cached(raw: bytes) -> Properties:
     return _decode(raw)
 
 
 def _decode(raw: bytes) -> Properties:
     try:
-        fields = msgpack.unpackb(raw, **counted(len(raw)))
+        fields = msgpack.unpackb(raw, **unpack_limits(len(raw)))
         return Properties(
             _text(fields.get("x", "")), _number(fields.get("p", 0), PRIORITY_MAX),
             _number(fields["t"], TTL_US_MAX) if "t" in fields else None, bool(fields.get("m", 0)),
@@ -160,7 +160,7 @@ def check_published(key: str, properties: Properties) -> None:
     Not part of decoding, which also reads logs: earlier releases accepted keys of any length.
     """
     _check_length("key", key)
-    if properties is NONE:
+    if properties is NO_PROPERTIES:
         return
     _check_length("exchange", properties.exchange)
     for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):

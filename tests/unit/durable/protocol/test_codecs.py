@@ -70,12 +70,12 @@ def test_found_a_hello_was_kept_with_whatever_was_in_it() -> None:
     """A megabyte of empty lists takes 70, for as long as the tunnel lasts."""
     part = calls.encode_hello("control", "/", session=b"s", junk=[[]] * 1000, other={"a": [[]]})
     plain = {"session": b"s", "junk": [], "other": {}}
-    assert calls.decode_hello(part).to_keep() == ("control", "/", plain)
+    assert calls.decode_hello(part).stripped() == ("control", "/", plain)
     with pytest.raises(Malformed, match=r"hello of \d+ bytes, at most 16384"):
         calls.decode_hello(calls.encode_hello("control", "/", junk=[[]] * 17_000))
     many = calls.encode_hello("control", "/", **{str(number): 1 for number in range(65)})
     with pytest.raises(Malformed, match="hello of 65 fields, at most 64"):
-        calls.decode_hello(many).to_keep()
+        calls.decode_hello(many).stripped()
 
 
 def test_a_hello_that_lacks_something_is_refused_by_its_name() -> None:

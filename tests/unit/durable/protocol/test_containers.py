@@ -12,7 +12,7 @@ from durable.definition_forms import export_definitions
 from durable.definitions import BindingDefinition, Definitions
 from durable.errors import Malformed
 from durable.protocol.calls import Call, decode_call, encode_call
-from durable.protocol.containers import BYTES_PER_CONTAINER, CONTAINERS_MIN, counted
+from durable.protocol.containers import BYTES_PER_CONTAINER, CONTAINERS_MIN, unpack_limits
 from durable.protocol.definition_bytes import pack_definitions, unpack_definitions
 from durable.protocol.properties import decode_properties
 
@@ -37,10 +37,10 @@ def test_maps_count_as_lists_do_and_few_are_always_taken() -> None:
     empties: tuple[Any, Any] = ({}, [])
     for empty in empties:
         packed = msgpack.packb([empty] * (CONTAINERS_MIN - 1))
-        assert msgpack.unpackb(packed, **counted(0))
+        assert msgpack.unpackb(packed, **unpack_limits(0))
         with pytest.raises(ValueError, match=TOO_MANY):
-            msgpack.unpackb(msgpack.packb([empty] * CONTAINERS_MIN), **counted(0))
-        assert msgpack.unpackb(packed, **counted(BYTES_PER_CONTAINER)) == [empty] * (
+            msgpack.unpackb(msgpack.packb([empty] * CONTAINERS_MIN), **unpack_limits(0))
+        assert msgpack.unpackb(packed, **unpack_limits(BYTES_PER_CONTAINER)) == [empty] * (
             CONTAINERS_MIN - 1
         )
 

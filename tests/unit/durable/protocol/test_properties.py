@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from durable.errors import InvalidDefinition
-from durable.protocol.properties import Properties, decode_properties, encode_properties, together
+from durable.protocol.properties import (
+    Properties,
+    decode_properties,
+    encode_properties,
+    merge_properties,
+)
 
 URGENT = Properties(priority=9)
 
@@ -25,12 +30,12 @@ def test_properties_say_the_rest(
     exchange: str, mandatory: bool, properties: Properties | None, both: Properties
 ) -> None:
     """Found by a new user: the exchange of `send` was passed over, and the default one got it."""
-    assert together(exchange, mandatory, properties) == both
+    assert merge_properties(exchange, mandatory, properties) == both
 
 
 def test_two_exchanges_are_refused() -> None:
     with pytest.raises(InvalidDefinition, match=r"exchange is 'other': want 'events'"):
-        together("other", False, Properties("events"))
+        merge_properties("other", False, Properties("events"))
 
 
 def test_only_short_properties_are_kept_decoded() -> None:
