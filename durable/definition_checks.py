@@ -90,7 +90,7 @@ def check_seconds(kind: str, **times: Any) -> None:
             raise InvalidDefinition(kind, field, value, allowed)
 
 
-def wait_s(kind: str, field: str, value: Any) -> float:
+def checked_wait_s(kind: str, field: str, value: Any) -> float:
     """Return how long to wait, in seconds, as a number that trio accepts; 0 and infinity are allowed."""
     if not isinstance(value, int | float) or not value >= 0:  # `not >=` also refuses NaN.
         raise InvalidDefinition(kind, field, value, "a number of seconds, 0 or more")

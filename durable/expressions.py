@@ -20,7 +20,7 @@ NOTHING = re.compile("(?!)", re.DOTALL)
 """Matches no text, not even an empty one. Its flag makes it another object than `compiled("(?!)")`, which
 `re` would otherwise return from its cache."""
 
-_QUIET = threading.Lock()
+_WARNINGS_LOCK = threading.Lock()
 """Guards turning warnings off, which affects all threads: overlapping threads could leave them off."""
 _TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?|[()]", re.DOTALL)
 _COMMENTS = re.compile(r"\(\?(?:#|[A-Za-z-]*x)")
@@ -35,7 +35,7 @@ def compiled(expression: Any) -> re.Pattern[str]:
     try:
         # The compiler warns of syntax that later versions of Python may read differently. The warning would
         # show a line of ours, which does not help the author of the expression.
-        with _QUIET, warnings.catch_warnings():
+        with _WARNINGS_LOCK, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return re.compile(expression)
     except Exception as error:  # Documented is only re.error, but others occur.

@@ -24,21 +24,22 @@ def ends_with_tunnel(task: Callable[P, Awaitable[None]]) -> Callable[P, Awaitabl
     return run
 
 
-def one_of(group: BaseExceptionGroup) -> DurableError:
+def single_error(group: BaseExceptionGroup) -> DurableError:
     """Return one error that stands for a group of errors, from several tasks whose session ended at once.
 
     Raises:
         BaseExceptionGroup: the group has other errors than DurableError and TunnelBroken, or no DurableError.
     """
     ends, others = group.split((DurableError, TunnelBroken))
-    reason = None if ends is None or others is not None else _first(ends)
+    reason = None if ends is None or others is not None else _first_error(ends)
     if reason is None:
         raise group
     return reason
 
 
-def _first(group: BaseExceptionGroup) -> DurableError | None:
+def _first_error(group: BaseExceptionGroup) -> DurableError | None:
     found = (
-        _first(one) if isinstance(one, BaseExceptionGroup) else one for one in group.exceptions
+        _first_error(one) if isinstance(one, BaseExceptionGroup) else one
+        for one in group.exceptions
     )
     return next((one for one in found if isinstance(one, DurableError)), None)

@@ -22,7 +22,7 @@ from ..protocol.calls import (
     encode_answer,
 )
 from ..protocol.parts import encode_ended
-from ..tunnels import one_of
+from ..tunnels import single_error
 from .calling import ControlSession
 from .consuming import serve_consumer
 from .control import Control
@@ -77,7 +77,7 @@ class Sessions:
             takes = f"the tunnel takes parts of {error.limit_bytes} bytes, but {error.size_bytes} are needed"
             await self._report_end(tunnel, Malformed(takes))
         except BaseExceptionGroup as group:
-            await self._report_end(tunnel, one_of(group))
+            await self._report_end(tunnel, single_error(group))
 
     async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: Hosted) -> None:
         if hello.kind == CONTROL:

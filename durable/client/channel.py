@@ -20,7 +20,7 @@ from mesh.node import Node
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
-from ..errors import BrokerLost, DurableError, Malformed, Unknown, afresh
+from ..errors import BrokerLost, DurableError, Malformed, Unknown, copy_error
 from ..protocol.calls import (
     ANSWER_BYTES_MAX,
     CONTROL,
@@ -197,7 +197,7 @@ class Channel:
 
     def _check_failure(self) -> None:
         if self._failure is not None:
-            raise afresh(self._failure)
+            raise copy_error(self._failure)
 
     async def _run(self) -> None:
         try:

@@ -25,7 +25,7 @@ from ..definition_checks import (
     check_level,
     check_name,
     check_reference,
-    wait_s,
+    checked_wait_s,
 )
 from ..definition_forms import read_definition, to_plain
 from ..definitions import (
@@ -68,7 +68,9 @@ def connect(
         raise TypeError(f"node: want a node from `async with mesh.join(...) as node`, got {node!r}")
     check_cluster_name("connection", "cluster", cluster)
     check_name("connection", "vhost", vhost)
-    return Connection(Channel(node, cluster, vhost, wait_s("connection", "timeout", timeout)))
+    return Connection(
+        Channel(node, cluster, vhost, checked_wait_s("connection", "timeout", timeout))
+    )
 
 
 class Connection:
@@ -394,7 +396,7 @@ class Connection:
     ) -> None:  # fmt: skip
         timeout_s = self._channel.timeout_s
         if timeout is not None:
-            timeout_s = wait_s("message", "timeout", timeout)
+            timeout_s = checked_wait_s("message", "timeout", timeout)
         publisher, handed = self._own_publisher(), Handed()
         given = publisher.given(exchange, key, payloads, headers, properties)
         if publisher.hand_over_nowait(given, handed):

@@ -37,7 +37,7 @@ from ..errors import (
     Malformed,
     PublisherFenced,
     Unconfirmed,
-    afresh,
+    copy_error,
 )
 from ..protocol.calls import PUBLISH, greeting_field
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
@@ -341,7 +341,7 @@ class Sender(AsyncBlock, ABC):
     def _check_usable(self) -> None:
         self._check_entered()
         if self._failure is not None:
-            raise afresh(self._failure)
+            raise copy_error(self._failure)
 
     async def _run(self) -> None:
         with self._scope:
@@ -455,7 +455,7 @@ class Sender(AsyncBlock, ABC):
         self._close()
 
         def reason(count: int) -> DurableError:
-            return afresh(error) if error else Unconfirmed(count, "the publisher was closed")
+            return copy_error(error) if error else Unconfirmed(count, "the publisher was closed")
 
         self._outbox.fail(reason)
         self._room.wake()

@@ -65,7 +65,7 @@ from .declaring import UnknownStream as UnknownStream
 from .declaring import UnknownVhost as UnknownVhost
 from .declaring import VhostUnavailable as VhostUnavailable
 from .root import DurableError as DurableError
-from .root import afresh as afresh
+from .root import copy_error as copy_error
 from .root import nearest as nearest
 from .root import shown as shown
 from .sessions import BrokerError as BrokerError

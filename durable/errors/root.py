@@ -22,7 +22,7 @@ class DurableError(MeshError):
 Error = TypeVar("Error", bound=DurableError)
 
 
-def afresh(error: Error) -> Error:
+def copy_error(error: Error) -> Error:
     """Return a copy of `error`, for errors that are kept and raised more than once. Each raise adds its
     traceback frames, with all objects they hold, to an exception, and each handler may add notes."""
     kind = type(error)

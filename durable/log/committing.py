@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, afresh
+from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, copy_error
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
@@ -122,7 +122,7 @@ class Committer:
         self.check()
         size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(essential, drafts)):
-            raise afresh(self._refused)
+            raise copy_error(self._refused)
         if self._exceeds_limit(size):
             raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
         if self._encrypt is not None:  # Before they get places, because it makes them longer.

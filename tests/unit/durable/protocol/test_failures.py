@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from durable import errors
-from durable.errors import BrokerError, DurableError, InvalidDefinition, afresh
+from durable.errors import BrokerError, DurableError, InvalidDefinition, copy_error
 from durable.protocol.failures import describe_error, rebuild_error
 
 ARGUMENTS: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_one_afresh_says_the_same_and_has_nothing_of_those_before(kind: type[Dur
     kept.add_note("of whoever met it first")
     with pytest.raises(kind):
         raise kept from ValueError("why")
-    fresh = afresh(kept)
+    fresh = copy_error(kept)
     assert (type(fresh), str(fresh), str(fresh.__cause__)) == (kind, str(kept), "why")
     assert fresh.__traceback__ is None
     assert {**vars(fresh), "__notes__": kept.__notes__} == vars(kept)
