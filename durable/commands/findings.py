@@ -28,12 +28,12 @@ def rate(report: RecoveryReport) -> float:
     return report.bytes_read / report.seconds / 1e6 if report.seconds else 0.0
 
 
-def findings(report: RecoveryReport, *, only_looked: bool = False) -> list[str]:
+def findings(report: RecoveryReport, *, read_only: bool = False) -> list[str]:
     """Return a line for everything that is not as it was written; none if all is well."""
     lines = [_gap(one) for one in report.gaps]
-    lines += [_damage(one, only_looked) for one in report.damage]
+    lines += [_damage(one, read_only) for one in report.damage]
     if report.torn is not None:
-        lines.append(_torn(report.torn, only_looked))
+        lines.append(_torn(report.torn, read_only))
     return lines
 
 
@@ -48,25 +48,25 @@ def _gap(gap: LogGap) -> str:
     )
 
 
-def _damage(one: Damage, only_looked: bool) -> str:
-    kept = "" if only_looked else f", copied to {one.kept_as}" if one.kept_as else ", not copied"
+def _damage(one: Damage, read_only: bool) -> str:
+    kept = "" if read_only else f", copied to {one.kept_as}" if one.kept_as else ", not copied"
     return f"damaged: bytes {one.at} to {one.end} of segment {one.segment}{kept}"
 
 
-def _torn(torn: TornTail, only_looked: bool) -> str:
+def _torn(torn: TornTail, read_only: bool) -> str:
     """Describe a torn tail, usually the remains of a commit that a crash cut off."""
     where = f"segment {torn.segment}, log position {torn.position}"
     if not torn.size_bytes and not torn.missing_bytes:
         return f"torn: {where}: empty, although the previous segment is complete"
-    did = "a broker would cut off" if only_looked else "cut off"
-    kept = f", copied to {torn.kept_as}" if torn.kept_as and not only_looked else ""
+    did = "a broker would cut off" if read_only else "cut off"
+    kept = f", copied to {torn.kept_as}" if torn.kept_as and not read_only else ""
     missing = f"; {torn.missing_bytes} bytes of the file are missing" if torn.missing_bytes else ""
     return (
         f"torn tail at {where}: {did} {torn.size_bytes} bytes from byte {torn.at} on{kept}{missing}"
     )
 
 
-def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
+def invalid_records(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
     """Return lines for records that are intact but have no valid meaning."""
     lines = [f"invalid: {one.what} at log position {one.position}" for one in damaged]
     if unknown_kinds:
@@ -74,18 +74,18 @@ def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
     return lines
 
 
-def as_json(report: RecoveryReport, *, looked_at: Path | None = None) -> dict[str, Any]:
+def as_json(report: RecoveryReport, *, read_only_path: Path | None = None) -> dict[str, Any]:
     """Return every field of the report as plain values.
 
     Args:
-        looked_at: the log's directory, if it was only read. Then no copies of damage were made, so none is
+        read_only_path: the log's directory, if it was only read. Then no copies of damage were made, so none is
             named, and `encrypted` says whether there is a data key, because nothing was going to be written.
     """
     fields = asdict(report)
     fields["store_id"] = report.store_id.hex()
     fields["megabytes_per_s"] = round(rate(report), 1)
-    if looked_at is not None:
-        fields["encrypted"] = is_encrypted(looked_at)
+    if read_only_path is not None:
+        fields["encrypted"] = is_encrypted(read_only_path)
         for one in (*fields["damage"], *filter(None, [fields["torn"]])):
             one["kept_as"] = None
     return fields

@@ -88,7 +88,7 @@ def _vhost(place: Place, offline: Offline) -> dict[str, Any]:
     return {
         "vhost": place.name, "path": str(place.log), "summary": summary(report),
         "encrypted": is_encrypted(place.log),
-        "report": as_json(report, looked_at=place.log), "problems": problems_of(place, offline),
+        "report": as_json(report, read_only_path=place.log), "problems": problems_of(place, offline),
         "segments": [_segment(one) for one in offline.store.segments],
         "records": {
             kind_name(kind): {"count": one.records, "size_bytes": one.size_bytes}

@@ -99,7 +99,7 @@ async def salvage(args: argparse.Namespace) -> int:
         rows.append({
             "vhost": place.name, "copied": copied, "problems": problems,
             "adopted": {one.name: one.ready for one in adopted},
-            "queues": _counts(offline), "report": as_json(offline.report, looked_at=place.log),
+            "queues": _counts(offline), "report": as_json(offline.report, read_only_path=place.log),
         })  # fmt: skip
         _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"
@@ -187,7 +187,7 @@ def _counts(offline: Offline) -> dict[str, int]:
 def _compare(new: Place, load_keyring: LoadKeyring, row: dict[str, Any]) -> None:
     """Check that a broker will find in the new directory what was read from the old one."""
     with open_offline(new, load_keyring) as offline:
-        problems, counts = findings(offline.report, only_looked=True), _counts(offline)
+        problems, counts = findings(offline.report, read_only=True), _counts(offline)
     if problems or counts != row["queues"]:
         raise DurableError(
             f"{new.log} does not contain what was copied, do not use it: {problems or counts}"

@@ -21,7 +21,7 @@ from ..log.encryption import damaged_copies
 from ..log.header import STORE_NAME, decode_store
 from ..log.read_only_disk import ReadOnlyDirectory, ReadOnlyFolder
 from ..log.store_keys import KEYS_NAME
-from .findings import as_json, findings, senseless, summary
+from .findings import as_json, findings, invalid_records, summary
 from .offline import Offline, Place, each_offline, places
 from .options import add_json
 
@@ -65,7 +65,7 @@ def verify(args: argparse.Namespace) -> int:
         rows.append({
             "vhost": place.name, "ok": not problems, "problems": problems, "kept": kept,
             "undecrypted": offline.undecrypted,
-            **as_json(offline.report, looked_at=place.log),
+            **as_json(offline.report, read_only_path=place.log),
         })  # fmt: skip
         if not args.json:
             _show(place, offline, problems, kept)
@@ -83,9 +83,9 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
     return [
         *unnamed, *keys, *_damaged_files(place.log),
         *(f"missing: the file {one}" for one in offline.absent),
-        *findings(offline.report, only_looked=True),
+        *findings(offline.report, read_only=True),
         *(f"missing: {one}" for one in replay.lost_messages(offline.report)),
-        *senseless(replay.damaged, replay.unknown_kinds),
+        *invalid_records(replay.damaged, replay.unknown_kinds),
         *replay.registry.permissions.invalid_patterns(),
     ]  # fmt: skip
 
