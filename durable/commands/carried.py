@@ -16,17 +16,17 @@ from ..errors import DurableError
 from ..log.bodies import decode_moved
 from ..log.record import Buffer, Draft, Kind, Record, Target
 from ..vhost.snapshot import strip_start
-from .offline import Offline
-from .stored import Reading
+from .offline import OfflineVhost
+from .stored import CachedReader
 
 
-class Carried:
+class Uncompaction:
     """Yields drafts for the copy of one log, which is read once from beginning to end."""
 
-    def __init__(self, offline: Offline) -> None:
+    def __init__(self, offline: OfflineVhost) -> None:
         self._void = offline.replay.ignored_acks
         self._moved = deque(sorted(offline.moved))
-        self._reading = Reading(offline)
+        self._reader = CachedReader(offline)
         self._origin = 0
         self._known: set[Target] = set()
         """The targets of the record first at `_origin` that are written already."""
@@ -46,13 +46,13 @@ class Carried:
                 yield _draft(record, record.kind, body, record.targets)
             yield from self._put_back(record.position + 1, record.targets)
 
-    def _put_back(self, end: int, standing: Collection[Target]) -> Iterator[Draft]:
-        """Yield moved records that first stood before log position `end`, except targets `standing` there still."""
+    def _put_back(self, end: int, present: Collection[Target]) -> Iterator[Draft]:
+        """Yield moved records that first stood before log position `end`, except targets `present` there still."""
         while self._moved and self._moved[0][0] < end:
             origin, position = self._moved.popleft()
             if origin != self._origin:
-                self._origin, self._known = origin, set(standing)
-            record = self._reading.record(position)
+                self._origin, self._known = origin, set(present)
+            record = self._reader.record(position)
             # The first copy has all targets that later copies have, if it can be read.
             targets = tuple(one for one in record.targets if one not in self._known)
             if targets:

@@ -28,7 +28,7 @@ from ..queues.queue import Queue
 from ..vhost.cutting import cut_ranges
 from ..vhost.groups import is_group, read_front
 from .findings import as_json, summary
-from .offline import Offline, Place, each_offline, kind_name, places
+from .offline import OfflineVhost, Place, each_offline, kind_name, places
 from .options import sizes
 from .stored import Message, messages
 from .verifying import add_offline, problems_of
@@ -82,7 +82,7 @@ def inspect(args: argparse.Namespace) -> int:
 # A vhost
 
 
-def _vhost(place: Place, offline: Offline) -> dict[str, Any]:
+def _vhost(place: Place, offline: OfflineVhost) -> dict[str, Any]:
     registry, report = offline.registry, offline.report
     exchanges, bindings = registry.router.definitions()
     return {
@@ -173,7 +173,7 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
 # Records
 
 
-def _records(place: Place, offline: Offline, *, as_lines: bool) -> None:
+def _records(place: Place, offline: OfflineVhost, *, as_lines: bool) -> None:
     write = sys.stdout.write
     for record in offline.records():
         row = _record(offline, record)
@@ -190,7 +190,7 @@ def _records(place: Place, offline: Offline, *, as_lines: bool) -> None:
         )
 
 
-def _record(offline: Offline, record: Record) -> dict[str, Any]:
+def _record(offline: OfflineVhost, record: Record) -> dict[str, Any]:
     header = record.header
     targets = [
         {"lane": lane, "first": first, "to": _owner(offline, lane)}
@@ -224,7 +224,7 @@ def _what(record: Record) -> str:
     return f"{batch.count} x {batch.topic}"
 
 
-def _owner(offline: Offline, lane_id: int) -> str:
+def _owner(offline: OfflineVhost, lane_id: int) -> str:
     owner = offline.registry.owners.get(lane_id)
     return f"lane {lane_id}" if owner is None else owner.name
 
@@ -236,7 +236,7 @@ def _time(time_us: int) -> str:
 # Messages
 
 
-def _messages(offline: Offline, args: argparse.Namespace) -> None:
+def _messages(offline: OfflineVhost, args: argparse.Namespace) -> None:
     registry, name = offline.registry, args.queue
     member = registry.queues.get(name) or registry.streams.get(name)
     if member is None:

@@ -44,7 +44,7 @@ from ..vhost.replay import Replay
 LoadKeyring = Callable[[], Keyring | None]
 """Called only if something is encrypted, so that everything else can be read without keys."""
 
-ADOPTED = "salvaged."
+ADOPTED_PREFIX = "salvaged."
 """Queues for lanes whose declaration is lost are named with this prefix and the lane's number."""
 
 ATTEMPTS = 10
@@ -106,7 +106,7 @@ class KindCount:
         self.records = self.size_bytes = 0
 
 
-class Offline:
+class OfflineVhost:
     """The state of one vhost according to its log. Raises as `open_store`; close it by `store.close()`."""
 
     def __init__(self, disk: ReadOnlyDisk, encryption: Encryption) -> None:
@@ -173,7 +173,7 @@ class Offline:
     def adopt(self) -> None:
         """Declare a queue for each lane whose declaration is lost. To be called before `finish`."""
         for lane in sorted(self.registry.lanes.keys() - self._declared):
-            definition = QueueDefinition(name=f"{ADOPTED}{lane}")
+            definition = QueueDefinition(name=f"{ADOPTED_PREFIX}{lane}")
             self.registry.apply([changes.QUEUE, [lane], to_plain(definition)])
 
     def recall(self, disk: Disk) -> None:
@@ -229,7 +229,7 @@ class _NoStore:
 
 def each_offline(
     found: Sequence[Place], load_keyring: LoadKeyring, **how: bool
-) -> Iterator[tuple[Place, Offline]]:
+) -> Iterator[tuple[Place, OfflineVhost]]:
     """Open each as `open_offline` does; a vhost that its broker deletes meanwhile is reported and left out."""
     for place in found:
         try:
@@ -241,15 +241,15 @@ def each_offline(
 
 @contextmanager
 def open_offline(
-    place: Place, load_keyring: LoadKeyring, *, unlocked: bool = False, adopting: bool = False,
-    checksums_will_do: bool = False,
-) -> Iterator[Offline]:  # fmt: skip
+    place: Place, load_keyring: LoadKeyring, *, unlocked: bool = False, adopt_lanes: bool = False,
+    allow_undecrypted: bool = False,
+) -> Iterator[OfflineVhost]:  # fmt: skip
     """Read a vhost's log. No broker can open it during the block.
 
     Args:
         unlocked: read it even if a broker has it open; what that is writing may look damaged.
-        adopting: if log positions are lost, make a queue for each lane without a declaration.
-        checksums_will_do: if it is encrypted and there are no keys at all, read it undecrypted.
+        adopt_lanes: if log positions are lost, make a queue for each lane without a declaration.
+        allow_undecrypted: if it is encrypted and there are no keys at all, read it undecrypted.
     Raises:
         DurableError: a broker has it open.
         VhostGone: it was deleted meanwhile.
@@ -258,11 +258,11 @@ def open_offline(
     """
     encrypted = is_encrypted(place.log)
     keyring = load_keyring() if encrypted else None
-    as_written = encrypted and checksums_will_do and keyring is None
+    as_written = encrypted and allow_undecrypted and keyring is None
     encryption = Encryption(keyring, as_written=as_written)
     disk, offline = _opened(place, encryption, unlocked=unlocked)
     try:
-        if adopting and offline.report.gaps:
+        if adopt_lanes and offline.report.gaps:
             offline.adopt()
         offline.recall(disk)
         offline.replay.finish(_NoStore(), time.time_ns() // 1000)
@@ -273,17 +273,17 @@ def open_offline(
 
 def _opened(
     place: Place, encryption: Encryption, *, unlocked: bool
-) -> tuple[ReadOnlyDisk, Offline]:
+) -> tuple[ReadOnlyDisk, OfflineVhost]:
     for left in reversed(range(ATTEMPTS)):
         disk = ReadOnlyDisk(place.log, unlocked=unlocked)
         try:
-            offline = Offline(disk, encryption)
+            offline = OfflineVhost(disk, encryption)
         except StoreInUse as error:
             raise DurableError(
                 f"{place.log} is open in a broker: stop the broker, or use --unlocked to read anyway"
             ) from error
         except StoreFailed as error:
-            _check_there(place)
+            _check_exists(place)
             if isinstance(error.__cause__, PermissionError):  # Not a disk error; it names the file.
                 raise error.__cause__ from None
             # A segment was freed after the directory was listed: read again what is there now.
@@ -291,7 +291,7 @@ def _opened(
                 raise
             continue
         try:
-            _check_there(place)  # If it is being deleted, only some of it may have been read.
+            _check_exists(place)  # If it is being deleted, only some of it may have been read.
         except VhostGone:
             offline.store.close()
             raise
@@ -299,7 +299,7 @@ def _opened(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _check_there(place: Place) -> None:
+def _check_exists(place: Place) -> None:
     """Raises VhostGone if the vhost is being deleted, or is not there."""
     if is_deleted(place.log.parent) or not place.log.is_dir():
         raise VhostGone(f"vhost {place.name} was deleted while it was read")

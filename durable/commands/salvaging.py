@@ -27,12 +27,12 @@ from ..log.real_disk import RealDisk
 from ..log.record import Draft, Kind
 from ..queues.queue import Queue
 from ..vhost import changes
-from .carried import Carried
+from .carried import Uncompaction
 from .findings import as_json, findings
 from .offline import (
-    ADOPTED,
+    ADOPTED_PREFIX,
     LoadKeyring,
-    Offline,
+    OfflineVhost,
     Place,
     each_offline,
     kind_name,
@@ -82,7 +82,9 @@ async def salvage(args: argparse.Namespace) -> int:
     # Report wrong settings before anything is in NEW, which has to be empty at the next attempt.
     config = log_config(args)
     rows, load_keyring = [], partial(keyring_of, settings(args))
-    for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked, adopting=True):
+    for place, offline in each_offline(
+        found, load_keyring, unlocked=args.unlocked, adopt_lanes=True
+    ):
         problems = problems_of(place, offline)
         for line in problems:
             print_stderr(f"vhost {place.name}: {line}")
@@ -119,18 +121,18 @@ def _check_new(data: Path, new: Path) -> None:
 
 
 def _is_adopted(queue: Queue) -> bool:
-    return queue.name.startswith(ADOPTED) and queue.ready > 0
+    return queue.name.startswith(ADOPTED_PREFIX) and queue.ready > 0
 
 
 async def _copy(
-    offline: Offline, adopted: Iterable[Queue], new: Path, config: LogConfig,
+    offline: OfflineVhost, adopted: Iterable[Queue], new: Path, config: LogConfig,
     encryption: Encryption | None,
 ) -> dict[str, int]:  # fmt: skip
     """Append everything to a new log. Return the number of records by kind."""
     copied: dict[str, int] = {}
     async with open_log(RealDisk(new), config, encryption=encryption) as log:
-        drafts = Carried(offline).drafts(offline.records())
-        while some := await trio.to_thread.run_sync(_some, drafts):
+        drafts = Uncompaction(offline).drafts(offline.records())
+        while some := await trio.to_thread.run_sync(_next_drafts, drafts):
             await _append(log, some)
             for one in some:
                 kind = kind_name(one.kind)
@@ -142,7 +144,7 @@ async def _copy(
     return copied
 
 
-def _some(drafts: Iterator[Draft]) -> list[Draft]:
+def _next_drafts(drafts: Iterator[Draft]) -> list[Draft]:
     """Return the next drafts. Blocks while it reads their records."""
     some, size_bytes = [], 0
     for one in drafts:
@@ -173,13 +175,13 @@ def _declared(adopted: Iterable[Queue]) -> Iterator[Draft]:
         yield Draft(Kind.DEFINITIONS, encode_definitions([change]))
 
 
-def _counts(offline: Offline) -> dict[str, int]:
+def _counts(offline: OfflineVhost) -> dict[str, int]:
     """Return messages by queue and stream, without adopted queues that turned out to be empty."""
     registry = offline.registry
     counts = {
         one.name: one.ready
         for one in registry.queues.values()
-        if one.ready or not one.name.startswith(ADOPTED)
+        if one.ready or not one.name.startswith(ADOPTED_PREFIX)
     }
     return {**counts, **{one.name: one.end - one.start for one in registry.streams.values()}}
 

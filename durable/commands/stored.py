@@ -20,9 +20,9 @@ from ..queues.queue import Queue
 from ..queues.runs import Run
 from ..vhost.groups import batches_in
 from ..vhost.stream import Stream
-from .offline import Offline
+from .offline import OfflineVhost
 
-NEAR_MAX = 4
+READS_KEPT_MAX = 4
 """How many reads are kept, each of neighbouring records. Records are read at several places in turn: of a record that
 compaction carried forward twice, one copy is far from the other."""
 
@@ -43,19 +43,19 @@ class Message(NamedTuple):
     payload: bytes
 
 
-def messages(offline: Offline, member: Queue | Stream) -> Iterator[Message | int]:
+def messages(offline: OfflineVhost, member: Queue | Stream) -> Iterator[Message | int]:
     """Yield unsettled messages, highest priority first; an int stands for so many that cannot be read."""
     if isinstance(member, Stream):
-        yield from _of_lane(offline, member.lane, [(member.start, member.end)])
+        yield from _lane_messages(offline, member.lane, [(member.start, member.end)])
         return
     for lane in sorted(member.lanes, key=lambda one: -one.id):
-        yield from _of_lane(offline, lane, lane.ready_ranges())
+        yield from _lane_messages(offline, lane, lane.ready_ranges())
 
 
-def _of_lane(
-    offline: Offline, lane: Lane, ranges: list[tuple[int, int]]
+def _lane_messages(
+    offline: OfflineVhost, lane: Lane, ranges: list[tuple[int, int]]
 ) -> Iterator[Message | int]:
-    read = Reading(offline)
+    read = CachedReader(offline)
     for low, high in ranges:
         for run in lane.index.runs(low, high):
             start, end = max(low, run.first), min(high, run.first + run.count)
@@ -63,14 +63,14 @@ def _of_lane(
                 continue
             try:
                 for batch, first in read.batches(run, start, end):
-                    there = range(max(start, first), min(end, first + batch.count))
-                    yield from _cut(batch, lane, run.position, first, there)
-                    start = there.stop
+                    wanted = range(max(start, first), min(end, first + batch.count))
+                    yield from _batch_messages(batch, lane, run.position, first, wanted)
+                    start = wanted.stop
             except (DurableError, RemoteProtocolError):
                 yield end - start
 
 
-def _cut(
+def _batch_messages(
     batch: Batch, lane: Lane, position: int, first: int, sequences: range
 ) -> Iterator[Message]:
     try:
@@ -92,12 +92,12 @@ def _cut(
         )  # fmt: skip
 
 
-class Reading:
+class CachedReader:
     """Reads records by position, many at once, since neighbours are usually wanted next, at a few places in turn."""
 
-    def __init__(self, offline: Offline) -> None:
+    def __init__(self, offline: OfflineVhost) -> None:
         self._offline = offline
-        self._near: deque[dict[int, Record]] = deque(maxlen=NEAR_MAX)
+        self._reads: deque[dict[int, Record]] = deque(maxlen=READS_KEPT_MAX)
 
     def batches(self, run: Run, start: int, end: int) -> list[tuple[Batch, int]]:
         """As `batches_in`. Raises DurableError or RemoteProtocolError if the record cannot be read."""
@@ -106,10 +106,10 @@ class Reading:
 
     def record(self, position: int) -> Record:
         """Return a record. Raises RecordDamaged or NotInLog if it cannot be read."""
-        for near in self._near:
-            if position in near:
-                return near[position]
+        for records in self._reads:
+            if position in records:
+                return records[position]
         reader, end = self._offline.store.reader, self._offline.end
         some = {one.position: one for one in reader.read_some(position, end, READ_BYTES)}
-        self._near.append(some)
+        self._reads.append(some)
         return some.get(position) or reader.record(position, end)
