@@ -22,7 +22,7 @@ from ..definition_checks import check_name
 from ..errors import DurableError
 from ..errors.root import shown
 from ..protocol.definition_bytes import BYTES_MAX
-from .options import add_reaching, reached
+from .options import add_broker_options, connected
 
 STANDARD = Path("-")
 FILE_BYTES_MAX = 2 * BYTES_MAX
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
         type=path,
         help="file to write, or - for stdout; a regular file is replaced atomically",
     )
-    add_reaching(out)
+    add_broker_options(out)
     out.set_defaults(run=export_definitions)
     taken = inner.add_parser(
         "import", help="declare everything in a file",
@@ -53,12 +53,12 @@ def add(commands: Commands) -> None:
         "exported from one vhost\ncan be imported into another one; `declare-vhost` creates one.",
     )  # fmt: skip
     taken.add_argument("file", type=path, help="file written by export, or - for stdin")
-    add_reaching(taken, None, "the vhost named in the file")
+    add_broker_options(taken, None, "the vhost named in the file")
     taken.set_defaults(run=import_definitions)
 
 
 async def export_definitions(args: argparse.Namespace) -> int:
-    async with reached(args) as broker:
+    async with connected(args) as broker:
         found = await broker.export_definitions()
     text = as_json(found)
     if args.file == STANDARD:
@@ -104,7 +104,7 @@ async def import_definitions(args: argparse.Namespace) -> int:
         check_name("definitions", "vhost", args.vhost)
     else:
         plain["vhost"] = args.vhost
-    async with reached(args) as broker:
+    async with connected(args) as broker:
         new = await broker.import_definitions(plain)
     print_stderr(f"declared: {_numbers({f'{kind}s': number for kind, number in new.items()})}")
     return 0

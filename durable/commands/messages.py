@@ -31,7 +31,7 @@ from ..client.delivery import Delivery
 from ..definition_checks import check_key
 from ..errors import Unroutable
 from ..protocol.properties import TTL_S_MAX, Properties, check_properties
-from .options import add_reaching, reached, wrong_usage
+from .options import add_broker_options, connected, wrong_usage
 from .printing import add_printing, print_messages
 
 PREFETCH_BYTES = 16 << 20
@@ -64,7 +64,7 @@ def add(commands: Commands) -> None:
         metavar="SECONDS", help="time to live in the queue (default: as declared for the queue)",
     )  # fmt: skip
     add_headers(command)
-    add_reaching(command)
+    add_broker_options(command)
     command.set_defaults(run=publish)
     command = commands.add_parser(
         "consume", help="consume and print messages of a queue",
@@ -77,7 +77,7 @@ def add(commands: Commands) -> None:
         "--peek", action="store_true",
         help="acknowledge nothing: all messages return to the queue unchanged",
     )  # fmt: skip
-    add_reaching(command)
+    add_broker_options(command)
     command.set_defaults(run=consume)
 
 
@@ -90,7 +90,7 @@ async def publish(args: argparse.Namespace) -> int:
         check_key("message", "key", args.key)
     if not args.exchange and not args.key:
         raise WrongUsage("without --exchange, the key names a queue or stream: want a name, got ''")
-    async with reached(args) as broker, naming_queues(broker), broker.publisher() as publisher:
+    async with connected(args) as broker, naming_queues(broker), broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties
         )

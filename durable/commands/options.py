@@ -48,18 +48,18 @@ def sizes(number: float) -> str:
     return f"{number:.1f} TiB"
 
 
-def add_reaching(
+def add_broker_options(
     command: argparse.ArgumentParser, vhost: str | None = DEFAULT_VHOST,
-    told: str = DEFAULT_VHOST,
+    vhost_text: str = DEFAULT_VHOST,
 ) -> None:  # fmt: skip
-    """Add the options of commands that talk to a running broker; help shows `told` as the default of `vhost`."""
+    """Add the options of commands that talk to a running broker; help shows `vhost_text` as the default of `vhost`."""
     group = command.add_argument_group("broker")
     group.add_argument(
         "--broker", default=BROKER, metavar="CLUSTER",
         help=f"cluster that the broker serves (default {BROKER})",
     )  # fmt: skip
     group.add_argument(
-        "--vhost", type=nonempty_name, default=vhost, metavar="V", help=f"vhost (default {told})"
+        "--vhost", type=nonempty_name, default=vhost, metavar="V", help=f"vhost (default {vhost_text})"
     )
     group.add_argument(
         "--timeout", type=positive_seconds, default=TIMEOUT_S, metavar="SECONDS",
@@ -80,12 +80,12 @@ def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
     """
 
     async def run(args: argparse.Namespace) -> int:
-        async with reached(args) as broker:
+        async with connected(args) as broker:
             with wrong_usage():
                 await do(broker, args)
         return 0
 
-    add_reaching(command)
+    add_broker_options(command)
     command.set_defaults(run=run)
 
 
@@ -103,7 +103,7 @@ def wrong_usage() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def reached(args: argparse.Namespace) -> AsyncGenerator[Connection]:
+async def connected(args: argparse.Namespace) -> AsyncGenerator[Connection]:
     """Connect for the length of the block. If no broker is reached, tell why on stderr, if that is known."""
     async with joined(args) as node:
         with wrong_usage():

@@ -15,7 +15,7 @@ from mesh.commands.terminal import until_signal, until_stdout_closed
 from ..client.connection import Connection
 from ..client.delivery import Delivery
 from ..client.feed import Feed
-from .options import reached, wrong_usage
+from .options import connected, wrong_usage
 
 F = TypeVar("F", bound=Feed)
 
@@ -38,7 +38,7 @@ async def print_messages(
 ) -> int:  # fmt: skip
     """Call `handle` with each message of the opened feed, one after the other. Return the exit status."""
     with until_signal() as stop:
-        async with reached(args) as broker, AsyncExitStack() as leaving:
+        async with connected(args) as broker, AsyncExitStack() as leaving:
             # A signal also ends the wait for an answer, but not the wait until acks or the cursor are stored.
             with stop.scope:
                 with wrong_usage():

@@ -20,7 +20,7 @@ from mesh.times import format_time, parse_time
 from ..client.connection import Connection
 from ..client.delivery import Delivery
 from ..client.records import NAMED_STARTS, Records
-from .options import add_reaching
+from .options import add_broker_options
 from .printing import add_printing, print_messages
 
 TIME = "such as 2026-11-21T20:15, UTC unless it has a zone"
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
         "if it knows one, --start is ignored",
     )  # fmt: skip
     add_printing(command)
-    add_reaching(command)
+    add_broker_options(command)
     command.set_defaults(run=read)
 
 

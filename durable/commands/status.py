@@ -11,7 +11,7 @@ from typing import Any
 from mesh.commands.options import Commands
 from mesh.commands.terminal import printable
 
-from .options import add_reaching, reached, sizes
+from .options import add_broker_options, connected, sizes
 
 
 def add(commands: Commands) -> None:
@@ -23,12 +23,12 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--json", action="store_true", help="print one JSON document with all statistics"
     )
-    add_reaching(command)
+    add_broker_options(command)
     command.set_defaults(run=status)
 
 
 async def status(args: argparse.Namespace) -> int:
-    async with reached(args) as broker:
+    async with connected(args) as broker:
         found = await broker.statistics()
     if args.json:
         print(json.dumps(found))
