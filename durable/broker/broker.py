@@ -73,8 +73,8 @@ async def _life(
     settings: Mapping[str, Any],
 ) -> AsyncGenerator[Broker]:  # fmt: skip
     check_in_trio()
-    of_node = {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
-    _, keyring = check_start(data, cluster, keyring, of_node)
+    node_settings = {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
+    _, keyring = check_start(data, cluster, keyring, node_settings)
     async with (
         Broker(data, cluster=cluster, config=config, keyring=keyring) as broker,
         broker.on_mesh(**settings),
@@ -150,13 +150,13 @@ class Broker:
         async with join(self.service, **settings) as node:
             self._hosting.joined(node)
             self.node = node
-            node.run_beside(partial(self._tell_others, node.watch(self.service.cluster)))
+            node.run_beside(partial(self._warn_of_others, node.watch(self.service.cluster)))
             try:
                 yield node
             finally:
                 self._hosting.leaving()
 
-    async def _tell_others(self, members: Watch) -> None:
+    async def _warn_of_others(self, members: Watch) -> None:
         """Log when there is a second broker of this cluster: otherwise nothing here would look wrong."""
         async for change in members:
             if change.kind == "joined":

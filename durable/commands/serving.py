@@ -29,9 +29,9 @@ from .options import BROKER, size, sizes
 
 DONE, FAILED = 0, 1
 STATUSES = {signal.SIGTERM: DONE, signal.SIGINT: INTERRUPTED}
-LOOK_S = 0.2
+POLL_S = 0.2
 """How often to check whether a store has stopped."""
-TELL_S = 1.0
+LAST_ANSWERS_S = 1.0
 """How long clients still get the answer that the store has stopped."""
 SEGMENT_PER_RESERVE = 8
 
@@ -171,8 +171,8 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 
 async def serve(args: argparse.Namespace) -> int:
     # Report everything that is wrong with the settings before a store is created.
-    of_node, keyring = check_start(args.data, args.cluster, None, settings(args))
-    config = config_of(args, of_node.chunk_bytes)
+    node_config, keyring = check_start(args.data, args.cluster, None, settings(args))
+    config = config_of(args, node_config.chunk_bytes)
     take_descriptors()
     collector = Collector(own_process=True)
     broker = Broker(
@@ -189,7 +189,7 @@ async def serve(args: argparse.Namespace) -> int:
             if stop.status is None:
                 await _run(broker, args, stop, failed)
             hosted = broker.all_hosted()
-    _tell_failed(hosted, args, failed)  # A store may also have failed while draining.
+    _report_failed(hosted, args, failed)  # A store may also have failed while draining.
     kept = args.keep_going or not failed
     status = stop.status if stop.status is not None and kept else FAILED
     if status != FAILED:
@@ -211,7 +211,7 @@ async def _run(
 ) -> None:  # fmt: skip
     """Serve on the mesh until a signal, or until a store has stopped."""
     for hosted in broker.all_hosted():
-        _tell_found(hosted, args)
+        _report_recovery(hosted, args)
     async with broker.on_mesh(**settings(args)) as node:
         print_stderr(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
         _event(args, "ready", cluster=args.cluster, endpoints=list(node.endpoints), pid=os.getpid())
@@ -219,7 +219,7 @@ async def _run(
             await _until_failed(broker, args, failed)
 
 
-def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
+def _report_recovery(hosted: Hosted, args: argparse.Namespace) -> None:
     name, report = hosted.vhost.name, hosted.log.report
     for line in (summary(report), *findings(report)):
         print_stderr(f"vhost {name}: {line}")
@@ -229,14 +229,14 @@ def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
 async def _until_failed(broker: Broker, args: argparse.Namespace, failed: set[str]) -> None:
     """Return when a store has stopped, unless --keep-going. Its log says why it stopped."""
     while True:
-        _tell_failed(broker.all_hosted(), args, failed)
+        _report_failed(broker.all_hosted(), args, failed)
         if failed and not args.keep_going:
-            await trio.sleep(TELL_S)
+            await trio.sleep(LAST_ANSWERS_S)
             return
-        await trio.sleep(LOOK_S)
+        await trio.sleep(POLL_S)
 
 
-def _tell_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set[str]) -> None:
+def _report_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set[str]) -> None:
     """Report each stopped store once; `failed` holds the names of those reported, and is added to."""
     for one in hosted:
         reason, name = one.log.failure, one.vhost.name
