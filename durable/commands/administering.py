@@ -72,7 +72,7 @@ async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
     if await broker.delete_vhost(args.name):
         print_stderr(f"vhost {args.name} deleted")
     else:
-        print_stderr(f"vhost {args.name} does not exist{_meant(args.name, await broker.vhosts())}")
+        print_stderr(f"vhost {args.name} does not exist{_suggestion(args.name, await broker.vhosts())}")
 
 
 async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
@@ -104,11 +104,11 @@ async def _clear_permission(broker: Connection, args: argparse.Namespace) -> Non
         return
     known: list[str] = []
     with suppress(AccessRefused):
-        set_ones = (await broker.export_definitions())["permissions"]
-        known = [one["cluster"] for one in set_ones]
-    print_stderr(f"there was no permission of {args.of}{_meant(args.of, known)}")
+        permissions = (await broker.export_definitions())["permissions"]
+        known = [one["cluster"] for one in permissions]
+    print_stderr(f"there was no permission of {args.of}{_suggestion(args.of, known)}")
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     near = nearest(name, known)
     return f": did you mean {near!r}?" if near else ""

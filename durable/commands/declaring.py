@@ -13,19 +13,19 @@ from ..client.connection import Connection
 from ..definition_forms import from_plain
 from .options import add_command, do_with_broker
 
-MADE = {
+EXAMPLES = {
     "queue": "max_length=1000 ttl_s=60 durability=memory",
     "exchange": "type=topic alternate=unrouted",
     "stream": "max_age_s=86400 'patterns=[\"orders.>\"]'",
 }
-ONE = {"queue": "a queue", "exchange": "an exchange", "stream": "a stream"}
+WITH_ARTICLE = {"queue": "a queue", "exchange": "an exchange", "stream": "a stream"}
 
-GONE = {True: "deleted", False: "does not exist"}
+OUTCOMES = {True: "deleted", False: "does not exist"}
 
 
 def add(commands: Commands) -> None:
-    for kind, example in MADE.items():
-        one = ONE[kind]
+    for kind, example in EXAMPLES.items():
+        one = WITH_ARTICLE[kind]
         command = add_command(
             commands,
             f"declare-{kind}",
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
             help=f"such as {example}; a value is read as JSON if valid, else as text",
         )  # fmt: skip
         do_with_broker(command, partial(_declare, kind))
-    for kind, one in ONE.items():
+    for kind, one in WITH_ARTICLE.items():
         command = add_command(commands, f"delete-{kind}", f"delete {one} if it exists")
         command.add_argument("name", type=nonempty_name)
         if kind != "stream":
@@ -98,33 +98,35 @@ async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> N
 
 async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> None:
     if kind == "queue":
-        gone = await broker.delete_queue(
+        messages = await broker.delete_queue(
             args.name, if_empty=args.if_empty, if_unused=args.if_unused
         )
         print_stderr(
-            f"queue {args.name} does not exist" if gone is None else f"deleted with {gone} messages"
+            f"queue {args.name} does not exist"
+            if messages is None
+            else f"deleted with {messages} messages"
         )
         return
     if kind == "exchange":
-        there = await broker.delete_exchange(args.name, if_unused=args.if_unused)
+        existed = await broker.delete_exchange(args.name, if_unused=args.if_unused)
     else:
-        there = await broker.delete_stream(args.name)
-    print_stderr(f"{kind} {args.name} {GONE[there]}")
+        existed = await broker.delete_stream(args.name)
+    print_stderr(f"{kind} {args.name} {OUTCOMES[existed]}")
 
 
 async def _delete_cursor(broker: Connection, args: argparse.Namespace) -> None:
-    there = await broker.delete_cursor(args.stream, args.cursor)
-    print_stderr(f"cursor {args.cursor} of stream {args.stream} {GONE[there]}")
+    existed = await broker.delete_cursor(args.stream, args.cursor)
+    print_stderr(f"cursor {args.cursor} of stream {args.stream} {OUTCOMES[existed]}")
 
 
 async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None:
-    do = broker.bind if verb == "bind" else broker.unbind
-    there = await do(
+    call = broker.bind if verb == "bind" else broker.unbind
+    removed = await call(
         args.exchange, args.destination, args.key, to_exchange=args.to_exchange,
         arguments=given_once(args.argument),
     )  # fmt: skip
     became = {None: "bound", True: "binding removed", False: "there was no such binding"}
-    print_stderr(f"{args.exchange} to {args.destination}: {became[there]}")
+    print_stderr(f"{args.exchange} to {args.destination}: {became[removed]}")
 
 
 async def _purge(broker: Connection, args: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from ..errors.root import shown
 from ..protocol.definition_bytes import BYTES_MAX
 from .options import add_broker_options, connected
 
-STANDARD = Path("-")
+STDIO = Path("-")
 FILE_BYTES_MAX = 2 * BYTES_MAX
 """The JSON that `export` writes takes at most twice the bytes of what is sent to the broker."""
 
@@ -61,13 +61,13 @@ async def export_definitions(args: argparse.Namespace) -> int:
     async with connected(args) as broker:
         found = await broker.export_definitions()
     text = as_json(found)
-    if args.file == STANDARD:
+    if args.file == STDIO:
         write_stdout(text.encode())  # JSON is UTF-8, whatever the terminal shows.
         return 0
     # Opening a FIFO blocks until somebody reads it, which may never happen, so it has to be cancellable.
-    await trio.to_thread.run_sync(write_out, args.file, text, abandon_on_cancel=True)
+    await trio.to_thread.run_sync(write_file, args.file, text, abandon_on_cancel=True)
     print_stderr(
-        f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}"
+        f"{args.file}: {_counts_text({k: len(v) for k, v in found.items() if isinstance(v, list)})}"
     )
     return 0
 
@@ -76,7 +76,7 @@ def as_json(definitions: dict[str, Any]) -> str:
     return json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_out(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     """Replace the file as a whole or not at all, keeping its mode and resolving symlinks. A file that is not
     regular, such as a device or a FIFO, is written into."""
     if file.exists() and not file.is_file():
@@ -106,13 +106,13 @@ async def import_definitions(args: argparse.Namespace) -> int:
         plain["vhost"] = args.vhost
     async with connected(args) as broker:
         new = await broker.import_definitions(plain)
-    print_stderr(f"declared: {_numbers({f'{kind}s': number for kind, number in new.items()})}")
+    print_stderr(f"declared: {_counts_text({f'{kind}s': number for kind, number in new.items()})}")
     return 0
 
 
 def _read(file: Path) -> dict[str, object]:
     """Raises DurableError if it is not a JSON object, or if an object in it has a name twice."""
-    if file == STANDARD:
+    if file == STDIO:
         data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     else:
         with file.open("rb") as source:
@@ -139,5 +139,5 @@ def _as_dict(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _numbers(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{number} {what}" for what, number in counts.items()) or "nothing new"

@@ -206,18 +206,18 @@ def _record(offline: OfflineVhost, record: Record) -> dict[str, Any]:
 def _what(record: Record) -> str:
     try:
         if record.kind == Kind.DEFINITIONS:
-            words_of = Counter(change[0] for change in decode_definitions(record))
-            return ", ".join(f"{count} x {word}" for word, count in words_of.items())
+            counts = Counter(change[0] for change in decode_definitions(record))
+            return ", ".join(f"{count} x {word}" for word, count in counts.items())
         if record.kind not in MESSAGES:
             return ""
         body = batch_bytes(record)
         if is_group(body):
             front = read_front(body)
-            told = f"{front.messages} in {front.batches} batches"
+            text = f"{front.messages} in {front.batches} batches"
             if record.header.cut:
-                told += f", {sum(end - start for start, end in cut_ranges(body))} cut out"
+                text += f", {sum(end - start for start, end in cut_ranges(body))} cut out"
             stretch = front.stretch
-            return told + (f", {front.number + 1} of {stretch.records}" if stretch else "")
+            return text + (f", {front.number + 1} of {stretch.records}" if stretch else "")
         batch = Batch(body)
     except (RemoteProtocolError, DurableError, LookupError, TypeError):
         return "invalid"

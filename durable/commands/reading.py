@@ -63,7 +63,7 @@ def _start(text: str) -> str | int | datetime:
 async def read(args: argparse.Namespace) -> int:
     async def records_of(broker: Connection) -> Records:
         if type(args.start) is int:
-            await _tell_when_beyond(broker, args)
+            await _warn_if_beyond(broker, args)
         return broker.read(args.stream, start=args.start, cursor=args.cursor or "")
 
     async def show(records: Records, record: Delivery) -> None:
@@ -76,7 +76,7 @@ async def read(args: argparse.Namespace) -> int:
     return await print_messages(args, records_of, show)
 
 
-async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> None:
+async def _warn_if_beyond(broker: Connection, args: argparse.Namespace) -> None:
     """Warn if the offset to start at does not exist yet: after a typing error the command would wait silently."""
     stream = (await broker.statistics())["streams"].get(args.stream)
     if stream is None or args.cursor in stream["cursors"] or args.start < stream["end"]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from durable.commands.defining import FILE_BYTES_MAX, as_json, import_definitions, write_out
+from durable.commands.defining import FILE_BYTES_MAX, as_json, import_definitions, write_file
 from durable.definition_forms import export_definitions
 from durable.definitions import BindingDefinition, Definitions, QueueDefinition
 from durable.errors import DurableError, InvalidDefinition
@@ -33,9 +33,9 @@ def test_what_a_broker_takes_is_read_from_a_file() -> None:
 
 def test_a_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "all.json"
-    write_out(file, "old")
+    write_file(file, "old")
     file.chmod(0o600)
-    write_out(file, "new")
+    write_file(file, "new")
     assert file.read_text() == "new"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["all.json"]
@@ -44,7 +44,7 @@ def test_a_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
 def test_who_names_no_directory_is_told_of_the_file_they_named(tmp_path: Path) -> None:
     """Found: of `/nodir/.all.json.new`, which nobody had given."""
     with pytest.raises(FileNotFoundError) as caught:
-        write_out(tmp_path / "nodir" / "all.json", "text")
+        write_file(tmp_path / "nodir" / "all.json", "text")
     assert caught.value.filename == str(tmp_path / "nodir" / "all.json")
 
 
@@ -54,7 +54,7 @@ def test_what_a_symlink_leads_to_is_replaced_and_not_the_link(tmp_path: Path) ->
     link, target = tmp_path / "link", tmp_path / "there" / "target"
     link.symlink_to("there/target")
     for text in ("first", "second"):
-        write_out(link, text)
+        write_file(link, text)
         assert link.is_symlink()
         assert target.read_text() == text
 
@@ -72,7 +72,7 @@ def test_a_fifo_is_written_into(tmp_path: Path) -> None:
     for path in (fifo, link):
         reader = threading.Thread(target=take, daemon=True)
         reader.start()
-        write_out(path, "text")
+        write_file(path, "text")
         reader.join(20)
         assert stat.S_ISFIFO(fifo.stat().st_mode)
     assert read == ["text", "text"]
