@@ -192,7 +192,7 @@ class Checkpointer:
         Raises:
             StoreError, OSError: as `write`.
         """
-        self._hosted.turn()  # What has just been settled is appended, even if no snapshot follows.
+        self._hosted.pump_once()  # What has just been settled is appended, even if no snapshot follows.
         await self.write()
 
     async def write(self) -> bool:
@@ -282,7 +282,7 @@ class Checkpointer:
         hosted, log = self._hosted, self._hosted.log
         log.snapshot_at(self._covered_end)
         # Records that have become durable refer to their segments before the log frees any.
-        hosted.turn()
+        hosted.pump_once()
         freed = await log.free()
         if freed:
             logger.info("vhost %s: segments %s were freed", hosted.vhost.name, freed)
@@ -309,7 +309,7 @@ class Checkpointer:
         snapshot = hosted.vhost.snapshot(start, complete=alone)
 
         def append() -> range:
-            hosted.turn()
+            hosted.pump_once()
             if not self._is_worth_room(start):
                 return range(0)
             now_us, full = hosted.clock.now_us(), log.full
@@ -334,7 +334,7 @@ class Checkpointer:
 
     def _flush(self) -> None:
         """Append everything settled or returned so far. Raises StoreError."""
-        self._hosted.turn()
+        self._hosted.pump_once()
         refusal = self._hosted.vhost.settling.refusal
         if refusal is not None:
             raise refusal

@@ -48,7 +48,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         positions = chosen.positions
         try:
             moved_bytes = await _compact(hosted, chosen, budget)
-            hosted.turn()
+            hosted.pump_once()
             await hosted.log.free()  # On a full disk a snapshot may be needed first.
             again = hosted.log.to_compact()
             if moved_bytes > chosen.bytes_max:

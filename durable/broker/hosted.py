@@ -142,9 +142,9 @@ class Hosted:
         """Run the pump until cancelled."""
         # In the very turn in which the commit ends: handing over to this task would be part of every
         # confirm's time.
-        self.log.on_commit = self.turn
+        self.log.on_commit = self.pump_once
         while True:
-            self.turn()
+            self.pump_once()
             await self._work.wait()
 
     @property
@@ -152,7 +152,7 @@ class Hosted:
         """Whether nothing is on its way to the disk."""
         return self.log.durable_end == self.log.end
 
-    def turn(self) -> None:
+    def pump_once(self) -> None:
         """Do everything there is to do at this moment: one turn of the pump."""
         if self.log.failure is not None:
             self._report_failure(self.log.failure)

@@ -296,7 +296,7 @@ def test_acks_for_which_there_is_no_room_at_all_are_said_by_a_snapshot(
         with monkeypatch.context() as patch:
             patch.setattr(hosted.log, "append_nowait", refuse_acks)
             acking.settle_rest(but=left)
-            hosted.turn()
+            hosted.pump_once()
             await until_space(hosted)
             await flushed(hosted)
 

@@ -79,7 +79,7 @@ class Consuming:
             if not reject and not fates.at_once:
                 with trio.fail_after(VIRTUAL_PATIENCE_S):
                     await flushed(self._hosted)
-        self._hosted.turn()
+        self._hosted.pump_once()
         return published - len(tags), rejected
 
 

@@ -429,7 +429,7 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
             for tag in range(published):
                 queue.settle(consumer, tag, tag + 1, ACK if tag % 8 else REJECT)
             queue.unsubscribe(consumer, 0)
-            hosted.turn()
+            hosted.pump_once()
             await until_space(hosted)
             buried += len(range(0, published, 8))
             await until(lambda: ready(hosted)["graves"] == buried, VIRTUAL_PATIENCE_S)

@@ -83,7 +83,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
                 await trio.lowlevel.checkpoint()
             nursery.start_soon(declaring, hosted)
             nursery.start_soon(others, hosted)
-        hosted.turn()
+        hosted.pump_once()
         await hosted.log.wait_durable(hosted.log.end - 1)
         left.append(volume.copy())
 

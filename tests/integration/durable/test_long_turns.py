@@ -59,7 +59,7 @@ def test_a_turn_delivers_so_much_of_all_queues_together(monkeypatch: pytest.Monk
         got, turns = await busy_queues(hosted, monkeypatch), list[int]()
         while not turns or turns[-1]:
             before = len(got)
-            hosted.turn()
+            hosted.pump_once()
             turns.append(len(got) - before)
         assert max(turns) <= AT_ONCE
         assert turns[0] == AT_ONCE - 1, "whoever has none is asked, too"

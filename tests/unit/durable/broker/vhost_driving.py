@@ -198,7 +198,7 @@ class Driving(RuleBasedStateMachine):
         for there in self.registry.queues.values():
             self.hosted.wake(there)
         self.model.end = self.log.end
-        self.hosted.turn()
+        self.hosted.pump_once()
         received, self.received = self.received, []
         for name, there in self.registry.queues.items():
             queue = self.model.queues.get(name)
