@@ -124,9 +124,9 @@ class ControlSession:
     def _check_long(self) -> None:
         """Raises AccessRefused, TooLarge if a long call may not be kept, or not go on coming."""
         self._peer.check_configures()
-        together = sum(one.long_bytes for one in self._all_sessions)
-        if together > LONG_CALLS_BYTES_MAX:
-            raise TooLarge("calls of all clients together", together, LONG_CALLS_BYTES_MAX)
+        total_bytes = sum(one.long_bytes for one in self._all_sessions)
+        if total_bytes > LONG_CALLS_BYTES_MAX:
+            raise TooLarge("calls of all clients together", total_bytes, LONG_CALLS_BYTES_MAX)
 
     async def _run(self, call: Call, is_long: bool) -> None:
         number = call.number

@@ -52,7 +52,7 @@ class BodyReader:
             read: `Log.read`.
         """
         self._read, self._bodies = read, bodies
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._limit_bytes_max = max(1, min(READ_BYTES, bodies.read_bytes_max))
         self._limit_bytes = self._limit_bytes_max
         self._ends: list[TripEnd] = []
@@ -61,7 +61,7 @@ class BodyReader:
     async def body(self, position: int) -> Buffer | None:
         """Return the body of the record at this log position; None if it is damaged or no longer there.
         Raises StoreFailed."""
-        async with self._turn:
+        async with self._lock:
             body = self._bodies.get(position)
             if body is not None:
                 return body

@@ -193,8 +193,8 @@ class Hosted:
                 busy[queue] = None
             for delivery in deliveries:
                 by_consumer.setdefault(delivery.consumer, []).append(delivery)
-            for consumer, its_own in by_consumer.items():
-                self._sessions[consumer].receive(its_own)
+            for consumer, own in by_consumer.items():
+                self._sessions[consumer].receive(own)
         if busy:
             self.wake()
 
@@ -323,8 +323,8 @@ class Hosted:
         def stays() -> bool:
             return self.leaving or not all(one.peeks for one in queue.consumers)
 
-        there = self.vhost.registry.queues.get(queue.name) is queue
-        if there and queue.definition.auto_delete and not (peeked or stays()):
+        exists = self.vhost.registry.queues.get(queue.name) is queue
+        if exists and queue.definition.auto_delete and not (peeked or stays()):
             self.auto_deletions.add(queue, "its last consumer left", stays=stays)
             await self.auto_deletions.delete(queue)
 

@@ -18,7 +18,7 @@ from .listing import show_all
 from .options import add_command, add_json, do_with_broker
 
 KINDS = ("configure", "write", "read")
-SETS = """\
+SET_PERMISSION_HELP = """\
 Set what a cluster may do in a vhost, replacing its previous permission. Patterns are regular
 expressions that must match the whole name; a pattern that is omitted allows nothing.
 Until the first permission is set, everything is allowed; afterwards only what is permitted. This also
@@ -42,7 +42,9 @@ def add(commands: Commands) -> None:
     add_json(command)
     do_with_broker(command, _permissions)
     command = commands.add_parser(
-        "set-permission", help="set what a cluster may do in a vhost", description=SETS
+        "set-permission",
+        help="set what a cluster may do in a vhost",
+        description=SET_PERMISSION_HELP,
     )
     command.add_argument(
         "of", metavar="CLUSTER", help="cluster that gets the permission (not --broker)"

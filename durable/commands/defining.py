@@ -34,27 +34,27 @@ def add(commands: Commands) -> None:
         "definitions", help="export or import everything declared in a vhost, as JSON"
     )
     inner = command.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    out = inner.add_parser(
+    export_parser = inner.add_parser(
         "export", help="write all definitions to a file",
         description="Write everything declared in a vhost to a file, except what does not survive a "
         "restart of\nthe broker: exclusive queues, queues in memory, and bindings to them.",
     )  # fmt: skip
-    out.add_argument(
+    export_parser.add_argument(
         "file",
         type=path,
         help="file to write, or - for stdout; a regular file is replaced atomically",
     )
-    add_broker_options(out)
-    out.set_defaults(run=export_definitions)
-    taken = inner.add_parser(
+    add_broker_options(export_parser)
+    export_parser.set_defaults(run=export_definitions)
+    import_parser = inner.add_parser(
         "import", help="declare everything in a file",
         description="Declare everything in a file, all or nothing. What already exists with the same "
         "settings\nremains as it is; if it exists with other settings, that is an error. A file "
         "exported from one vhost\ncan be imported into another one; `declare-vhost` creates one.",
     )  # fmt: skip
-    taken.add_argument("file", type=path, help="file written by export, or - for stdin")
-    add_broker_options(taken, None, "the vhost named in the file")
-    taken.set_defaults(run=import_definitions)
+    import_parser.add_argument("file", type=path, help="file written by export, or - for stdin")
+    add_broker_options(import_parser, None, "the vhost named in the file")
+    import_parser.set_defaults(run=import_definitions)
 
 
 async def export_definitions(args: argparse.Namespace) -> int:
@@ -80,8 +80,8 @@ def write_file(file: Path, text: str) -> None:
     """Replace the file as a whole or not at all, keeping its mode and resolving symlinks. A file that is not
     regular, such as a device or a FIFO, is written into."""
     if file.exists() and not file.is_file():
-        with file.open("w", encoding="utf-8") as there:
-            there.write(text)
+        with file.open("w", encoding="utf-8") as opened:
+            opened.write(text)
         return
     target = Path(os.path.realpath(file))
     new = target.with_name(f".{target.name}.new")

@@ -228,12 +228,12 @@ class _NoStore:
 
 
 def each_offline(
-    found: Sequence[Place], load_keyring: LoadKeyring, **how: bool
+    found: Sequence[Place], load_keyring: LoadKeyring, **options: bool
 ) -> Iterator[tuple[Place, OfflineVhost]]:
     """Open each as `open_offline` does; a vhost that its broker deletes meanwhile is reported and left out."""
     for place in found:
         try:
-            with open_offline(place, load_keyring, **how) as offline:
+            with open_offline(place, load_keyring, **options) as offline:
                 yield place, offline
         except VhostGone as error:
             print_stderr(str(error))

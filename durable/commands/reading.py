@@ -23,7 +23,7 @@ from ..client.records import NAMED_STARTS, Records
 from .options import add_broker_options
 from .printing import add_printing, print_messages
 
-TIME = "such as 2026-11-21T20:15, UTC unless it has a zone"
+TIME_HELP = "such as 2026-11-21T20:15, UTC unless it has a zone"
 
 
 def add(commands: Commands) -> None:
@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     command.add_argument("stream", type=nonempty_name)
     command.add_argument(
         "--start", type=_start, default="first", metavar="WHERE",
-        help=f"first, last, next, an offset, or a time {TIME} (default first; in a program, the default of `read` is next)",
+        help=f"first, last, next, an offset, or a time {TIME_HELP} (default first; in a program, the default of `read` is next)",
     )  # fmt: skip
     command.add_argument(
         "--cursor", type=nonempty_name, metavar="NAME",
@@ -56,7 +56,7 @@ def _start(text: str) -> str | int | datetime:
             return parse_time(text)
         if (offset := int(text)) < NUMBERS_END:
             return offset
-    wanted = f"first, last, next, an offset, or a time {TIME}"
+    wanted = f"first, last, next, an offset, or a time {TIME_HELP}"
     raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
 
 

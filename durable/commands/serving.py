@@ -116,7 +116,7 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
     """
     log, given = log_config(args), _given(args, {**BROKER_SIZES, **COUNTS})
     room = log.segment_bytes - log.reserve_bytes
-    sized = "tunnel_window_bytes" in given
+    is_window_given = "tunnel_window_bytes" in given
     window = given.setdefault(
         "tunnel_window_bytes", min(BrokerConfig().tunnel_window_bytes, room // 2)
     )
@@ -127,7 +127,7 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
             f"room for {most_window} bytes besides the space kept for acks, definitions and a snapshot"
         )
     least_window = chunk_bytes + PART_OVERHEAD_BYTES
-    if window < least_window and not sized and room // 2 < least_window:
+    if window < least_window and not is_window_given and room // 2 < least_window:
         least = 2 * least_window + (args.reserve_bytes or _reserve(least_window * 3))
         raise ConfigError(
             f"--segment-size is {log.segment_bytes}: want at least {least}, which has room for two "

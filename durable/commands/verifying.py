@@ -69,10 +69,10 @@ def verify(args: argparse.Namespace) -> int:
         })  # fmt: skip
         if not args.json:
             _show(place, offline, problems, kept)
-    well = all(row["ok"] for row in rows)
+    all_ok = all(row["ok"] for row in rows)
     if args.json:
-        print(json.dumps({"ok": well, "vhosts": rows}))
-    return 0 if well else 1
+        print(json.dumps({"ok": all_ok, "vhosts": rows}))
+    return 0 if all_ok else 1
 
 
 def problems_of(place: Place, offline: OfflineVhost) -> list[str]:

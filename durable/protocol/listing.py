@@ -84,10 +84,10 @@ def _read(data: bytes) -> Iterator[dict[str, Any]]:
 def merge_listing(whole: dict[str, Any], some: dict[str, Any]) -> None:
     """Merge the next dict of a listing into `whole`: lists and dicts are extended, other values replaced."""
     for name, value in some.items():
-        there = whole.get(name)
-        if isinstance(there, dict) and isinstance(value, dict):
-            there.update(value)
-        elif isinstance(there, list) and isinstance(value, list):
-            there.extend(value)
+        present = whole.get(name)
+        if isinstance(present, dict) and isinstance(value, dict):
+            present.update(value)
+        elif isinstance(present, list) and isinstance(value, list):
+            present.extend(value)
         else:
             whole[name] = value
