@@ -20,7 +20,7 @@ from ..log.record import Record
 from ..log.scan import POSITION_MAX
 from ..vhost.store import record_bytes
 from .hosted import Hosted
-from .needed import CutEstimate, Needed, lanes_needing, needed_of
+from .needed import CutEstimate, NeededRecord, lanes_needing, needed_of
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
@@ -124,7 +124,7 @@ class _Walk:
         self._bytes_max = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, burst_bytes)
         self._left: deque[Record] = deque()
 
-    async def read(self) -> list[Needed] | None:
+    async def read(self) -> list[NeededRecord] | None:
         """Return enough records to be appended at once, or fewer if too many had to be looked at. None: no
         more are left."""
         left = self._left
@@ -135,7 +135,7 @@ class _Walk:
             if not left:
                 return None
             self._position = left[-1].position + 1
-        some: list[Needed] = []
+        some: list[NeededRecord] = []
         size_bytes = cut_bytes = 0
         for record in list(islice(left, LOOKED_AT_ONCE)):
             if len(some) == RECORDS_AT_ONCE:
@@ -154,7 +154,7 @@ class _Walk:
         return some
 
 
-async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
+async def _move(hosted: Hosted, some: list[NeededRecord], budget: Budget) -> int:
     """Append copies of the records, then release the originals; return the bytes of the copies."""
     if not some:
         return 0
@@ -181,7 +181,7 @@ async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
     return size_bytes
 
 
-def _repoint(hosted: Hosted, needed: Needed, moved: int) -> None:
+def _repoint(hosted: Hosted, needed: NeededRecord, moved: int) -> None:
     """The record is durable at log position `moved`, too: point its lanes there, which frees the original."""
     record = needed.record
     # Messages may have been settled meanwhile, and their lanes have released the record.

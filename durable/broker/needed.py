@@ -35,7 +35,7 @@ LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000
 """Runs looked at before other tasks run, which is two milliseconds, and in one second."""
 
 
-class Needed(NamedTuple):
+class NeededRecord(NamedTuple):
     """A record, and the lanes that need it."""
 
     record: Record
@@ -53,7 +53,7 @@ class Needed(NamedTuple):
         return size + (ALIGNMENT if header.kind == Kind.MOVED else MOVED_BYTES)
 
 
-def needed_of(vhost: Vhost, record: Record) -> Needed | None:
+def needed_of(vhost: Vhost, record: Record) -> NeededRecord | None:
     """Return what is needed of a record. None: no lane needs any of it."""
     lanes = lanes_needing(vhost, record)
     if not lanes:
@@ -64,7 +64,7 @@ def needed_of(vhost: Vhost, record: Record) -> Needed | None:
         with suppress(RemoteProtocolError, DurableError):  # An invalid body is moved as it is.
             kind = decode_moved(record).kind if record.kind == Kind.MOVED else record.kind
             cut = cut_settled(batch_bytes(record), settled, captured=kind == Kind.CAPTURE)
-    return Needed(record, targets, cut)
+    return NeededRecord(record, targets, cut)
 
 
 def lanes_needing(vhost: Vhost, record: Record) -> dict[int, Lane]:

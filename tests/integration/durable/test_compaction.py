@@ -12,7 +12,7 @@ import trio
 from durable.broker import compaction
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
-from durable.broker.needed import Needed, needed_of
+from durable.broker.needed import NeededRecord, needed_of
 from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition
@@ -281,11 +281,11 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
 ) -> None:
     looking, pointing, looked, pointed = needed_of, compaction._repoint, Turns(), Turns()
 
-    def noting(vhost: Vhost, record: Record) -> Needed | None:
+    def noting(vhost: Vhost, record: Record) -> NeededRecord | None:
         looked.call()
         return looking(vhost, record)
 
-    def noting_too(hosted: Hosted, needed: Needed, moved: int) -> None:
+    def noting_too(hosted: Hosted, needed: NeededRecord, moved: int) -> None:
         pointed.call()
         segment = hosted.log._store.segments.find(moved)
         assert segment is not None
@@ -364,7 +364,7 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
     async def life(hosted: Hosted) -> None:
         client, under_way = Client(hosted), trio.Event()
 
-        def noting(hosted: Hosted, needed: Needed, moved: int) -> None:
+        def noting(hosted: Hosted, needed: NeededRecord, moved: int) -> None:
             if len(calls) == pointed:
                 under_way.set()
             calls.append(moved)

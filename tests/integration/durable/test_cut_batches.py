@@ -10,7 +10,7 @@ import trio
 
 from durable.broker import compaction, needed
 from durable.broker.hosted import Hosted
-from durable.broker.needed import CutEstimate, Needed, needed_of
+from durable.broker.needed import CutEstimate, NeededRecord, needed_of
 from durable.errors import StoreFull
 from durable.log.log import Log
 from durable.log.memory_disk import Volume
@@ -264,7 +264,7 @@ def test_what_is_cut_out_was_settled_on_disk_before(monkeypatch: pytest.MonkeyPa
         return await append(self, drafts)
 
     async def life(hosted: Hosted) -> None:
-        def looked(vhost: Vhost, record: Record) -> Needed | None:
+        def looked(vhost: Vhost, record: Record) -> NeededRecord | None:
             """Just before, something was settled, and it goes to the disk some time."""
             nonlocal seen_end
             hosted.log.append_nowait([Draft(Kind.ACKS, b"")], hurry=False)
