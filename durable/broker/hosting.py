@@ -65,7 +65,7 @@ stops all."""
 
 
 @dataclass(slots=True, eq=False)
-class _Running:
+class _VhostTask:
     """The task of a vhost, from before it is opened until it is closed."""
 
     hosted: Hosted | None = None
@@ -100,7 +100,7 @@ class Hosting:
         self.collector = collector
         self._scarcity = Scarcity(f"creating or deleting a vhost in {data}", config.log.retry_s)
         self._clock = SteadyClock()
-        self._running: dict[str, _Running] = {}
+        self._tasks: dict[str, _VhostTask] = {}
         self._default_log: Log
         """The log of `/`, whose lock is that of the whole directory."""
         self._unavailable: set[str] = set()
@@ -148,20 +148,20 @@ class Hosting:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:  # fmt: skip
-        for running in self._running.values():
-            running.ending.set()
+        for task in self._tasks.values():
+            task.ending.set()
         self._nursery.start_soon(self._cancel_late_removals)
         return await self._nursery_manager.__aexit__(kind, error, trace)
 
     async def _cancel_late_removals(self) -> None:
         """Give up removing deleted vhosts when the broker closes and that takes too long."""
         await run_within(CLOSE_S, self._wait_all_ended)
-        for running in self._running.values():
-            running.removal_scope.cancel()
+        for task in self._tasks.values():
+            task.removal_scope.cancel()
 
     async def _wait_all_ended(self) -> None:
-        for running in list(self._running.values()):
-            await running.ended.wait()
+        for task in list(self._tasks.values()):
+            await task.ended.wait()
 
     def joined(self, node: Node) -> None:
         """Streams can capture what is published on this node's mesh from now on."""
@@ -175,10 +175,10 @@ class Hosting:
 
     @property
     def names(self) -> list[str]:
-        return sorted(name for name, one in self._running.items() if one.hosted is not None)
+        return sorted(name for name, one in self._tasks.items() if one.hosted is not None)
 
     def all(self) -> list[Hosted]:
-        return [one.hosted for one in self._running.values() if one.hosted is not None]
+        return [one.hosted for one in self._tasks.values() if one.hosted is not None]
 
     def names_for(self, cluster: str) -> list[str]:
         """Names of the vhosts in which this cluster has any permission."""
@@ -195,10 +195,10 @@ class Hosting:
             VhostUnavailable: it could not be opened.
         """
         self.check_available(name)
-        running = self._running.get(name)
-        if running is None or running.hosted is None:
+        task = self._tasks.get(name)
+        if task is None or task.hosted is None:
             raise UnknownVhost(name, self.names if cluster is None else self.names_for(cluster))
-        return running.hosted
+        return task.hosted
 
     async def create(self, name: str) -> None:
         """Make a vhost and open it; nothing happens if it exists.
@@ -212,10 +212,10 @@ class Hosting:
         check_name("vhost", "name", name)
         self.check_available(name)
         async with self._creating:
-            previous = self._running.get(name)
+            previous = self._tasks.get(name)
             if previous is not None and previous.deleted:
                 await previous.ended.wait()
-            if name not in self._running:
+            if name not in self._tasks:
                 await self._create(name)
 
     async def _create(self, name: str) -> None:
@@ -278,15 +278,15 @@ class Hosting:
         """
         if name == DEFAULT_VHOST:
             raise InUse("vhost", name, "it always exists; delete its contents one by one")
-        hosted, running = self.get(name), self._running[name]
-        running.hosted, running.deleted = None, True
-        running.ending.set()
-        return hosted, running.wait_removed
+        hosted, task = self.get(name), self._tasks[name]
+        task.hosted, task.deleted = None, True
+        task.ending.set()
+        return hosted, task.wait_removed
 
     async def _host(
         self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        running = self._running[name] = _Running()
+        task = self._tasks[name] = _VhostTask()
         try:
             with ExitStack() as locked:
                 async with (
@@ -295,25 +295,25 @@ class Hosting:
                     ) as hosted,
                     open_nursery() as nursery,
                 ):
-                    running.hosted = hosted
+                    task.hosted = hosted
                     nursery.start_soon(self._capture, hosted)
                     task_status.started()
-                    await running.ending.wait()
-                    if running.deleted:
+                    await task.ending.wait()
+                    if task.deleted:
                         locked.enter_context(self._default_log.calls.held())
                     nursery.cancel_scope.cancel()
-                if running.deleted:
-                    await self._delete(name, running, hosted.log)
+                if task.deleted:
+                    await self._delete(name, task, hosted.log)
         finally:
-            del self._running[name]
-            running.ended.set()
+            del self._tasks[name]
+            task.ended.set()
 
-    async def _delete(self, name: str, running: _Running, log: Log) -> None:
+    async def _delete(self, name: str, task: _VhostTask, log: Log) -> None:
         """Remove the files of a vhost when no call of its log is under way; until then its name stays taken.
         A call that hangs could otherwise make or remove files of a new vhost of that name when it returns."""
-        with running.removal_scope, suppress(StoreClosed):
+        with task.removal_scope, suppress(StoreClosed):
             await log.calls.wait_idle()
-            running.removal_failure = await self._remove(name)
+            task.removal_failure = await self._remove(name)
             return
         logger.error(
             "vhost %s is not deleted yet, because the disk hangs: the next start deletes it, or has it unchanged",
