@@ -32,7 +32,7 @@ from ..log.encryption import Encryption
 from .collecting import Collector
 from .directory import check_ours, check_unused
 from .hosted import Hosted
-from .hosting import Hosting
+from .hosting import Vhosts
 from .sessions import Sessions
 
 logger = logging.getLogger("durable")
@@ -122,23 +122,23 @@ class Broker:
         self._data, self._config = Path(data), config or BrokerConfig()
         self._keyring = keyring
         encryption = Encryption(keyring, cluster, self._config.encrypt)
-        self._hosting = Hosting(self._data, self._config, encryption, collector or Collector())
+        self._vhosts = Vhosts(self._data, self._config, encryption, collector or Collector())
         self.node: Node | None = None
         """The node; None until `on_mesh` has joined."""
         self.service = Service(cluster, concurrency=100_000)
-        self._sessions = Sessions(cluster, self._hosting)
+        self._sessions = Sessions(cluster, self._vhosts)
         self.service.tunnel(ENDPOINT)(self._sessions.serve)
 
     async def __aenter__(self) -> Broker:
         await trio.to_thread.run_sync(check_ours, self._data, abandon_on_cancel=True)
-        await self._hosting.__aenter__()
+        await self._vhosts.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:  # fmt: skip
-        return await self._hosting.__aexit__(kind, error, trace)
+        return await self._vhosts.__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def on_mesh(self, **settings: Any) -> AsyncGenerator[Node]:
@@ -148,13 +148,13 @@ class Broker:
             others = {name: one for name, one in settings.items() if name not in KEY_SOURCES}
             settings = {**others, "keyring": self._keyring}
         async with join(self.service, **settings) as node:
-            self._hosting.joined(node)
+            self._vhosts.joined(node)
             self.node = node
             node.run_beside(partial(self._warn_of_others, node.watch(self.service.cluster)))
             try:
                 yield node
             finally:
-                self._hosting.leaving()
+                self._vhosts.leaving()
 
     async def _warn_of_others(self, members: Watch) -> None:
         """Log when there is a second broker of this cluster: otherwise nothing here would look wrong."""
@@ -167,8 +167,8 @@ class Broker:
                 )  # fmt: skip
 
     def all_hosted(self) -> list[Hosted]:
-        return self._hosting.all()
+        return self._vhosts.all()
 
     def hosted(self, name: str) -> Hosted:
         """Return an open vhost. Raises UnknownVhost, VhostUnavailable."""
-        return self._hosting.get(name)
+        return self._vhosts.get(name)

@@ -40,7 +40,7 @@ from ..vhost.registry import Registry
 from .defining import apply_import, bindings_of, exported, read_packed
 from .directory import DEFAULT_VHOST
 from .hosted import Hosted
-from .hosting import Hosting
+from .hosting import Vhosts
 from .listing import encode_listing
 from .peer import Peer
 from .statistics import statistics_of
@@ -57,10 +57,10 @@ class Control:
     """The operations of one connection on one vhost."""
 
     def __init__(
-        self, hosted: Hosted, peer: Peer, hosting: Hosting,
+        self, hosted: Hosted, peer: Peer, vhosts: Vhosts,
         delete_vhost: Callable[[str], Awaitable[None]],
     ) -> None:  # fmt: skip
-        self._hosted, self._peer, self._hosting = hosted, peer, hosting
+        self._hosted, self._peer, self._vhosts = hosted, peer, vhosts
         self._delete_vhost = delete_vhost
 
     async def call(self, call: Call) -> Any:
@@ -178,7 +178,7 @@ class Control:
                 check_same(existing.definition, wanted)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
-            self._hosting.check_patterns(self._hosted, [wanted])
+            self._vhosts.check_patterns(self._hosted, [wanted])
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
@@ -231,11 +231,11 @@ class Control:
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before unpacking, which may take much memory.
-        check_patterns = partial(self._hosting.check_patterns, self._hosted)
-        with self._hosting.collector.growing() as freeze:
+        check_patterns = partial(self._vhosts.check_patterns, self._hosted)
+        with self._vhosts.collector.growing() as freeze:
             # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
             requested = await trio.to_thread.run_sync(
-                read_packed, definitions, limiter=self._hosting.import_limiter
+                read_packed, definitions, limiter=self._vhosts.import_limiter
             )
             new = await apply_import(self._hosted, self._peer, requested, check_patterns)
             freeze(sum(new.values()))
@@ -267,11 +267,11 @@ class Control:
         return existed
 
     async def vhosts(self) -> list[str]:
-        return self._hosting.names_for(self._peer.cluster)
+        return self._vhosts.names_for(self._peer.cluster)
 
     async def create_vhost(self, name: str) -> None:
         self._check_vhost(DEFAULT_VHOST, name)
-        await self._hosting.create(name)
+        await self._vhosts.create(name)
 
     async def delete_vhost(self, name: str) -> bool:
         """Delete a vhost; return whether it was there. Refused for the vhost of this connection, which could
@@ -283,8 +283,8 @@ class Control:
                 name,
                 "this connection uses it; delete it from a connection to another vhost",
             )
-        self._hosting.check_available(name)
-        if name not in self._hosting.names:
+        self._vhosts.check_available(name)
+        if name not in self._vhosts.names:
             return False
         self._check_vhost(name, name)
         await self._delete_vhost(name)
@@ -293,7 +293,7 @@ class Control:
     def _check_vhost(self, vhost: str, name: str) -> None:
         """Check permissions in `vhost`, not in the one of this connection: full rights in one vhost
         must not give rights to others."""
-        permissions = self._hosting.get(vhost).vhost.registry.permissions
+        permissions = self._vhosts.get(vhost).vhost.registry.permissions
         permissions.check(self._peer.cluster, for_vhost(name))
 
 

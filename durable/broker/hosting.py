@@ -86,7 +86,7 @@ class _VhostTask:
             raise self.removal_failure
 
 
-class Hosting:
+class Vhosts:
     """All vhosts of one broker, open for as long as the `async with` block.
 
     Entering raises what `open_vhost` raises, except UNAVAILABLE errors of vhosts other than `/`: these are
@@ -113,7 +113,7 @@ class Hosting:
         self.import_limiter = trio.CapacityLimiter(1)
         """One import at a time: unpacked, definitions take more than ten times their memory."""
 
-    async def __aenter__(self) -> Hosting:
+    async def __aenter__(self) -> Vhosts:
         self._nursery = await self._nursery_manager.__aenter__()
         try:
             with self.collector.growing() as freeze:

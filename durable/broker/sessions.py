@@ -28,7 +28,7 @@ from .consuming import serve_consumer
 from .control import Control
 from .ending import final_write_scope
 from .hosted import Hosted
-from .hosting import Hosting
+from .hosting import Vhosts
 from .peer import Peer
 from .publishing import serve_publisher
 from .reading import serve_reader
@@ -44,8 +44,8 @@ a node."""
 class Sessions:
     """The sessions of all connections of one broker."""
 
-    def __init__(self, cluster: str, hosting: Hosting) -> None:
-        self._cluster, self._hosting = cluster, hosting
+    def __init__(self, cluster: str, vhosts: Vhosts) -> None:
+        self._cluster, self._vhosts = cluster, vhosts
         self._peers: dict[bytes, Peer] = {}
         self.control_sessions: set[ControlSession] = set()
         self._tunnels: dict[Hosted, set[Tunnel]] = {}
@@ -62,7 +62,7 @@ class Sessions:
             if scope.cancelled_caught:
                 raise Malformed(f"no hello within {HELLO_S:g} s")
             hello = decode_hello(part).stripped()
-            hosted = self._hosting.get(hello.vhost, tunnel.caller)
+            hosted = self._vhosts.get(hello.vhost, tunnel.caller)
             tunnels = self._tunnels.setdefault(hosted, set())
             tunnels.add(tunnel)
             try:
@@ -95,9 +95,9 @@ class Sessions:
             await serve(tunnel, hello, hosted, peer)
 
     async def delete_vhost(self, name: str) -> None:
-        """Delete a vhost and end all of its connections. Raises what `Hosting.delete` raises, and StoreFailed
+        """Delete a vhost and end all of its connections. Raises what `Vhosts.delete` raises, and StoreFailed
         if the vhost still exists."""
-        hosted, wait_removed = self._hosting.delete(name)
+        hosted, wait_removed = self._vhosts.delete(name)
         for tunnel in list(self._tunnels.pop(hosted, ())):
             tunnel.abort("the vhost was deleted")
         await wait_removed()
@@ -117,7 +117,7 @@ class Sessions:
         """Serve the calls of a connection, and give it the session id that its other tunnels name."""
         session = token_bytes(16)
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
-        control = Control(hosted, peer, self._hosting, self.delete_vhost)
+        control = Control(hosted, peer, self._vhosts, self.delete_vhost)
         control_session = ControlSession(tunnel, control, peer, self.control_sessions)
         self._peers[session] = peer
         self.control_sessions.add(control_session)

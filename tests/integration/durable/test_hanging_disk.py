@@ -20,7 +20,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.broker import ending, hosting
 from durable.broker.collecting import Collector
 from durable.broker.directory import check_unused, remove_vhost, vhost_path
-from durable.broker.hosting import Hosting
+from durable.broker.hosting import Vhosts
 from durable.errors import StoreInUse
 from durable.log.encryption import Encryption
 from durable.log.real_disk import RealDirectory, RealDisk
@@ -64,8 +64,8 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
     one.let_go.set()
 
 
-def opened(path: Path, config: Any = SMALL) -> Hosting:
-    return Hosting(path, config, Encryption(None), Collector())
+def opened(path: Path, config: Any = SMALL) -> Vhosts:
+    return Vhosts(path, config, Encryption(None), Collector())
 
 
 async def unused(path: Path) -> bool:
