@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.queues.consumers import Consumer
@@ -33,7 +33,7 @@ LONG_S = 60.0
 class Client:
     """A publisher with continuous sequences, which also settles."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: RunningVhost) -> None:
         self.hosted, self.next = hosted, 0
 
     async def declare(self, *names: str) -> None:
@@ -87,12 +87,12 @@ def cut_at_any_price() -> Iterator[None]:
         yield
 
 
-def numbers(hosted: Hosted) -> list[int]:
+def numbers(hosted: RunningVhost) -> list[int]:
     """Return the numbers of all segments."""
     return [one.number for one in hosted.log._store.segments]
 
 
-def live_bytes(hosted: Hosted) -> list[int]:
+def live_bytes(hosted: RunningVhost) -> list[int]:
     return [one.live_bytes for one in hosted.log._store.segments]
 
 

@@ -24,7 +24,7 @@ import trio.testing
 
 import durable
 from durable.broker.clock import SteadyClock
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.opening import open_vhost
 from durable.log.encryption import Encryption
 from durable.log.faulty_disk import Faults, FaultyDisk
@@ -99,7 +99,7 @@ class Found:
     returned: dict[int, int]
 
     @classmethod
-    async def of(cls, hosted: Hosted) -> Found:
+    async def of(cls, hosted: RunningVhost) -> Found:
         queues = hosted.vhost.registry.queues
         contents = {
             name: [number async for _, number in ready_numbers(hosted, queue.lanes[0])]
@@ -121,7 +121,7 @@ class Found:
         return cls(contents, returned)
 
 
-async def ready_numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[tuple[int, int]]:
+async def ready_numbers(hosted: RunningVhost, lane: Lane) -> AsyncIterator[tuple[int, int]]:
     """Yield the sequence in the lane and the number of all ready messages."""
     for low, high in lane.ready_ranges():
         at = low
@@ -169,7 +169,7 @@ def one_thread() -> Iterator[None]:
 
 
 def run(
-    volume: Volume, life: Callable[[Hosted], Awaitable[None]], faults: Faults | None = None,
+    volume: Volume, life: Callable[[RunningVhost], Awaitable[None]], faults: Faults | None = None,
     config: durable.BrokerConfig = CONFIG,
 ) -> None:  # fmt: skip
     """Open the vhost on this volume, run `life` in it, and close it."""

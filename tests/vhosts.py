@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
 from durable.log.report import LogGap
@@ -200,13 +200,13 @@ def snapshot_of(vhost: Vhost) -> list[Draft]:
     return vhost.drafts(snapshot, 0)
 
 
-async def batch_at(hosted: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+async def batch_at(hosted: RunningVhost, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
     """Return the batch with this message and the sequence of its first message, or None if it cannot be read."""
     found = await hosted.batches(lane, sequence, sequence + 1)
     return found[0] if found else None
 
 
-async def flushed(hosted: Hosted) -> None:
+async def flushed(hosted: RunningVhost) -> None:
     """Return when everything settled so far is on disk."""
     settling = hosted.vhost.settling
     flush = settling.next_flush()

@@ -31,7 +31,7 @@ from ..config import BrokerConfig
 from ..log.encryption import Encryption
 from .collecting import Collector
 from .directory import check_ours, check_unused
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .hosting import Vhosts
 from .sessions import Sessions
 
@@ -166,9 +166,9 @@ class Broker:
                     self.service.cluster, " ".join(change.member.endpoints),
                 )  # fmt: skip
 
-    def all_hosted(self) -> list[Hosted]:
+    def all_hosted(self) -> list[RunningVhost]:
         return self._vhosts.all()
 
-    def hosted(self, name: str) -> Hosted:
+    def hosted(self, name: str) -> RunningVhost:
         """Return an open vhost. Raises UnknownVhost, VhostUnavailable."""
         return self._vhosts.get(name)

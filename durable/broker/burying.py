@@ -17,7 +17,7 @@ from ..errors import Malformed, StoreFailed, StoreFull
 from ..queues.journal import Dead
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
-from .hosted import Hosted
+from .hosted import RunningVhost
 
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 1.0
@@ -26,7 +26,7 @@ DEAD_SHARE_MIN = 0.5
 use it up without freeing a segment."""
 
 
-async def run_dead_lettering(hosted: Hosted) -> None:
+async def run_dead_lettering(hosted: RunningVhost) -> None:
     """Dead-letter messages until cancelled, or until the store has failed: the next start finds them in their
     queues."""
     with suppress(StoreFailed):
@@ -37,7 +37,7 @@ async def run_dead_lettering(hosted: Hosted) -> None:
             await hosted.dead_waiting.wait()
 
 
-async def _dead_letter(hosted: Hosted, dead: Dead) -> None:
+async def _dead_letter(hosted: RunningVhost, dead: Dead) -> None:
     """Dead-letter the messages record by record, so that a million of them take no more memory than one record."""
     lane = hosted.vhost.registry.lanes.get(dead.lane)
     if lane is None:  # The queue has been deleted meanwhile, with everything in it.
@@ -61,7 +61,7 @@ async def _dead_letter(hosted: Hosted, dead: Dead) -> None:
 
 
 async def _copy_record(
-    hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]
+    hosted: RunningVhost, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]
 ) -> list[Exception]:
     """Copy the dead messages of one record, in halves if they are too large together. Return an error for
     each message that got no copy."""
@@ -82,7 +82,7 @@ async def _copy_record(
 
 
 async def _copy_shortened(
-    hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], error: Exception
+    hosted: RunningVhost, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], error: Exception
 ) -> bool:
     """Copy a single message, with a shorter history if that makes it fit; return whether it got a copy.
 
@@ -102,7 +102,12 @@ async def _copy_shortened(
 
 
 async def _append(
-    hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], *, brief: bool = False
+    hosted: RunningVhost,
+    lane: Lane,
+    dead: Dead,
+    batches: list[tuple[Batch, int]],
+    *,
+    brief: bool = False,
 ) -> None:
     """Append copies and settlement when there is room. Raises TooLarge, Malformed, RemoteProtocolError; then
     nothing was done."""
@@ -123,7 +128,7 @@ async def _append(
             await trio.sleep(FULL_PAUSE_S)
 
 
-def _frees_most(hosted: Hosted, lane: Lane, dead: Dead) -> bool:
+def _frees_most(hosted: RunningVhost, lane: Lane, dead: Dead) -> bool:
     """Whether about half of the live bytes are dead, judged by the size of this record. If not, dead messages
     may be spread over every segment: their copies would take the room of what compaction carries forward,
     and free none. If there is a segment to compact, compaction goes first."""

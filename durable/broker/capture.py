@@ -31,7 +31,7 @@ from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
 from ..vhost.routes import cut
 from ..vhost.stream import Stream
-from .hosted import Hosted
+from .hosted import RunningVhost
 
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 0.1
@@ -57,7 +57,7 @@ class _PatternSubscription:
 class Capture:
     """The capture of one vhost."""
 
-    def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
+    def __init__(self, hosted: RunningVhost, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
         self._running: dict[str, _PatternSubscription] = {}
         self._closing: list[_PatternSubscription] = []

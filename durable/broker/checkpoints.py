@@ -33,7 +33,7 @@ from ..log.recovery import StartPoint
 from ..vhost.checkpointing import Checkpointing, CheckpointRound, decode_extra, load, load_ack
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .listing import run_steps
 
 logger = logging.getLogger("durable")
@@ -100,7 +100,7 @@ class Checkpointer:
     """Writes checkpoints: after so many bytes or records, and at the end."""
 
     def __init__(
-        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
+        self, hosted: RunningVhost, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
         covered_end: int = 0,
     ) -> None:  # fmt: skip
         """

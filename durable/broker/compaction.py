@@ -19,7 +19,7 @@ from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..log.scan import POSITION_MAX
 from ..vhost.store import record_bytes
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .needed import CutEstimate, NeededRecord, lanes_needing, needed_of
 
 logger = logging.getLogger("durable")
@@ -36,7 +36,7 @@ POINTED_AT_ONCE = 16
 lane of a million messages that came among those of other lanes."""
 
 
-async def compact(hosted: Hosted, bytes_per_s: float) -> None:
+async def compact(hosted: RunningVhost, bytes_per_s: float) -> None:
     """Compact one segment after the other, until cancelled or the store has failed."""
     budget = Budget(bytes_per_s, trio.current_time())
     estimate = CutEstimate(hosted)
@@ -72,7 +72,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             return
 
 
-def _skip_damaged(hosted: Hosted, positions: range) -> None:
+def _skip_damaged(hosted: RunningVhost, positions: range) -> None:
     """Leave a segment alone of which nothing could be moved. What is left there is damaged, and will be
     settled when a consumer wants it; or its settlement is on its way to the disk. If this segment were
     chosen again, no other one would have its turn."""
@@ -83,7 +83,7 @@ def _skip_damaged(hosted: Hosted, positions: range) -> None:
     )  # fmt: skip
 
 
-async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
+async def _compact(hosted: RunningVhost, chosen: Chosen, budget: Budget) -> int:
     """Carry forward what is needed of a segment, unless that is more than it was chosen for; return its
     bytes.
 
@@ -107,7 +107,7 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     return moved_bytes
 
 
-async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
+async def _count(hosted: RunningVhost, chosen: Chosen, budget: Budget) -> int:
     """Return how many bytes would be carried forward; counting stops when they are too many."""
     needed_bytes = 0
     walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
@@ -119,7 +119,7 @@ async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
 class _Walk:
     """The needed records in a range of log positions, a few at a time."""
 
-    def __init__(self, hosted: Hosted, positions: range, burst_bytes: float) -> None:
+    def __init__(self, hosted: RunningVhost, positions: range, burst_bytes: float) -> None:
         self._hosted, self._position, self._end = hosted, positions.start, positions.stop
         self._bytes_max = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, burst_bytes)
         self._left: deque[Record] = deque()
@@ -154,7 +154,7 @@ class _Walk:
         return some
 
 
-async def _move(hosted: Hosted, some: list[NeededRecord], budget: Budget) -> int:
+async def _move(hosted: RunningVhost, some: list[NeededRecord], budget: Budget) -> int:
     """Append copies of the records, then release the originals; return the bytes of the copies."""
     if not some:
         return 0
@@ -181,7 +181,7 @@ async def _move(hosted: Hosted, some: list[NeededRecord], budget: Budget) -> int
     return size_bytes
 
 
-def _repoint(hosted: Hosted, needed: NeededRecord, moved: int) -> None:
+def _repoint(hosted: RunningVhost, needed: NeededRecord, moved: int) -> None:
     """The record is durable at log position `moved`, too: point its lanes there, which frees the original."""
     record = needed.record
     # Messages may have been settled meanwhile, and their lanes have released the record.

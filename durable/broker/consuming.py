@@ -31,7 +31,7 @@ from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.groups import part_of
 from .ending import final_write_scope
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .peer import Peer
 from .slices import Part, Slices
 
@@ -47,7 +47,7 @@ UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 deliveries of any consumer."""
 
 
-async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
+async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer: Peer) -> None:
     """Serve one consumer until the client or the queue ends.
 
     Raises:
@@ -102,7 +102,9 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             await hosted.consumer_left(queue, peeked=consumer.peeks)
 
 
-async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Consumer) -> Queue:
+async def _subscribe(
+    hosted: RunningVhost, look_up: Callable[[], Queue], consumer: Consumer
+) -> Queue:
     """Subscribe the consumer. A client that left by an error has not waited for our side of its tunnel to
     end, so its former consumer may be in the way of its new one.
 
@@ -131,7 +133,13 @@ async def _subscribe(hosted: Hosted, look_up: Callable[[], Queue], consumer: Con
 
 class _Session:
     def __init__(
-        self, tunnel: Tunnel, hosted: Hosted, queue: Queue, consumer: Consumer, *, no_ack: bool
+        self,
+        tunnel: Tunnel,
+        hosted: RunningVhost,
+        queue: Queue,
+        consumer: Consumer,
+        *,
+        no_ack: bool,
     ) -> None:
         self._no_ack = no_ack
         self._tunnel, self._hosted, self._queue, self._consumer = tunnel, hosted, queue, consumer

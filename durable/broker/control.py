@@ -39,7 +39,7 @@ from ..vhost.changes import Change
 from ..vhost.registry import Registry
 from .defining import apply_import, bindings_of, exported, read_packed
 from .directory import DEFAULT_VHOST
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .hosting import Vhosts
 from .listing import encode_listing
 from .peer import Peer
@@ -57,7 +57,7 @@ class Control:
     """The operations of one connection on one vhost."""
 
     def __init__(
-        self, hosted: Hosted, peer: Peer, vhosts: Vhosts,
+        self, hosted: RunningVhost, peer: Peer, vhosts: Vhosts,
         delete_vhost: Callable[[str], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._hosted, self._peer, self._vhosts = hosted, peer, vhosts

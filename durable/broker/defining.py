@@ -37,7 +37,7 @@ from ..routing.permissions import (
 from ..turns import some_at_once
 from ..vhost.addition import Addition, build_addition
 from ..vhost.registry import Registry
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .listing import run_steps
 from .peer import Peer
 
@@ -45,7 +45,7 @@ Import = tuple[str, Definitions]
 """The name of a vhost, and what is to be declared in it."""
 
 
-def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
+def exported(hosted: RunningVhost, peer: Peer) -> Iterator[dict[str, Any]]:
     """Yield what is declared in the vhost when this begins, for `encode_listing`. Memory queues and exclusive queues
     are left out, as in the log.
 
@@ -96,7 +96,7 @@ def _for_export(definition: Definition) -> Iterable[Need]:
     return for_delete(definition.kind, definition.name)
 
 
-def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+def bindings_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
     """Yield all bindings there are when this begins, for `encode_listing`, including those to memory queues.
 
     Args:
@@ -118,7 +118,7 @@ def read_packed(packed: bytes) -> Import:
 
 
 async def apply_import(
-    hosted: Hosted, peer: Peer, requested: Import,
+    hosted: RunningVhost, peer: Peer, requested: Import,
     check_patterns: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
     """Declare everything or nothing; return the number of new definitions of each kind. Nothing else can be
@@ -185,7 +185,9 @@ def _for_import(definition: Definition) -> Iterable[Need]:
             return for_permissions(definition.cluster)
 
 
-def _missing(hosted: Hosted, peer: Peer, wanted: Import) -> Generator[None, None, Definitions]:
+def _missing(
+    hosted: RunningVhost, peer: Peer, wanted: Import
+) -> Generator[None, None, Definitions]:
     """Return the definitions that do not exist yet. Raises what `apply_import` raises."""
     registry = hosted.vhost.registry
     vhost, requested = wanted

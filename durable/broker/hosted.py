@@ -86,7 +86,7 @@ class CursorUpdates:
     """The number of the last update that was written."""
 
 
-class Hosted:
+class RunningVhost:
     """One running vhost of a broker."""
 
     def __init__(self, vhost: Vhost, log: Log, clock: SteadyClock) -> None:

@@ -53,7 +53,7 @@ from .directory import (
     write_vhost_name,
 )
 from .ending import CLOSE_S
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .opening import open_vhost
 
 logger = logging.getLogger("durable")
@@ -68,7 +68,7 @@ stops all."""
 class _VhostTask:
     """The task of a vhost, from before it is opened until it is closed."""
 
-    hosted: Hosted | None = None
+    hosted: RunningVhost | None = None
     """None if it is not open yet, or not accessible any more."""
     ending: trio.Event = field(default_factory=trio.Event)
     deleted: bool = False
@@ -177,7 +177,7 @@ class Vhosts:
     def names(self) -> list[str]:
         return sorted(name for name, one in self._tasks.items() if one.hosted is not None)
 
-    def all(self) -> list[Hosted]:
+    def all(self) -> list[RunningVhost]:
         return [one.hosted for one in self._tasks.values() if one.hosted is not None]
 
     def names_for(self, cluster: str) -> list[str]:
@@ -185,7 +185,7 @@ class Vhosts:
         vhosts = (one.vhost for one in self.all())
         return sorted(one.name for one in vhosts if one.registry.permissions.admits(cluster))
 
-    def get(self, name: str, cluster: str | None = None) -> Hosted:
+    def get(self, name: str, cluster: str | None = None) -> RunningVhost:
         """Return a vhost that is open.
 
         Args:
@@ -248,7 +248,7 @@ class Vhosts:
         if name in self._unavailable:
             raise VhostUnavailable(name)
 
-    def check_patterns(self, hosted: Hosted, streams: Iterable[StreamDefinition]) -> None:
+    def check_patterns(self, hosted: RunningVhost, streams: Iterable[StreamDefinition]) -> None:
         """Check whether the node can subscribe to the patterns of these new streams as well.
 
         Raises:
@@ -265,7 +265,7 @@ class Vhosts:
         if count > limit:
             raise TooManyPatterns(count, limit)
 
-    def delete(self, name: str) -> tuple[Hosted, Callable[[], Awaitable[None]]]:
+    def delete(self, name: str) -> tuple[RunningVhost, Callable[[], Awaitable[None]]]:
         """Delete a vhost with everything in it. It becomes inaccessible at once, even if the caller is
         cancelled later.
 
@@ -342,7 +342,7 @@ class Vhosts:
             partial(self._default_log.in_thread, call, *arguments, kind="vhosts")
         )
 
-    async def _capture(self, hosted: Hosted) -> None:
+    async def _capture(self, hosted: RunningVhost) -> None:
         await self._joined.wait()
         assert self._node is not None, "joined"
         try:
@@ -351,7 +351,7 @@ class Vhosts:
             pass  # The node leaves; nothing more is captured.
 
 
-def _member_count(hosted: Hosted) -> int:
+def _member_count(hosted: RunningVhost) -> int:
     """Number of queues and streams. Bindings are not counted: they belong to these."""
     registry = hosted.vhost.registry
     return len(registry.queues) + len(registry.streams)

@@ -22,7 +22,7 @@ from ..vhost.bodies import HELD_POSITION_MIN
 from ..vhost.cutting import CUT_RATIO_MAX, LOST_BYTES, cut_settled
 from ..vhost.store import record_bytes
 from ..vhost.vhost import Vhost
-from .hosted import Hosted
+from .hosted import RunningVhost
 
 MOVED_BYTES = ORIGIN.size + ALIGNMENT
 """Maximum number of bytes by which moving makes a record larger; one that was moved before is only aligned anew."""
@@ -83,7 +83,7 @@ class CutEstimate:
     """Goes through all lanes, a little at a time, and estimates how much could be cut out of records that are
     still needed."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: RunningVhost) -> None:
         self._hosted = hosted
         self._begin()
 

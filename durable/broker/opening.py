@@ -28,7 +28,7 @@ from .clock import SteadyClock
 from .compaction import compact
 from .directory import LOG_FOLDER, vhost_path
 from .ending import final_write_scope
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .listing import run_steps
 from .upkeep import run_auto_deletions, run_upkeep, sample_rates
 
@@ -38,7 +38,7 @@ logger = logging.getLogger("durable")
 @asynccontextmanager
 async def open_vhost(
     data: Path, name: str, config: BrokerConfig, encryption: Encryption, clock: SteadyClock
-) -> AsyncGenerator[Hosted]:
+) -> AsyncGenerator[RunningVhost]:
     """Open a vhost that has been made, for as long as the block lasts. Raises what `open_log` raises if it
     cannot be opened."""
     path = str(vhost_path(data, name) / LOG_FOLDER)
@@ -49,7 +49,7 @@ async def open_vhost(
         for unreadable in replay.registry.permissions.invalid_patterns():
             logger.error("%s: %s", path, unreadable)
         registry, bodies = replay.registry, Bodies(config.recent_bytes, config.memory_bytes)
-        hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
+        hosted = RunningVhost(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         snapshot = hosted.vhost.snapshot()
         # Nobody has access yet, so nothing can be declared meanwhile.
         await run_steps(snapshot.steps())

@@ -32,7 +32,7 @@ from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
 from ..vhost.publishers import Publisher
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .peer import Peer
 
 REFUSALS_MAX = 10_000
@@ -53,7 +53,7 @@ EPOCH_STEP = 1 << 20
 about a millisecond."""
 
 
-async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
+async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer: Peer) -> None:
     """Serve one publisher until the client ends the session.
 
     Raises:
@@ -77,7 +77,7 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
         hosted.detach_publisher(publisher, session)
 
 
-def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
+def _open(hello: Hello, hosted: RunningVhost, peer: Peer) -> Publisher:
     token, oldest = hello.field("publisher", bytes), hello.field("oldest", int)
     publisher_id, publishers = _publisher_id(token, peer.cluster), hosted.vhost.publishers
     epoch = hello.field("epoch", int, None)
@@ -110,7 +110,12 @@ def _publisher_state(publisher: Publisher) -> dict[str, Any]:
 
 class _Session:
     def __init__(
-        self, tunnel: Tunnel, hosted: Hosted, peer: Peer, publisher: Publisher, spinner: Spinner
+        self,
+        tunnel: Tunnel,
+        hosted: RunningVhost,
+        peer: Peer,
+        publisher: Publisher,
+        spinner: Spinner,
     ) -> None:
         self._tunnel, self._hosted, self._peer = tunnel, hosted, peer
         self._publisher, self._spinner = publisher, spinner

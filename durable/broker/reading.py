@@ -33,7 +33,7 @@ from ..vhost.groups import part_of
 from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
 from .capture import FULL_PAUSE_S
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .peer import Peer
 from .slices import Slices
 
@@ -41,7 +41,7 @@ CURSORS_MAX = 10_000
 """Maximum number of cursors of one stream. Each is in every snapshot until it or its stream is deleted."""
 
 
-async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
+async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer: Peer) -> None:
     """Serve one reader until the client ends the session.
 
     Raises:
@@ -82,7 +82,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         await writer.write()
 
 
-def _life(hosted: Hosted, stream: Stream) -> bytes:
+def _life(hosted: RunningVhost, stream: Stream) -> bytes:
     """Return an id that no other stream has: a reader that comes back names the stream that its offset
     belongs to."""
     return hosted.log.report.store_id + stream.lane.id.to_bytes(8, "little")
@@ -92,7 +92,7 @@ class _CursorWriter:
     """How far a reader says that it is. Only the latest offset counts: one sync of the disk serves all that
     came."""
 
-    def __init__(self, tunnel: Tunnel, hosted: Hosted, stream: Stream, name: str) -> None:
+    def __init__(self, tunnel: Tunnel, hosted: RunningVhost, stream: Stream, name: str) -> None:
         self._tunnel, self._hosted, self._stream, self._name = tunnel, hosted, stream, name
         self._updates = hosted.cursor_updates(stream, name)
         self._unwritten: tuple[int, int] | None = None
@@ -130,7 +130,7 @@ class _CursorWriter:
             await self._tunnel.send(encode_number(SETTLED, offset))
 
 
-def _cursor_changes(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
+def _cursor_changes(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> list[Change]:
     """Return the changes that set the cursor; none if the stream has been deleted, even if there is another
     one of its name."""
     if hosted.vhost.registry.streams.get(stream.name) is not stream:
@@ -140,7 +140,7 @@ def _cursor_changes(hosted: Hosted, stream: Stream, cursor: str, offset: int) ->
     return changes.cursor(stream.name, cursor, offset, known)
 
 
-def _reported_missing(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:
+def _reported_missing(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> int:
     """Return how many missing messages a reader at this offset has been told of. Its cursor may know more, if
     gaps before and behind the offset have been merged."""
     known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
@@ -159,7 +159,7 @@ def _check_cursor(stream: Stream, cursor: str) -> None:
         raise TooManyCursors(stream.name, CURSORS_MAX)
 
 
-async def _start_offset(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> int:
+async def _start_offset(hosted: RunningVhost, stream: Stream, hello: Hello, cursor: str) -> int:
     """Return the first offset to send: the stored cursor, unless the client says that it has read on since;
     else what the client asks for."""
     if cursor in stream.cursors and not hello.field("again", bool, False):
@@ -179,7 +179,7 @@ async def _start_offset(hosted: Hosted, stream: Stream, hello: Hello, cursor: st
     raise Malformed(f"invalid start {start!r}")
 
 
-async def _offset_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
+async def _offset_at(hosted: RunningVhost, lane: Lane, time_us: int) -> int:
     """Return the first offset whose record was received at this time or later. A record that cannot be read is taken
     as one that did."""
     low, high = lane.first_later(time_us - 1)
@@ -199,7 +199,7 @@ async def _offset_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
 
 @ends_with_tunnel
 async def _send_records(
-    tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int, missing: int
+    tunnel: Tunnel, hosted: RunningVhost, stream: Stream, offset: int, missing: int
 ) -> None:  # fmt: skip
     """Send records and gaps from `offset` on, until the stream is deleted.
 

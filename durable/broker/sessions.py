@@ -27,7 +27,7 @@ from .calling import ControlSession
 from .consuming import serve_consumer
 from .control import Control
 from .ending import final_write_scope
-from .hosted import Hosted
+from .hosted import RunningVhost
 from .hosting import Vhosts
 from .peer import Peer
 from .publishing import serve_publisher
@@ -48,7 +48,7 @@ class Sessions:
         self._cluster, self._vhosts = cluster, vhosts
         self._peers: dict[bytes, Peer] = {}
         self.control_sessions: set[ControlSession] = set()
-        self._tunnels: dict[Hosted, set[Tunnel]] = {}
+        self._tunnels: dict[RunningVhost, set[Tunnel]] = {}
         self._warned: set[str] = set()
         """Clusters for which a Malformed session has been logged as a warning; further ones are logged at the
         usual level."""
@@ -79,7 +79,7 @@ class Sessions:
         except BaseExceptionGroup as group:
             await self._report_end(tunnel, single_error(group))
 
-    async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: Hosted) -> None:
+    async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: RunningVhost) -> None:
         if hello.kind == CONTROL:
             await self._serve_connection(tunnel, hosted)
             return
@@ -113,7 +113,7 @@ class Sessions:
         with suppress(TunnelBroken, TooLarge):
             await tunnel.send(encode_ended(error))
 
-    async def _serve_connection(self, tunnel: Tunnel, hosted: Hosted) -> None:
+    async def _serve_connection(self, tunnel: Tunnel, hosted: RunningVhost) -> None:
         """Serve the calls of a connection, and give it the session id that its other tunnels name."""
         session = token_bytes(16)
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)

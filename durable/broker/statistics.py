@@ -12,12 +12,12 @@ from ..queues.queue import Queue
 from ..turns import some_at_once
 from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
-from .hosted import Hosted
+from .hosted import RunningVhost
 
 M = TypeVar("M", Queue, Stream)
 
 
-def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+def statistics_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
     """Yield the counters of a vhost, for `encode_listing`. Units are in the names; ages are in seconds, None if there
     is nothing.
 

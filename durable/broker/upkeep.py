@@ -9,13 +9,13 @@ import trio
 
 from ..errors import StoreError
 from ..queues.queue import Queue
-from .hosted import Hosted
+from .hosted import RunningVhost
 
 RATES_S = 5.0
 """Seconds of one interval of rates: long enough to be steady, short enough to show a change."""
 
 
-async def run_upkeep(hosted: Hosted, idle_s: float) -> None:
+async def run_upkeep(hosted: RunningVhost, idle_s: float) -> None:
     """Expire messages and queues and apply the limits of streams, every `idle_s`, until cancelled."""
     unused: dict[Queue, None] = {}
     while True:
@@ -42,7 +42,7 @@ async def run_upkeep(hosted: Hosted, idle_s: float) -> None:
                 hosted.auto_deletions.due.wake()
 
 
-async def run_auto_deletions(hosted: Hosted, idle_s: float) -> None:
+async def run_auto_deletions(hosted: RunningVhost, idle_s: float) -> None:
     """Delete the queues that are to be deleted as soon as they can be, until cancelled."""
     while True:
         with trio.move_on_after(idle_s):  # Deletions that the log had no room for are tried again.
@@ -53,7 +53,7 @@ async def run_auto_deletions(hosted: Hosted, idle_s: float) -> None:
         await hosted.auto_deletions.delete_all()
 
 
-async def sample_rates(hosted: Hosted) -> None:
+async def sample_rates(hosted: RunningVhost) -> None:
     """Compute the rates of queues and streams, until cancelled."""
     registry, clock = hosted.vhost.registry, hosted.clock
     then_us = clock.now_us()
@@ -65,7 +65,7 @@ async def sample_rates(hosted: Hosted) -> None:
                 member.counts.sample(elapsed_s)
 
 
-def _is_used(hosted: Hosted, queue: Queue) -> bool:
+def _is_used(hosted: RunningVhost, queue: Queue) -> bool:
     """Whether the queue has been used within its `expires_s`."""
     limit_s = queue.definition.expires_s
     if limit_s is None:

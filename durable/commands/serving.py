@@ -20,7 +20,7 @@ from mesh.loading import INTERRUPTED
 
 from ..broker.broker import Broker, check_start
 from ..broker.collecting import Collector
-from ..broker.hosted import Hosted
+from ..broker.hosted import RunningVhost
 from ..config import BrokerConfig
 from ..log.config import LogConfig
 from ..protocol.parts import PART_OVERHEAD_BYTES
@@ -178,7 +178,7 @@ async def serve(args: argparse.Namespace) -> int:
     broker = Broker(
         args.data, cluster=args.cluster, config=config, keyring=keyring, collector=collector
     )
-    hosted: list[Hosted] = []
+    hosted: list[RunningVhost] = []
     failed: set[str] = set()
     # Signals set `stop` instead of raising KeyboardInterrupt, which may come between any two instructions: a
     # half-changed state would then be written to the disk.
@@ -219,7 +219,7 @@ async def _run(
             await _until_failed(broker, args, failed)
 
 
-def _report_recovery(hosted: Hosted, args: argparse.Namespace) -> None:
+def _report_recovery(hosted: RunningVhost, args: argparse.Namespace) -> None:
     name, report = hosted.vhost.name, hosted.log.report
     for line in (summary(report), *findings(report)):
         print_stderr(f"vhost {name}: {line}")
@@ -236,7 +236,9 @@ async def _until_failed(broker: Broker, args: argparse.Namespace, failed: set[st
         await trio.sleep(POLL_S)
 
 
-def _report_failed(hosted: Iterable[Hosted], args: argparse.Namespace, failed: set[str]) -> None:
+def _report_failed(
+    hosted: Iterable[RunningVhost], args: argparse.Namespace, failed: set[str]
+) -> None:
     """Report each stopped store once; `failed` holds the names of those reported, and is added to."""
     for one in hosted:
         reason, name = one.log.failure, one.vhost.name

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 import trio
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.errors import StoreFull
 from durable.log.bodies import RANGE
 from durable.log.faulty_disk import Faults
@@ -44,7 +44,7 @@ AT_ONCE = 50
 
 
 async def fill_with_small(
-    hosted: Hosted, volume: Volume, message: bytes = bytes(50), *, rest_at: int = -1
+    hosted: RunningVhost, volume: Volume, message: bytes = bytes(50), *, rest_at: int = -1
 ) -> int:
     """Small messages to `jobs` until there is no room, and then nobody has any; how many are confirmed.
 
@@ -66,7 +66,7 @@ async def fill_with_small(
 class Acking:
     """A consumer that has everything, and the sequences that it knows to be acked for certain."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: RunningVhost) -> None:
         self._hosted = hosted
         self._queue = hosted.vhost.registry.queue("jobs")
         self._tags = {number: tag for tag, number in enumerate(sorted(unsettled(hosted)))}
@@ -89,12 +89,12 @@ class Acking:
         self._queue.settle(self._consumer, 0, self._consumer.next_tag - but, ACK)
 
 
-def unsettled(hosted: Hosted) -> set[int]:
+def unsettled(hosted: RunningVhost) -> set[int]:
     (lane,) = hosted.vhost.registry.queue("jobs").lanes
     return {one for low, high in lane.ready_ranges() for one in range(low, high)}
 
 
-def returned_in(hosted: Hosted) -> dict[int, int]:
+def returned_in(hosted: RunningVhost) -> dict[int, int]:
     """How often messages of `jobs` came back that did."""
     (lane,) = hosted.vhost.registry.queue("jobs").lanes
     return {
@@ -113,7 +113,7 @@ def test_acks_one_by_one_go_on_for_as_long_as_there_are_messages(step: int) -> N
     acked: set[int] = set()
     published = 0
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill_with_small(hosted, volume)
@@ -126,7 +126,7 @@ def test_acks_one_by_one_go_on_for_as_long_as_there_are_messages(step: int) -> N
         assert volume.used_bytes == volume.capacity_bytes
         assert hosted.log.statistics().full
 
-    async def second(hosted: Hosted) -> None:
+    async def second(hosted: RunningVhost) -> None:
         assert unsettled(hosted) == set(range(published)) - acked
         await settle(hosted, "jobs", ACK)
         await until_space(hosted)
@@ -163,7 +163,7 @@ def check_each(images: Images, published: int, more: int) -> None:
     did; and each goes on: so many acks one by one, and all is taken once the rest has been consumed."""
     assert images.left
 
-    async def look(hosted: Hosted) -> None:
+    async def look(hosted: RunningVhost) -> None:
         report = hosted.log.report
         assert not report.gaps
         assert not report.damage
@@ -180,7 +180,7 @@ def check_each(images: Images, published: int, more: int) -> None:
         assert unsettled(hosted) == set()
         rest.append(there)
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         assert unsettled(hosted) == rest.pop()
         with trio.fail_after(VIRTUAL_PATIENCE_S):
             await settle(hosted, "jobs", ACK)
@@ -198,7 +198,7 @@ def test_a_kill_or_a_power_cut_at_any_change_brings_no_ack_back() -> None:
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
     images, published = Images(volume), 0
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill_with_small(hosted, volume, rest_at=8)
@@ -225,7 +225,7 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
     images, published = Images(volume), 0
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill_with_small(hosted, volume)
@@ -242,7 +242,7 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
         await virtual_sleep(3 * CONFIG.idle_s)
         images.change()
 
-    async def came_back(hosted: Hosted) -> None:
+    async def came_back(hosted: RunningVhost) -> None:
         assert returned_in(hosted) == dict.fromkeys(images.returned, 1)
 
     run(volume, life, images, FULL)
@@ -257,7 +257,7 @@ def test_what_was_stuck_comes_back_when_all_is_consumed(share_max: float) -> Non
     volume = Volume(capacity_bytes=16 * SEGMENT + SEGMENT // 2)
     config = replace(FULL, log=replace(LOG, compaction_share_max=share_max))
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         published = await fill_with_small(hosted, volume, b"")
         acking = Acking(hosted)
@@ -280,7 +280,7 @@ def test_acks_for_which_there_is_no_room_at_all_are_said_by_a_snapshot(
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = 0
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill_with_small(hosted, volume)
@@ -300,7 +300,7 @@ def test_acks_for_which_there_is_no_room_at_all_are_said_by_a_snapshot(
             await until_space(hosted)
             await flushed(hosted)
 
-    async def second(hosted: Hosted) -> None:
+    async def second(hosted: RunningVhost) -> None:
         assert unsettled(hosted) == set(range(published - left, published))
 
     run(volume, first, config=FULL)
@@ -316,7 +316,7 @@ def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(
     acked: set[int] = set()
     published = 0
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill_with_small(hosted, volume, b"")
@@ -335,7 +335,7 @@ def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(
         await until_space(hosted)
         await flushed(hosted)
 
-    async def second(hosted: Hosted) -> None:
+    async def second(hosted: RunningVhost) -> None:
         assert unsettled(hosted) == set(range(published)) - acked
 
     run(volume, first, config=FULL)

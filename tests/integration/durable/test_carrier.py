@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
 from durable.log.placing import Backlog
@@ -54,7 +54,7 @@ class Fates(NamedTuple):
 class Consuming:
     """A consumer of `jobs` that has all of it."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: RunningVhost) -> None:
         self._hosted = hosted
         self._queue = hosted.vhost.registry.queue("jobs")
         self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
@@ -99,7 +99,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
     copies of what was rejected were more than was kept for them."""
     volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         published = await fill(hosted, fates.size_bytes, slowly=True)
         stay, rejected = await Consuming(hosted).settle_each(fates, published, Random(seed))
@@ -127,7 +127,7 @@ def test_a_carrier_is_made_while_there_is_room_and_again_in_place_of_what_it_fre
     """Found: spares that had become too small grew into the space of the segment that it had freed."""
     volume = Volume(capacity_bytes=6 * SEGMENT)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         published = await fill(hosted, 20, slowly=True)
         assert spare_name(CARRIER) in volume.seen
@@ -145,7 +145,7 @@ def test_a_kill_or_a_power_cut_while_it_is_written_loses_nothing() -> None:
     volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
     images, published = Images(volume), 0
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill(hosted, 100, slowly=True)
@@ -163,7 +163,7 @@ def test_a_kill_or_a_power_cut_while_it_is_written_loses_nothing() -> None:
                 break
         await until_space(hosted)
 
-    async def look(hosted: Hosted) -> None:
+    async def look(hosted: RunningVhost) -> None:
         assert not any(gap.synced for gap in hosted.log.report.gaps)
         there = unsettled(hosted)
         assert not there & acked

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import PAUSE_FACTOR_MAX, Checkpointer
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.config import BrokerConfig
 from durable.errors import StoreFull
 from durable.log.faulty_disk import FaultyDisk
@@ -43,7 +43,7 @@ REFUSED_AGAIN = (34, 36)
 class Attempts(Checkpointer):
     """Notes when one is tried, and finds no room at those times that were said."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: RunningVhost) -> None:
         checkpointing = Checkpointing(hosted.vhost.registry)
         super().__init__(hosted, FaultyDisk(Volume()), checkpointing, BrokerConfig())
         self._began_s = trio.current_time()
@@ -66,7 +66,7 @@ def test_pauses_grow_while_there_is_no_room_and_it_is_said_once(
     """Each attempt encodes all there is to say, and nobody declares anything meanwhile."""
     caplog.set_level(logging.WARNING, logger="durable")
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         attempts = Attempts(hosted)
         with trio.move_on_after((REFUSED_AGAIN[-1] + 0.5) * LOOK_S):
             await attempts.run(LOOK_S)
@@ -87,7 +87,7 @@ def test_what_could_not_be_removed_from_a_full_disk_is_when_it_can_be(
     def refuse(disk: FaultyDisk, name: str) -> None:
         raise OSError(errno.EPERM, "refused")
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await fill(hosted)
         with monkeypatch.context() as patch:
@@ -107,7 +107,7 @@ def test_a_snapshot_that_no_segment_takes_is_not_encoded_at_each_look(
 ) -> None:
     volume, tried = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2), list[float]()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         with suppress(StoreFull):
             for number in range(150):
@@ -135,7 +135,7 @@ def test_what_is_settled_goes_though_nobody_publishes_any_more(killed: bool) -> 
     """No segment is begun, and few records are written, for which there would be a checkpoint."""
     volume = Volume()
 
-    async def filled(hosted: Hosted) -> None:
+    async def filled(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await fill(hosted, most=28)
         await virtual_sleep(2 * CONFIG.idle_s)
@@ -145,7 +145,7 @@ def test_what_is_settled_goes_though_nobody_publishes_any_more(killed: bool) -> 
         else:
             await consumed(hosted)
 
-    async def consumed(hosted: Hosted) -> None:
+    async def consumed(hosted: RunningVhost) -> None:
         assert await purge(hosted) == 28
         await virtual_sleep(3 * CONFIG.idle_s)
         assert hosted.log.statistics().segments <= 2

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.config import BrokerConfig
 from durable.log.checkpoint import CheckpointFile, FileKind, decode_checkpoint, directory_name
 from durable.log.faulty_disk import Faults, FaultyDisk
@@ -61,7 +61,7 @@ class Client:
     def __init__(self) -> None:
         self.next = 0
 
-    async def publish(self, hosted: Hosted, key: str, *payloads: bytes) -> None:
+    async def publish(self, hosted: RunningVhost, key: str, *payloads: bytes) -> None:
         """And wait until they are on disk."""
         batch = make_batch(self.next, payloads, key=key)
         self.next = batch.next_sequence
@@ -71,7 +71,7 @@ class Client:
         )
         await hosted.log.wait_durable(hosted.log.end - 1)
 
-    async def roll(self, hosted: Hosted, done: Callable[[], bool]) -> None:
+    async def roll(self, hosted: RunningVhost, done: Callable[[], bool]) -> None:
         """Fill segments with what nobody needs, until it is."""
         while not done():
             await self.publish(hosted, "fill", bytes(2000))
@@ -109,7 +109,7 @@ def reach(volume: Volume) -> int:
     )
 
 
-def lane_of(hosted: Hosted, name: str) -> Lane:
+def lane_of(hosted: RunningVhost, name: str) -> Lane:
     (lane,) = hosted.vhost.registry.queue(name).lanes
     return lane
 
@@ -122,7 +122,7 @@ def settled_long_ago(monkeypatch: pytest.MonkeyPatch) -> list[Volume]:
     volume, client = Volume(), Client()
     kills = Kills(volume)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for name in ("jobs", "fill", "other"):
             await declare(hosted, name)
         await client.publish(hosted, "jobs", *[b"x"] * 9)
@@ -153,7 +153,7 @@ def settled_long_ago(monkeypatch: pytest.MonkeyPatch) -> list[Volume]:
     return kills.left
 
 
-async def same(hosted: Hosted) -> None:
+async def same(hosted: RunningVhost) -> None:
     """Of `jobs` as much is settled, and came back, as ever."""
     lane = lane_of(hosted, "jobs")
     assert [one for one in range(9) if lane.settled.covers(one, one + 1)] == list(ACKED)
@@ -216,14 +216,14 @@ def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> No
     volume, client = Volume(), Client()
     killed: list[Volume] = []
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await client.publish(hosted, "jobs", *[b"x"] * 3)
         for _ in range(2):
             await settle(hosted, "jobs", REQUEUE)
         killed.append(volume.copy())
 
-    async def then(hosted: Hosted) -> None:
+    async def then(hosted: RunningVhost) -> None:
         checkpointer = Checkpointer(
             hosted,
             FaultyDisk(kills.volume, kills),
@@ -234,7 +234,7 @@ def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> No
         await checkpointer.write()
         kills.wanted = False
 
-    async def same(hosted: Hosted) -> None:
+    async def same(hosted: RunningVhost) -> None:
         assert list(lane_of(hosted, "jobs").returns_between(0, 3)) == [(0, 3, 2)]
 
     run(volume, first, config=STILL)
@@ -251,7 +251,7 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
     volume, client, left = Volume(), Client(), list[Volume]()
     config = replace(STILL, idle_s=60.0)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         log = hosted.log
         for name in ("kept", "fill"):
             await declare(hosted, name)
@@ -284,7 +284,7 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         assert lane.settled.covers(0, 1)
         left.append(volume.copy())
 
-    async def settled(hosted: Hosted) -> None:
+    async def settled(hosted: RunningVhost) -> None:
         assert lane_of(hosted, "jobs").settled.covers(0, 1)
 
     run(volume, life, config=config)
@@ -303,7 +303,7 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone(
     kills = Kills(volume)
     names = [f"q{number}" for number in range(30)]  # Encoded first: meanwhile `late` gets more.
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for name in (*names, "late", "other"):
             await declare(hosted, name)
         checkpointer = Checkpointer(
@@ -323,7 +323,7 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone(
         kills.left.append(volume.copy())
         kills.wanted = False
 
-    async def again(hosted: Hosted) -> None:
+    async def again(hosted: RunningVhost) -> None:
         found_end = hosted.log.report.found_end
         ahead.append(reach(before) > found_end)
         assert reach(left) <= found_end
@@ -361,7 +361,7 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
     volume = Volume(capacity_bytes=9 * log.segment_bytes + free_bytes_min)
     published = 0
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         for number in range(40):
@@ -376,7 +376,7 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
         kills.wanted = False
         assert not hosted.log.statistics().full
 
-    async def rest(hosted: Hosted) -> None:
+    async def rest(hosted: RunningVhost) -> None:
         assert ready(hosted)["jobs"] == published - published // 2
         again.wanted = True
         with trio.fail_after(VIRTUAL_PATIENCE_S):
@@ -385,7 +385,7 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
         again.wanted = False
         assert await fill(hosted, most=SOME) == SOME
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         assert ready(hosted)["jobs"] in (0, published - published // 2)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
             await settle(hosted, "jobs", ACK)
@@ -408,21 +408,21 @@ def test_files_of_a_log_that_went_another_way_cost_nothing() -> None:
     vhost did not open any more."""
     volume, client = Volume(), Client()
 
-    async def begin(hosted: Hosted) -> None:
+    async def begin(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await client.publish(hosted, "jobs", b"1")
 
     run(volume, begin, config=STILL)
     backup, following = volume.copy(), client.next
 
-    async def go_on(hosted: Hosted) -> None:
+    async def go_on(hosted: RunningVhost) -> None:
         await client.publish(hosted, "jobs", b"a", b"b", b"c", b"d")
 
     run(volume, go_on, config=STILL)
     client.next = following
     killed: list[Volume] = []
 
-    async def go_another_way(hosted: Hosted) -> None:
+    async def go_another_way(hosted: RunningVhost) -> None:
         await client.publish(hosted, "jobs", b"x")
         await client.publish(hosted, "jobs", b"y")
         killed.append(backup.copy())
@@ -433,7 +433,7 @@ def test_files_of_a_log_that_went_another_way_cost_nothing() -> None:
     for digest, folder in others.items():
         queues[digest].seen.update(folder.seen)
 
-    async def look(hosted: Hosted) -> None:
+    async def look(hosted: RunningVhost) -> None:
         queue = hosted.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.config import BrokerConfig
 from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.faulty_disk import FaultyDisk
@@ -24,7 +24,7 @@ QUIET = replace(CONF, idle_s=LONG_S)
 """No other checkpoint comes before the end."""
 
 
-def checkpointer_of(hosted: Hosted, volume: Volume) -> Checkpointer:
+def checkpointer_of(hosted: RunningVhost, volume: Volume) -> Checkpointer:
     checkpointing = Checkpointing(hosted.vhost.registry)
     return Checkpointer(hosted, FaultyDisk(volume), checkpointing, BrokerConfig())
 
@@ -34,7 +34,7 @@ def test_returns_that_a_file_has_counted_are_on_disk(monkeypatch: pytest.MonkeyP
     positions, and not be counted."""
     volume, write_all, durable = Volume(), Checkpoints.write_all, list[bool]()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         def noting(
             files: Checkpoints, some: Iterable[Checkpoint], between: Callable[[], object]
         ) -> None:
@@ -65,7 +65,7 @@ def test_what_came_while_a_checkpoint_was_written_stays(monkeypatch: pytest.Monk
     snapshot."""
     volume, left = Volume(), list[Volume]()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, in_thread = Client(hosted), hosted.log.in_thread
 
         async def slowly(call: Any, *arguments: Any) -> Any:
@@ -85,7 +85,7 @@ def test_what_came_while_a_checkpoint_was_written_stays(monkeypatch: pytest.Monk
         assert numbers(hosted)[-1] > began_in + 2
         left.append(volume.copy())
 
-    async def again(hosted: Hosted) -> None:
+    async def again(hosted: RunningVhost) -> None:
         report = hosted.log.report
         assert (report.gaps, report.absent) == ((), ())
 

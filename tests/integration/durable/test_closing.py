@@ -14,7 +14,7 @@ import trio
 
 from durable.broker.consuming import serve_consumer
 from durable.broker.ending import CLOSE_S
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.errors import StoreClosed
 from durable.log.checkpoints import ROOT_NAME
@@ -71,7 +71,7 @@ def test_a_last_checkpoint_that_hangs_is_left(what: str, monkeypatch: pytest.Mon
     When the disk comes back it writes no more: a vhost that is deleted may be declared again, in its place."""
     hanging, faults, volume = Hanging(), Faults(), Volume()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
         hosted.log.calls.in_thread = hanging.in_thread
@@ -87,7 +87,7 @@ def test_a_last_checkpoint_that_hangs_is_left(what: str, monkeypatch: pytest.Mon
     assert {*volume.seen} == there
     assert ROOT_NAME not in there
 
-    async def next_life(hosted: Hosted) -> None:
+    async def next_life(hosted: RunningVhost) -> None:
         assert ready(hosted) == {"jobs": 2}
 
     volume.locked = False  # The process has ended.
@@ -121,7 +121,7 @@ class Leaving:
 def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_that_hangs() -> None:
     """Found: a broker did not end, whatever else it does about that. Its queue goes all the same."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs", auto_delete=True)
         tunnel, peer = Leaving(), Peer("shop", hosted.vhost.registry.permissions, b"")
         hello = Hello(CONSUME, "/", {"queue": "jobs"})
@@ -148,14 +148,14 @@ def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_t
     volume = Volume()
     run(volume, life)
 
-    async def next_life(hosted: Hosted) -> None:
+    async def next_life(hosted: RunningVhost) -> None:
         assert ready(hosted) == {}
 
     run(volume, next_life)
 
 
 def test_queues_of_a_connection_go_although_who_ends_them_is_cancelled() -> None:
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         names = ["a", "b", "c"]
         for name in names:
             await declare(hosted, name, exclusive=True)

@@ -11,7 +11,7 @@ import trio
 
 from durable.broker import compaction
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.needed import NeededRecord, needed_of
 from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
@@ -34,7 +34,7 @@ def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int
     """Found: its segment was read every second, and none behind it was ever compacted."""
     volume = Volume()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         for number in range(6):
@@ -63,7 +63,7 @@ def test_what_is_all_live_is_not_carried_forward(size_bytes: int) -> None:
     """Found: of small messages what stands around them did not count, and a backlog was written again
     with every segment of other traffic."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, statistics = Client(hosted), hosted.log.statistics
         await client.declare("slow", "fast")
         while len(numbers(hosted)) < 5:
@@ -82,7 +82,7 @@ def test_what_is_all_live_is_not_carried_forward(size_bytes: int) -> None:
 def test_of_a_backlog_of_groups_nothing_is_carried_forward(read_from: list[int]) -> None:
     """It looks mostly empty: what stands around each batch is not in the estimate."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, statistics = Client(hosted), hosted.log.statistics
         await client.declare("slow", "fast")
         while len(numbers(hosted)) < 5:
@@ -105,7 +105,7 @@ def test_of_what_went_to_many_queues_the_one_that_needs_it_counts() -> None:
     """Found: all of them did, and a segment with one slow queue among forty stayed for ever."""
     names = [f"q{number}" for number in range(40)]
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare(*names, "fast")
         bound = [BindingDefinition(exchange="amq.fanout", destination=name) for name in names]
@@ -133,7 +133,7 @@ def test_of_what_went_to_many_queues_the_one_that_needs_it_counts() -> None:
 def test_messages_without_payload_are_carried_forward() -> None:
     """Found: nothing of their segments counted as live, so they were kept as they were."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         for _ in range(8):
@@ -149,7 +149,7 @@ def test_messages_without_payload_are_carried_forward() -> None:
 def test_a_segment_that_is_fuller_than_it_seemed_is_put_off_until_it_is_emptier() -> None:
     """Of headers nothing is known, so a segment full of them looks empty. Nothing of it is carried forward."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, statistics = Client(hosted), hosted.log.statistics
         await client.declare("slow", "other", "fast")
         while len(numbers(hosted)) < 2:
@@ -174,7 +174,7 @@ def test_a_segment_that_is_fuller_than_it_seemed_is_put_off_until_it_is_emptier(
 def test_what_is_left_of_a_group_is_carried_forward_with_it() -> None:
     volume = Volume()
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast", "kept")
         await client.publish("slow", [b"%d" % number for number in range(20)], apart=True)
@@ -186,7 +186,7 @@ def test_what_is_left_of_a_group_is_carried_forward_with_it() -> None:
         assert 1 not in numbers(hosted)
         await left(hosted)
 
-    async def left(hosted: Hosted) -> None:
+    async def left(hosted: RunningVhost) -> None:
         (lane,) = hosted.vhost.registry.queue("slow").lanes
         assert lane.ready_ranges() == [(0, 5), (12, 20)]
         for number in (*range(5), *range(12, 20)):
@@ -203,7 +203,7 @@ def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
     """On both sides of a restart, moved or not: else live bytes would drift."""
     volume, sent = Volume(), 0
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         nonlocal sent
         client = Client(hosted)
         await client.declare("slow", "fast")
@@ -214,7 +214,7 @@ def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
         assert len(numbers(hosted)) == 2
         sent = client.next
 
-    async def second(hosted: Hosted) -> None:
+    async def second(hosted: RunningVhost) -> None:
         client = Client(hosted)
         client.next = sent
         assert any(live_bytes(hosted))
@@ -229,7 +229,7 @@ def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
 def test_small_records_share_commits() -> None:
     """Found: each waited for a commit of its own."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, statistics = Client(hosted), hosted.log.statistics
         await client.declare("slow", "fast")
         for _ in range(4):
@@ -253,7 +253,7 @@ def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyP
         appended.append((trio.current_time(), len(drafts), size_bytes))
         return await append(self, drafts)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         for _ in range(4):
@@ -285,7 +285,7 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
         looked.call()
         return looking(vhost, record)
 
-    def noting_too(hosted: Hosted, needed: NeededRecord, moved: int) -> None:
+    def noting_too(hosted: RunningVhost, needed: NeededRecord, moved: int) -> None:
         pointed.call()
         segment = hosted.log._store.segments.find(moved)
         assert segment is not None
@@ -297,7 +297,7 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
     monkeypatch.setattr(compaction, "_repoint", noting_too)
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 4)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         for _ in range(3):
@@ -328,7 +328,7 @@ def test_what_is_settled_or_deleted_while_it_is_carried_forward_is_let_go_once(
 
     monkeypatch.setattr(Log, "append", appending)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "other", "fast")
         for _ in range(10):
@@ -361,10 +361,10 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 1)
     config = replace(CONF, idle_s=LONG_S)  # No other checkpoint comes before the end.
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, under_way = Client(hosted), trio.Event()
 
-        def noting(hosted: Hosted, needed: NeededRecord, moved: int) -> None:
+        def noting(hosted: RunningVhost, needed: NeededRecord, moved: int) -> None:
             if len(calls) == pointed:
                 under_way.set()
             calls.append(moved)
@@ -394,7 +394,7 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
         assert 2 not in numbers(hosted)
         left.append(volume.copy())
 
-    async def again(hosted: Hosted) -> None:
+    async def again(hosted: RunningVhost) -> None:
         (lane,) = hosted.vhost.registry.queue("slow").lanes
         assert lane.ready_ranges() == [(0, 8)]
         found = [await batch_at(hosted, lane, number) for number in range(8)]

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import durable
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.errors import BrokerLost, ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.lane import Lane
@@ -293,10 +293,10 @@ async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found: its consumer was paused at so many, and went on only when some of them were sent."""
-    batches = Hosted.batches
+    batches = RunningVhost.batches
 
     async def damaged(
-        self: Hosted, lane: Lane, start: int, end: int
+        self: RunningVhost, lane: Lane, start: int, end: int
     ) -> list[tuple[Batch, int]] | None:
         return await batches(self, lane, start, end) if start >= 1300 else None
 
@@ -306,7 +306,7 @@ async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
             for number in range(1500):  # Each a record of its own.
                 lives = Properties("", ttl_us=TTL_US_MAX - number % 2)
                 await publisher.send("", "jobs", b"%d" % number, properties=lives)
-        monkeypatch.setattr(Hosted, "batches", damaged)
+        monkeypatch.setattr(RunningVhost, "batches", damaged)
         async with shop.consume("jobs", prefetch=0) as deliveries:
             assert payloads(await take(deliveries, 200)) == numbered(200, 1300)
 
@@ -353,10 +353,10 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by reading: they were settled in the new queue, which had no such lane, and all ended."""
-    reading, go_on, batches = trio.Event(), trio.Event(), Hosted.batches
+    reading, go_on, batches = trio.Event(), trio.Event(), RunningVhost.batches
 
     async def slow(
-        self: Hosted, lane: Lane, start: int, end: int
+        self: RunningVhost, lane: Lane, start: int, end: int
     ) -> list[tuple[Batch, int]] | None:
         reading.set()
         await go_on.wait()
@@ -368,7 +368,7 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
         await shop.publish("", "jobs", b"x")
         async with shop.consume("jobs") as deliveries:
             (one,) = await take(deliveries, 1)
-            monkeypatch.setattr(Hosted, "batches", slow)
+            monkeypatch.setattr(RunningVhost, "batches", slow)
             await one.reject()
             with trio.fail_after(10):
                 await reading.wait()
@@ -387,7 +387,7 @@ async def test_a_reader_whose_stream_is_deleted_while_it_is_read_is_told(
     """Found by reading: it looked at what was left, record by record, then waited for the next one."""
     asked: list[int] = []
 
-    async def freed(self: Hosted, lane: Lane, start: int, end: int) -> None:
+    async def freed(self: RunningVhost, lane: Lane, start: int, end: int) -> None:
         asked.append(start)
         await shop.delete_stream("audit")
 
@@ -395,7 +395,7 @@ async def test_a_reader_whose_stream_is_deleted_while_it_is_read_is_told(
         await shop.declare_stream("audit")
         for payload in numbered(3):
             await shop.publish("", "audit", payload)
-        monkeypatch.setattr(Hosted, "batches", freed)
+        monkeypatch.setattr(RunningVhost, "batches", freed)
         async with shop.read("audit", start="first") as records:
             with pytest.raises(ConsumerCancelled), trio.fail_after(PATIENCE_S):
                 await records.take()

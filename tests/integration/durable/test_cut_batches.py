@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from durable.broker import compaction, needed
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.needed import CutEstimate, NeededRecord, needed_of
 from durable.errors import StoreFull
 from durable.log.log import Log
@@ -37,7 +37,7 @@ def messages(batch: int) -> list[bytes]:
     return [payload(number) for number in range(MESSAGES * batch, MESSAGES * (batch + 1))]
 
 
-async def settle(hosted: Hosted, batches: int = BATCHES) -> None:
+async def settle(hosted: RunningVhost, batches: int = BATCHES) -> None:
     """All but one of each batch."""
     (lane,) = hosted.vhost.registry.queue("slow").lanes
     for first in range(0, MESSAGES * batches, MESSAGES):
@@ -47,7 +47,7 @@ async def settle(hosted: Hosted, batches: int = BATCHES) -> None:
     await flushed(hosted)
 
 
-async def left(hosted: Hosted, batches: int = BATCHES) -> None:
+async def left(hosted: RunningVhost, batches: int = BATCHES) -> None:
     (lane,) = hosted.vhost.registry.queue("slow").lanes
     kept = [MESSAGES * batch + KEPT for batch in range(batches)]
     assert lane.ready_ranges() == [(one, one + 1) for one in kept]
@@ -64,7 +64,7 @@ def test_one_message_of_each_batch_keeps_no_segment(apart: bool) -> None:
     """Found: it kept its whole batch, and a log of which a hundredth was needed stayed as it was."""
     volume = Volume()
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         for batch in range(BATCHES):
@@ -78,7 +78,7 @@ def test_one_message_of_each_batch_keeps_no_segment(apart: bool) -> None:
         assert len(numbers(hosted)) <= SEGMENTS_MAX
         await left(hosted)
 
-    async def second(hosted: Hosted) -> None:
+    async def second(hosted: RunningVhost) -> None:
         await left(hosted)
         client = Client(hosted)
         client.next = 100_000
@@ -92,7 +92,7 @@ def test_one_message_of_each_batch_keeps_no_segment(apart: bool) -> None:
 def test_one_message_of_each_batch_keeps_no_disk_full() -> None:
     volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client, batches = Client(hosted), 0
         await client.declare("slow")
         with suppress(StoreFull):
@@ -116,7 +116,7 @@ def test_one_message_of_each_batch_keeps_no_disk_full() -> None:
 def test_where_nothing_would_be_gained_nothing_is_carried_forward() -> None:
     """Of small messages one in two: what stands for those that are cut out is longer than they are."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         while len(numbers(hosted)) < 5:
@@ -142,7 +142,7 @@ def test_a_round_goes_through_everything_a_little_at_a_time(
     """Found: each look began where the one before had, and ended before it came to the rest."""
     monkeypatch.setattr(needed, "LOOKED_MAX", BATCHES // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         for batch in range(BATCHES):
@@ -164,7 +164,7 @@ def test_runs_of_which_nothing_is_settled_are_looked_at_in_turns_too() -> None:
     """Found: nobody had a turn while those were skipped, 14 us each."""
     turns = Turns()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow")
         for _ in range(600):
@@ -195,7 +195,7 @@ def test_damage_is_not_looked_into_again_and_again(read_from: list[int]) -> None
     """Found: its segment was read four times a second, and none behind it was cut."""
     volume = Volume()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("slow", "fast")
         await client.publish("slow", messages(0))
@@ -224,7 +224,7 @@ def test_what_was_less_than_it_seemed_is_compacted_when_it_is_settled() -> None:
     """Found: of a segment that seemed mostly settled, but for the largest messages, it was remembered that all took
     several times what was thought, and it stayed when hardly anything of it was needed."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
         await client.declare("skewed", "slow", "fast")
         for batch in range(12):
@@ -263,7 +263,7 @@ def test_what_is_cut_out_was_settled_on_disk_before(monkeypatch: pytest.MonkeyPa
             synced.append(self.durable_end >= seen_end)
         return await append(self, drafts)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         def looked(vhost: Vhost, record: Record) -> NeededRecord | None:
             """Just before, something was settled, and it goes to the disk some time."""
             nonlocal seen_end

@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from durable.broker.control import Control
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.definition_forms import to_plain
 from durable.errors import InUse, StoreFull
@@ -32,7 +32,7 @@ TO_GRAVES = {"dead_letter_exchange": "", "dead_letter_routing_key": "graves"}
 SMALL_DISK = 4 * SEGMENT + SEGMENT // 2
 
 
-def reject_all(hosted: Hosted, name: str) -> None:
+def reject_all(hosted: RunningVhost, name: str) -> None:
     """By a consumer that then leaves."""
     queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
     queue.subscribe(consumer)
@@ -49,16 +49,16 @@ def paused() -> Consumer:
     return consumer
 
 
-def control(hosted: Hosted) -> Control:
+def control(hosted: RunningVhost) -> Control:
     peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
     return Control(hosted, peer, cast("Any", None), cast("Any", None))
 
 
-async def becomes(hosted: Hosted, wanted: dict[str, int]) -> None:
+async def becomes(hosted: RunningVhost, wanted: dict[str, int]) -> None:
     await until(lambda: ready(hosted) == wanted, 100 * CONFIG.idle_s)
 
 
-async def go(hosted: Hosted, why: str) -> None:
+async def go(hosted: RunningVhost, why: str) -> None:
     """What makes `jobs` go, right after what was in it was rejected."""
     queue = hosted.vhost.registry.queue("jobs")
     if why == "auto_delete":
@@ -81,7 +81,7 @@ def test_what_was_rejected_is_buried_before_its_queue_goes(
 ) -> None:
     """Found: of 1000 that a client rejected and synced before it left, 94 were in the other queue."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", **settings, **TO_GRAVES)
         for number in range(0, 100, 5):
@@ -101,7 +101,7 @@ def test_a_queue_that_somebody_uses_stays_although_the_loop_was_late(used: bool)
     there to be read."""
     expires_s = 3 * CONFIG.idle_s
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs", expires_s=expires_s)
         await publish(hosted, make_batch(0, [b"x"], key="jobs"))
         queue, clock = hosted.vhost.registry.queue("jobs"), trio.lowlevel.current_clock()
@@ -126,7 +126,7 @@ def test_on_a_full_disk_a_queue_stays_until_its_dead_are_buried(why: str) -> Non
     }  # fmt: skip
     volume = Volume(capacity_bytes=SMALL_DISK)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", **settings[why], **TO_GRAVES)
         queue, consumer = hosted.vhost.registry.queue("jobs"), paused()
@@ -151,7 +151,7 @@ def test_a_queue_goes_later_where_there_was_no_room_to_say_so(
 ) -> None:
     """Found: its last consumer's session raised StoreFull, and nobody tried again."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs", auto_delete=True)
         with monkeypatch.context() as patch:
             patch.setattr(hosted.vhost, "change", full)
@@ -171,7 +171,7 @@ def test_a_queue_whose_dead_wait_is_not_empty() -> None:
     """Found: on a full disk it was deleted, 23 dead letters with it, and the answer was 0."""
     volume = Volume(capacity_bytes=SMALL_DISK)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", **TO_GRAVES)
         published = await fill(hosted, 300)
@@ -195,7 +195,7 @@ def test_a_queue_whose_dead_wait_is_not_empty() -> None:
 
 
 def test_a_queue_that_is_used_again_stays() -> None:
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
         await publish(hosted, make_batch(0, [b"x"] * 2, key="jobs"))
@@ -217,7 +217,7 @@ def test_a_queue_that_is_declared_again_stays() -> None:
     """Else it would go right after its next user was told that it is there."""
     volume = Volume(capacity_bytes=SMALL_DISK)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
         published = await fill(hosted, 300)
@@ -237,7 +237,7 @@ def test_a_queue_that_is_declared_again_stays() -> None:
 def test_queues_that_go_at_once_share_the_syncs_of_the_disk() -> None:
     """Found: each waited for its own, and time did nothing else meanwhile."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for number in range(250):
             await declare(hosted, f"idle {number}", expires_s=CONFIG.idle_s / 2)
         before = hosted.log.statistics().commits
@@ -252,7 +252,7 @@ def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
 ) -> None:
     """Found: 271 lost, and an error for each, of segments that had been freed with the queue."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for name in ("jobs", "fast"):
             await declare(hosted, name, dead_letter_exchange="nowhere" if name == "jobs" else None)
         for number in range(330):
@@ -278,7 +278,7 @@ def test_no_power_cut_finds_a_queue_gone_and_its_dead_nowhere() -> None:
     volume, ledger = Volume(), Ledger()
     cuts = Cuts(volume, ledger, seeds=3)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
         for number in range(5):
@@ -288,7 +288,7 @@ def test_no_power_cut_finds_a_queue_gone_and_its_dead_nowhere() -> None:
         await go(hosted, "auto_delete")
         await becomes(hosted, {"graves": 5})
 
-    async def all_there(hosted: Hosted, ledger: Ledger) -> None:
+    async def all_there(hosted: RunningVhost, ledger: Ledger) -> None:
         assert sum(ready(hosted).values()) >= ledger.confirmed
 
     run(volume, life, cuts)

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from durable.broker.capture import Capture
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.broker.publishing import _Session as Session
 from durable.definition_forms import to_plain
@@ -39,7 +39,7 @@ from tests.vhosts import PUBLISHER, make_batch
 from tests.waiting import virtual_sleep
 
 
-def reject_one(hosted: Hosted) -> None:
+def reject_one(hosted: RunningVhost) -> None:
     queue, consumer = (
         hosted.vhost.registry.queue("jobs"),
         Consumer("c", prefetch=1, prefetch_bytes=0),
@@ -56,7 +56,7 @@ def test_what_dies_is_captured_or_expires_after_a_failure_ends_nothing(what: str
     """Found by reading: each of the tasks that append by themselves ended the broker."""
     faults = Faults()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         await declare(hosted, "idle", expires_s=5 * CONFIG.idle_s)
         stream = StreamDefinition(name="all", patterns=("live.>",))
@@ -85,7 +85,7 @@ def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
     """Found: it ended the broker with a stack trace. What cannot be read today is not lost."""
     faults, volume = Faults(), Volume()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
         hosted.vhost.bodies.recent_bytes_max = 0
@@ -96,7 +96,7 @@ def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
         with pytest.raises(StoreFailed, match="reading failed"):
             await declare(hosted, "never")
 
-    async def next_life(hosted: Hosted) -> None:
+    async def next_life(hosted: RunningVhost) -> None:
         assert (await first_of(hosted, "jobs")).payloads == [b"a", b"b"]
 
     run(volume, life, faults)
@@ -115,7 +115,7 @@ class Told:
         self.parts.append(part)
 
 
-def session_of(hosted: Hosted, publisher: bytes, tunnel: Told) -> Session:
+def session_of(hosted: RunningVhost, publisher: bytes, tunnel: Told) -> Session:
     peer = Peer("shop", hosted.vhost.registry.permissions, b"")
     spinner: Any = SimpleNamespace(answered=lambda: None)
     there = hosted.vhost.publishers.open(publisher, 1, 0)
@@ -128,7 +128,7 @@ def test_what_comes_again_after_a_failure_is_answered_although_nothing_of_it_is_
     """Found: all of it was known already, and no turn came that would have told; its publisher waited for ever."""
     faults = Faults()
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await declare(hosted, "held", durability="memory")
         await hosted.log._wait_ready()

@@ -15,7 +15,7 @@ import trio.testing
 from durable.broker import reading
 from durable.broker.broker import Broker
 from durable.broker.control import Control
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.publishing import _Session as Session
 from durable.client.sending import PARTS_UNCONFIRMED_MAX
 from durable.errors import BrokerLost, InUse, StoreFailed, StoreFull
@@ -305,7 +305,7 @@ async def test_a_reader_goes_on_while_there_is_no_room_for_its_cursor(
     monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
     cursor_changes, tried = reading._cursor_changes, list[int]()
 
-    def noted(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
+    def noted(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> list[Change]:
         tried.append(offset)
         return cursor_changes(hosted, stream, cursor, offset)
 

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
@@ -42,7 +42,7 @@ SOME = 11
 
 
 async def fill(
-    hosted: Hosted, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False,
+    hosted: RunningVhost, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False,
     most: float = inf,
 ) -> int:  # fmt: skip
     """Publish to `jobs` until there is no room, slowly: with checkpoints; how many are confirmed."""
@@ -58,7 +58,7 @@ async def fill(
     raise AssertionError("a disk without end")
 
 
-async def settle(hosted: Hosted, name: str, outcome: str) -> None:
+async def settle(hosted: RunningVhost, name: str, outcome: str) -> None:
     """All that is ready; returns when that is on disk, but for copies of what was rejected."""
     queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
     queue.subscribe(consumer)
@@ -68,7 +68,7 @@ async def settle(hosted: Hosted, name: str, outcome: str) -> None:
     await flushed(hosted)
 
 
-async def ack_first(hosted: Hosted, acked: int) -> None:
+async def ack_first(hosted: RunningVhost, acked: int) -> None:
     """So many of `jobs`, by a consumer that keeps the others; returns when that is on disk."""
     queue, consumer = (
         hosted.vhost.registry.queue("jobs"),
@@ -80,12 +80,12 @@ async def ack_first(hosted: Hosted, acked: int) -> None:
     await flushed(hosted)
 
 
-async def purge(hosted: Hosted) -> int:
+async def purge(hosted: RunningVhost) -> int:
     with trio.fail_after(VIRTUAL_PATIENCE_S):
         return await hosted.purge(hosted.vhost.registry.queue("jobs"))
 
 
-async def until_space(hosted: Hosted) -> None:
+async def until_space(hosted: RunningVhost) -> None:
     await until(lambda: not hosted.log.statistics().full, VIRTUAL_PATIENCE_S)
 
 
@@ -134,7 +134,7 @@ def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
     with everything consumed the broker refused what was published until it was restarted."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         for _ in range(3):
             published = await fill(hosted)
@@ -150,7 +150,7 @@ def test_cursors_take_no_reserve_from_acks() -> None:
     """Found: who stored one often enough used it up. No ack was taken any more, and no space came back."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         (lane,) = hosted.vhost.registry.new_lanes(AUDIT)
         await make(hosted, changes.STREAM, lane, to_plain(AUDIT))
@@ -172,14 +172,14 @@ def test_restarts_on_a_full_disk_take_no_reserve() -> None:
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     ends: list[int] = []
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         await fill(hosted)
 
-    async def nothing(hosted: Hosted) -> None:
+    async def nothing(hosted: RunningVhost) -> None:
         ends.append(hosted.log.end)
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         await settle(hosted, "jobs", ACK)
         await until_space(hosted)
         assert await fill(hosted) > 10
@@ -202,7 +202,7 @@ def test_a_snapshot_gives_space_back_without_room_for_checkpoint_files() -> None
     volume = Volume(capacity_bytes=4 * segment + segment // 2)
     ends: list[int] = []
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         for number in range(20):
             await declare(hosted, f"queue {number}")
@@ -212,12 +212,12 @@ def test_a_snapshot_gives_space_back_without_room_for_checkpoint_files() -> None
         assert hosted.log.would_free(hosted.applied_end)
         await nothing(hosted)
 
-    async def nothing(hosted: Hosted) -> None:
+    async def nothing(hosted: RunningVhost) -> None:
         await virtual_sleep(10 * CONFIG.idle_s)
         ends.append(hosted.log.end)
         assert not hosted.log.would_free(hosted.applied_end)
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         await settle(hosted, "jobs", ACK)
         await until_space(hosted)
 
@@ -242,7 +242,7 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(
     config = replace(CONFIG, log=log)
     volume = Volume(capacity_bytes=4 * log.segment_bytes + log.segment_bytes // 2)
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         for number in range(50):
             await declare(hosted, f"queue {number}")
@@ -257,7 +257,7 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(
         if not restarted:
             await last(hosted)
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         await settle(hosted, "jobs", ACK)
         with pytest.raises(StoreFull):  # What is kept for the snapshot is not for this.
             for _ in range(log.reserve_bytes // RANGE.size):
@@ -276,7 +276,7 @@ def test_a_snapshot_of_when_there_was_room_takes_nothing_from_a_full_disk(
     """The disk is full when its files have been written: it gives nothing back, and another one will."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         checkpointer = Checkpointer(
             hosted,
@@ -315,7 +315,7 @@ def test_a_disk_that_others_fill_goes_on_with_what_is_consumed(
     volume = Volume(capacity_bytes=8 * log.segment_bytes + free_bytes_min)
     published = size_bytes = 0
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         nonlocal published, size_bytes
         await declare(hosted, "jobs")
         for number in range(40):
@@ -328,7 +328,7 @@ def test_a_disk_that_others_fill_goes_on_with_what_is_consumed(
         assert volume.free_bytes < log.segment_bytes
         size_bytes = volume.used_bytes + snapshot
 
-    async def consume(hosted: Hosted) -> None:
+    async def consume(hosted: RunningVhost) -> None:
         queue = hosted.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
@@ -341,7 +341,7 @@ def test_a_disk_that_others_fill_goes_on_with_what_is_consumed(
                     await virtual_sleep(CONFIG.idle_s / 4)
         queue.unsubscribe(consumer, 0)
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         assert await fill(hosted) > published // 2
         assert volume.used_bytes < size_bytes
 
@@ -357,7 +357,7 @@ def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = 0
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         nonlocal published
         await declare(hosted, "jobs")
         published = await fill(hosted)
@@ -368,7 +368,7 @@ def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
         queue.settle(consumer, 0, 1, ACK)
         assert not hosted.log.would_free(hosted.applied_end)
 
-    async def again(hosted: Hosted) -> None:
+    async def again(hosted: RunningVhost) -> None:
         assert ready(hosted) == {"jobs": published - 1}
 
     run(volume, first)
@@ -382,7 +382,7 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(restarted: bo
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = copied = 0
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         nonlocal published, copied
         await graves(hosted)
         published = await fill(hosted, 300)
@@ -396,7 +396,7 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(restarted: bo
         if not restarted:
             await moved(hosted)
 
-    async def moved(hosted: Hosted) -> None:
+    async def moved(hosted: RunningVhost) -> None:
         if restarted:
             assert ready(hosted) == {"graves": copied, "jobs": published - copied}
             await settle(hosted, "jobs", REJECT)
@@ -415,7 +415,7 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
     rest consumed the broker refused what was published, whatever was done."""
     volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         buried = 0
         for _ in range(3):
@@ -442,7 +442,7 @@ def test_a_purge_without_room_says_so_and_drops_nothing() -> None:
     """Found: all of it was gone from the queue, but not on the disk, and no answer came."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         published = await fill(hosted)
         with pytest.raises(StoreFull):  # The reserve has gone.
@@ -456,7 +456,7 @@ def test_a_purge_without_room_says_so_and_drops_nothing() -> None:
         assert await purge(hosted) == published
         assert not ready(hosted)["jobs"]
 
-    async def nothing_comes_back(hosted: Hosted) -> None:
+    async def nothing_comes_back(hosted: RunningVhost) -> None:
         assert not ready(hosted)["jobs"]
 
     run(volume, life)
@@ -467,7 +467,7 @@ def test_a_purge_of_more_than_a_record_says() -> None:
     """Every other message is out, so that each of the rest is a range of its own."""
     volume, ranges = Volume(), 2 * SEGMENT // 4 // RANGE.size
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         for number in range(0, 2 * ranges, 2):
             await publish(hosted, make_batch(number, [b"", b""], key="jobs"))
@@ -483,7 +483,7 @@ def test_a_purge_of_more_than_a_record_says() -> None:
         assert hosted.log.end > end + 2
         assert await purge(hosted) == 0
 
-    async def the_others_are_there(hosted: Hosted) -> None:
+    async def the_others_are_there(hosted: RunningVhost) -> None:
         assert ready(hosted)["jobs"] == ranges
 
     run(volume, life)

@@ -13,7 +13,7 @@ import durable
 from durable.broker import statistics
 from durable.broker.control import Control
 from durable.broker.defining import bindings_of, exported
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.broker.statistics import statistics_of
 from durable.client.connection import Connection
@@ -196,7 +196,7 @@ async def test_others_have_their_turn_when_a_few_entries_are_made(
     assert most <= 2 * few  # Each has one turn in every round, and they come in any order.
 
 
-def control(hosted: Hosted) -> Control:
+def control(hosted: RunningVhost) -> Control:
     peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
     return Control(hosted, peer, cast("Any", None), cast("Any", None))
 

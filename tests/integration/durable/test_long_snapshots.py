@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.memory_disk import Volume
@@ -47,7 +47,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
         told.append("snapshot")
         return drafts(vhost, snapshot, now_us, full=full)
 
-    async def others(hosted: Hosted) -> None:
+    async def others(hosted: RunningVhost) -> None:
         """One more message, and one of those that are out is settled, or comes back."""
         queue = hosted.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
@@ -60,12 +60,12 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
             hosted.wake()
             told.append("message")
 
-    async def declaring(hosted: Hosted) -> None:
+    async def declaring(hosted: RunningVhost) -> None:
         await declare(hosted, "late")
         await hosted.delete_queue(hosted.vhost.registry.queue("queue 0"), "a test")
         told.append("declared")
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         for number in range(QUEUES):
             await declare(hosted, f"queue {number}")
@@ -87,7 +87,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
         await hosted.log.wait_durable(hosted.log.end - 1)
         left.append(volume.copy())
 
-    async def look(hosted: Hosted) -> None:
+    async def look(hosted: RunningVhost) -> None:
         names = {"jobs", "late", *(f"queue {number}" for number in range(1, QUEUES))}
         assert hosted.vhost.registry.queues.keys() == names
         lane = lane_of(hosted, "jobs")

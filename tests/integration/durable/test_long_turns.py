@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from durable.broker import hosted as hosting
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.log.memory_disk import Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import Delivery
@@ -35,7 +35,9 @@ class Session:
 NAMES = [f"queue {number}" for number in range(QUEUES)]
 
 
-async def busy_queues(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+async def busy_queues(
+    hosted: RunningVhost, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str, int]]:
     """All of them are to be delivered in the next turns, and one that is empty before them; by queue and
     sequence what has been is told in the list."""
     got, client = list[tuple[str, int]](), Client()
@@ -55,7 +57,7 @@ async def busy_queues(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> list[t
 
 
 def test_a_turn_delivers_so_much_of_all_queues_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         got, turns = await busy_queues(hosted, monkeypatch), list[int]()
         while not turns or turns[-1]:
             before = len(got)
@@ -74,7 +76,7 @@ def test_a_turn_delivers_so_much_of_all_queues_together(monkeypatch: pytest.Monk
 def test_what_a_turn_leaves_the_next_ones_deliver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks for it again."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         got = await busy_queues(hosted, monkeypatch)
         for _ in range(10 * QUEUES * MESSAGES):
             await trio.lowlevel.checkpoint()

@@ -13,7 +13,7 @@ import pytest
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import make_vhost
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.cli import main
 from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk
@@ -37,7 +37,7 @@ def make_store(checkpoint_in: int, segments: int = SEGMENTS) -> tuple[Volume, Sp
     left = list[Volume]()
     known: list[int] = []
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         log = hosted.log
         cursor = log._committer.placer.cursor
@@ -85,7 +85,7 @@ def serve(volume: Volume) -> RecoveryReport:
     """Go on with it, and write what comes."""
     reports: list[RecoveryReport] = []
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         reports.append(hosted.log.report)
         if "jobs" not in hosted.vhost.registry.queues:
             await declare(hosted, "jobs")
@@ -203,7 +203,7 @@ def test_a_segment_removed_that_is_older_than_the_checkpoint(
         assert serve(volume).gaps == (lost,)
         return
 
-    async def read(hosted: Hosted) -> None:
+    async def read(hosted: RunningVhost) -> None:
         (lane,) = hosted.vhost.registry.queue("jobs").lanes
         for low, high in lane.ready_ranges():
             for sequence in range(low, high):

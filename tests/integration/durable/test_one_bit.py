@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,
@@ -39,7 +39,7 @@ def make(*, rolls: int) -> tuple[Volume, Ready, Declared]:
     volume, client = Volume(), Client()
     left: list[tuple[Volume, Ready, Declared]] = []
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for name in ("jobs", "other", "fill"):
             await declare(hosted, name)
         await hosted.change(lambda: OTHERS)
@@ -56,7 +56,7 @@ def make(*, rolls: int) -> tuple[Volume, Ready, Declared]:
     return left[0]
 
 
-def ready(hosted: Hosted) -> Ready:
+def ready(hosted: RunningVhost) -> Ready:
     registry = hosted.vhost.registry
     return {
         (owner.name, sequence): run.position
@@ -96,7 +96,7 @@ def test_one_bit_flipped_costs_nothing_outside_its_record(
 
 
 def check(volume: Volume, before: Ready, there: Declared, where: str) -> None:
-    async def look(hosted: Hosted) -> None:
+    async def look(hosted: RunningVhost) -> None:
         found, report = ready(hosted), hosted.log.report
         lost = {position for gap in report.gaps for position in range(gap.start, gap.end)}
         torn_from = report.torn.position if report.torn else hosted.log.end

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from durable.broker import needed
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from durable.log.memory_disk import Folder, Volume
@@ -45,9 +45,9 @@ class Client:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.random = ledger, Random(1)
         self.batches: list[Batch] = []
-        self._hosted: Hosted
+        self._hosted: RunningVhost
 
-    async def live(self, hosted: Hosted, rounds: range) -> None:
+    async def live(self, hosted: RunningVhost, rounds: range) -> None:
         """Some rounds of everything."""
         self._hosted = hosted
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
@@ -194,7 +194,7 @@ class Client:
         (data,) = part_of(batch, first, delivery.first, delivery.first + 1).payloads
         return number_of(data)
 
-    async def send_again(self, hosted: Hosted, batches: list[Batch]) -> None:
+    async def send_again(self, hosted: RunningVhost, batches: list[Batch]) -> None:
         """As a publisher does that was never answered."""
         self._hosted = hosted
         hosted.attach_publisher(hosted.vhost.publishers.open(PUBLISHER, 1, 0), self)
@@ -293,11 +293,11 @@ def check(left: Volume, ledger: Ledger, client: Client) -> None:
     found: list[Found] = []
     sent = set().union(*ledger.sent.values())
 
-    async def look(hosted: Hosted) -> Found:
+    async def look(hosted: RunningVhost) -> Found:
         assert not any(gap.synced for gap in hosted.log.report.gaps), "no cut is a loss"
         return await Found.of(hosted)
 
-    async def first(hosted: Hosted) -> None:
+    async def first(hosted: RunningVhost) -> None:
         found.append(await look(hosted))
         ledger.check(found[0])
         await client.send_again(
@@ -305,10 +305,10 @@ def check(left: Volume, ledger: Ledger, client: Client) -> None:
         )
         found.append(await Found.of(hosted))
 
-    async def without_checkpoints(hosted: Hosted) -> None:
+    async def without_checkpoints(hosted: RunningVhost) -> None:
         ledger.check(await look(hosted))
 
-    async def second(hosted: Hosted) -> None:
+    async def second(hosted: RunningVhost) -> None:
         found.append(await look(hosted))
 
     for volume, life in ((bare, without_checkpoints), (left, first), (left, second)):

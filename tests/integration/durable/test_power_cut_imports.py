@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from durable.broker.defining import apply_import
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.definition_forms import to_plain
 from durable.definitions import (
@@ -46,7 +46,7 @@ class Known:
     sent: int = 0
     confirmed: int = 0
 
-    def check(self, hosted: Hosted, kept: list[int]) -> None:
+    def check(self, hosted: RunningVhost, kept: list[int]) -> None:
         registry = hosted.vhost.registry
         _, bindings = registry.router.definitions()
         for number, answered in self.imports.items():
@@ -83,7 +83,7 @@ class Client:
 
     def __init__(self, known: Known) -> None:
         self.known = known
-        self._hosted: Hosted
+        self._hosted: RunningVhost
 
     def confirm(self) -> None:
         publisher = self._hosted.vhost.publishers.get_or_add(PUBLISHER, 1)
@@ -95,7 +95,7 @@ class Client:
     def replaced(self) -> None:
         """By the next life."""
 
-    async def live(self, hosted: Hosted, rounds: range) -> None:
+    async def live(self, hosted: RunningVhost, rounds: range) -> None:
         self._hosted = hosted
         hosted.attach_publisher(hosted.vhost.publishers.open(PUBLISHER, 1, 0), self)
         await self.declare("kept")
@@ -175,7 +175,7 @@ def test_power_cut_at_every_change_of_imports(story: Cuts[Known]) -> None:
             run(volume, partial(look, known=deepcopy(known)), config=LOOKING)
 
 
-async def look(hosted: Hosted, known: Known) -> None:
+async def look(hosted: RunningVhost, known: Known) -> None:
     kept: list[int] = []
     if "kept" in hosted.vhost.registry.queues:
         lane = hosted.vhost.registry.queue("kept").lanes[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,
@@ -53,7 +53,7 @@ class Ledger:
     """By stream, how many messages are missing before an offset; those before certain ones are."""
 
 
-def declared(hosted: Hosted) -> Declared:
+def declared(hosted: RunningVhost) -> Declared:
     """Not by what snapshots are made of."""
     registry = hosted.vhost.registry
     exchanges, bindings = registry.router.definitions()
@@ -72,7 +72,7 @@ def declared(hosted: Hosted) -> Declared:
     return sorted([*map(repr, definitions), *cursors])
 
 
-async def contents(hosted: Hosted, stream: Stream) -> dict[int, int]:
+async def contents(hosted: RunningVhost, stream: Stream) -> dict[int, int]:
     """Numbers by offset."""
     return {offset: number async for offset, number in ready_numbers(hosted, stream.lane)}
 
@@ -84,9 +84,9 @@ class Client:
         self.ledger = ledger
         self.next = {PUBLISHER: 0, SENSOR: 0}
         self.published: list[tuple[str, Any]] = []
-        self._hosted: Hosted
+        self._hosted: RunningVhost
 
-    async def live(self, hosted: Hosted, rounds: range) -> None:
+    async def live(self, hosted: RunningVhost, rounds: range) -> None:
         self._hosted = hosted
         if not rounds.start:
             await self.declare_all()
@@ -175,7 +175,7 @@ class Client:
         await self.send(hosted, batch)
         await self.stored()
 
-    async def send(self, hosted: Hosted, batch: Any) -> None:
+    async def send(self, hosted: RunningVhost, batch: Any) -> None:
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
         await hosted.log.with_room(
             lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, hosted.clock.now_us())
@@ -198,7 +198,7 @@ def story() -> tuple[Cuts[Ledger], Client]:
     return cuts, client
 
 
-async def check(hosted: Hosted, ledger: Ledger) -> None:
+async def check(hosted: RunningVhost, ledger: Ledger) -> None:
     assert not any(gap.synced for gap in hosted.log.report.gaps), "no cut is a loss"
     assert declared(hosted) in ledger.declared
     registry = hosted.vhost.registry
@@ -240,7 +240,7 @@ def test_power_cut_at_every_change_of_streams_and_definitions(
         bare = left.copy()
         bare.seen.pop("checkpoint", None)
 
-        async def first(hosted: Hosted, ledger: Ledger = ledger) -> None:
+        async def first(hosted: RunningVhost, ledger: Ledger = ledger) -> None:
             await check(hosted, ledger)
             for name, batch in client.published:
                 if name in hosted.vhost.registry.streams and batch.base_sequence in (

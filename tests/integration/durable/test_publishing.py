@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 import durable
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.client.delivery import Delivery
 from durable.errors import (
     InternalExchange,
@@ -112,7 +112,7 @@ async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> Non
 
 
 @asynccontextmanager
-async def published(data: Path) -> AsyncGenerator[tuple[durable.Connection, Hosted]]:
+async def published(data: Path) -> AsyncGenerator[tuple[durable.Connection, RunningVhost]]:
     """A client of a broker that does nothing by itself, with one message in a queue `jobs`."""
     async with serving(data, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.upkeep import RATES_S
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
@@ -62,7 +62,7 @@ async def test_totals_rates_ages_and_what_it_cost(
 
 
 def test_rates_are_per_second_of_the_last_interval() -> None:
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         audit = to_plain(StreamDefinition(name="audit"))
         await hosted.change(lambda: [[changes.STREAM, 9, audit]])

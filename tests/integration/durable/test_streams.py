@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import durable
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import ConsumerCancelled, InvalidDefinition, TooManyPatterns, UnknownStream
@@ -350,7 +350,7 @@ def test_retention_of_much_lets_others_have_their_turns(monkeypatch: pytest.Monk
     seen: list[int] = []
     retain = Stream.retain
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         definition = StreamDefinition(name="audit", max_length=1)
         await make(hosted, changes.STREAM, 1, to_plain(definition))
         for number in range(5):

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from durable.broker.capture import Capture
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import ExchangeDefinition, QueueDefinition, StreamDefinition
 from durable.log.memory_disk import Volume
@@ -30,32 +30,32 @@ from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, batch_at, make_batch, snapshot_of
 from tests.waiting import until, virtual_sleep
 
-Life = Callable[[Hosted], Awaitable[None]]
+Life = Callable[[RunningVhost], Awaitable[None]]
 
 
-def takes(hosted: Hosted) -> int:
+def takes(hosted: RunningVhost) -> int:
     """Less than an empty segment takes, by no more than what stands around a batch."""
     return hosted.log.append_bytes_max - 160
 
 
-async def declare(hosted: Hosted, name: str, **settings: Any) -> None:
+async def declare(hosted: RunningVhost, name: str, **settings: Any) -> None:
     definition = QueueDefinition(name=name, **settings)
     lanes = hosted.vhost.registry.new_lanes(definition)
     await make(hosted, changes.QUEUE, lanes, to_plain(definition))
 
 
-async def make(hosted: Hosted, *change: Any) -> None:
+async def make(hosted: RunningVhost, *change: Any) -> None:
     await hosted.change(lambda: [list(change)])
 
 
-async def publish(hosted: Hosted, batch: Batch) -> None:
+async def publish(hosted: RunningVhost, batch: Batch) -> None:
     publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
     await hosted.log.with_room(lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, 0))
     while publisher.confirmed < batch.next_sequence:
         await hosted.stored.wait()
 
 
-async def reject_all(hosted: Hosted, name: str) -> None:
+async def reject_all(hosted: RunningVhost, name: str) -> None:
     """And wait until that is on disk, copies and all."""
     queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
     queue.subscribe(consumer)
@@ -66,7 +66,7 @@ async def reject_all(hosted: Hosted, name: str) -> None:
     await until(lambda: not queue.size_bytes)
 
 
-async def first_of(hosted: Hosted, name: str) -> Batch:
+async def first_of(hosted: RunningVhost, name: str) -> Batch:
     (lane,) = hosted.vhost.registry.queue(name).lanes
     head = lane.head()
     assert head is not None, f"{name} has messages"
@@ -75,11 +75,11 @@ async def first_of(hosted: Hosted, name: str) -> Batch:
     return found[0]
 
 
-def ready(hosted: Hosted) -> dict[str, int]:
+def ready(hosted: RunningVhost) -> dict[str, int]:
     return {name: one.ready for name, one in hosted.vhost.registry.queues.items()}
 
 
-async def graves(hosted: Hosted) -> None:
+async def graves(hosted: RunningVhost) -> None:
     await declare(hosted, "graves")
     await declare(hosted, "jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
 
@@ -87,7 +87,7 @@ async def graves(hosted: Hosted) -> None:
 def test_dead_letters_that_do_not_go_together_go_in_pieces() -> None:
     """Found: their story made them more than a segment takes, and the broker ended."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         await publish(hosted, make_batch(0, [bytes(takes(hosted) // 8 - 6)] * 8, key="jobs"))
         await reject_all(hosted, "jobs")
@@ -99,7 +99,7 @@ def test_dead_letters_that_do_not_go_together_go_in_pieces() -> None:
 
 
 def still(wanted: dict[str, int]) -> Life:
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         assert ready(hosted) == wanted
 
     return life
@@ -108,7 +108,7 @@ def still(wanted: dict[str, int]) -> Life:
 def test_a_dead_letter_whose_story_is_long_forgets_the_keys_of_earlier_deaths() -> None:
     """Where it was it still knows, and so whether it goes round."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         before = Death("before", "rejected", 1, "", ("k" * 500,), 1)
         told = Properties(deaths=(before,))
@@ -128,7 +128,7 @@ def test_a_dead_letter_whose_story_is_long_forgets_the_keys_of_earlier_deaths() 
 def test_a_dead_letter_that_fits_nowhere_is_settled_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         await publish(hosted, make_batch(0, [bytes(takes(hosted))], key="jobs"))
         await reject_all(hosted, "jobs")
@@ -146,7 +146,7 @@ def test_a_dead_letter_that_makes_no_sense_takes_nobody_along(
 ) -> None:
     """Headers are first read where an exchange decides by them."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         exchange = ExchangeDefinition(name="by_headers", type="headers", alternate="all")
         everything = ExchangeDefinition(name="all", type="fanout")
         for one in (everything, exchange):
@@ -168,7 +168,7 @@ def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyP
     """Found: a list of all their records was made first, of 305 MB for two million messages."""
     steps: list[str] = []
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
         for number in range(4):
             await publish(hosted, make_batch(number, [b"x"], key="jobs"))
@@ -197,7 +197,7 @@ def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyP
 def test_as_many_keys_as_there_may_be_die_twice() -> None:
     """Found: its first death had one key more than was read, and ended the broker at each start."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "last")
         for name, following in (("jobs", "later"), ("later", "last")):
             await declare(hosted, name, dead_letter_exchange="", dead_letter_routing_key=following)
@@ -243,7 +243,7 @@ def published(first: int, sizes: list[int], lost: int = 0) -> Delivery:
     return Delivery(batch, batch.payloads, first, lost)
 
 
-async def captured(hosted: Hosted, *deliveries: Delivery) -> list[tuple[int, int, int]]:
+async def captured(hosted: RunningVhost, *deliveries: Delivery) -> list[tuple[int, int, int]]:
     """What two streams then have as gaps: the offset after it, the first sequence, how many."""
     for name in ("one", "other"):
         definition = StreamDefinition(name=name, patterns=("live.>",))
@@ -257,7 +257,7 @@ async def captured(hosted: Hosted, *deliveries: Delivery) -> list[tuple[int, int
     return gaps_of(hosted)
 
 
-def gaps_of(hosted: Hosted) -> list[tuple[int, int, int]]:
+def gaps_of(hosted: RunningVhost) -> list[tuple[int, int, int]]:
     registry = hosted.vhost.registry
     one, other = (
         [
@@ -276,7 +276,7 @@ def test_of_live_messages_that_are_too_large_the_first_is_told_and_all_are_gaps(
 ) -> None:
     """A publisher may send any number of them."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         large = takes(hosted) + 300
         assert await captured(
             hosted, published(0, [large, 10, large]), published(3, [large, 10, 10, 10, 10, 10, 10])
@@ -289,7 +289,7 @@ def test_of_live_messages_that_are_too_large_the_first_is_told_and_all_are_gaps(
 def test_a_live_message_that_is_too_large_is_a_gap() -> None:
     """Found: it ended the broker. What was sent with it is captured around it, in order."""
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         batch = published(
             2,
             [10, 10, takes(hosted) + 300, takes(hosted) // 2, takes(hosted) // 2 + 200, 10],
@@ -299,7 +299,7 @@ def test_a_live_message_that_is_too_large_is_a_gap() -> None:
         (lane, *_) = [one.lane for one in hosted.vhost.registry.streams.values()]
         assert [run.count for run in lane.index.runs(0, lane.next)] == [1, 1, 1, 2, 2]
 
-    async def next_life(hosted: Hosted) -> None:
+    async def next_life(hosted: RunningVhost) -> None:
         assert gaps_of(hosted) == [(0, 0, 2), (2, 4, 1)]
 
     volume = Volume()
@@ -312,13 +312,13 @@ def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixtu
     have larger segments, then there are checkpoints again."""
     names = [f"a queue with quite a long name, number {number}" for number in range(80)]
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for name in names:
             await declare(hosted, name)
         await publish(hosted, make_batch(0, [b"x"], key=names[0]))
         await virtual_sleep(3 * CONFIG.idle_s)
 
-    async def smaller(hosted: Hosted) -> None:
+    async def smaller(hosted: RunningVhost) -> None:
         assert ready(hosted) == {name: int(name == names[0]) for name in names}
         before = hosted.log.statistics().segments
         for name in names[1:]:
@@ -338,7 +338,7 @@ def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixtu
 def test_a_snapshot_that_fits_a_segment_only_once_gives_space_back() -> None:
     names = [f"a queue with quite a long name, number {number}" for number in range(16)]
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         for name in names:
             await declare(hosted, name)
         snapshot = sum(draft.size_bytes for draft in snapshot_of(hosted.vhost))
@@ -362,14 +362,14 @@ def test_what_is_too_large_for_smaller_segments_stays_where_it_is(
 ) -> None:
     """Found: compaction of it ended the broker, a second after each start."""
 
-    async def fill(hosted: Hosted) -> None:
+    async def fill(hosted: RunningVhost) -> None:
         await declare(hosted, "slow")
         await publish(hosted, make_batch(0, [bytes(10_000)], key="slow"))
         for name in ("fast", "kept"):
             await declare(hosted, name)
         await publish_on(hosted)
 
-    async def publish_on(hosted: Hosted, kept: str = "fast") -> None:
+    async def publish_on(hosted: RunningVhost, kept: str = "fast") -> None:
         """Whatever is in `kept` keeps a segment, in the middle of what goes."""
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
         for _ in range(5):
@@ -378,7 +378,7 @@ def test_what_is_too_large_for_smaller_segments_stays_where_it_is(
                 await publish(hosted, batch)
         await reject_all(hosted, "fast")
 
-    async def go_on(hosted: Hosted) -> None:
+    async def go_on(hosted: RunningVhost) -> None:
         await publish_on(hosted, "kept")
         await virtual_sleep(10 * CONFIG.idle_s)
         assert len((await first_of(hosted, "slow")).payloads[0]) == 10_000

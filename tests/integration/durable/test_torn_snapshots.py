@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.log.memory_disk import Volume
 from durable.queues.queue import ACK
 from tests.integration.durable.test_acks_without_end import (
@@ -57,7 +57,7 @@ def test_a_kill_inside_a_snapshot_on_a_full_disk(monkeypatch: pytest.MonkeyPatch
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
     kills = Kills(volume)
 
-    async def life(hosted: Hosted) -> None:
+    async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         for number in range(QUEUES):
             await declare(hosted, f"queue {number}")
@@ -70,12 +70,12 @@ def test_a_kill_inside_a_snapshot_on_a_full_disk(monkeypatch: pytest.MonkeyPatch
         for number in range(1, 150):
             await acking.settle([number])
 
-    async def rest(hosted: Hosted) -> None:
+    async def rest(hosted: RunningVhost) -> None:
         acking = Acking(hosted)
         for number in sorted(unsettled(hosted))[:60]:
             await acking.settle([number])
 
-    async def last(hosted: Hosted) -> None:
+    async def last(hosted: RunningVhost) -> None:
         with trio.fail_after(VIRTUAL_PATIENCE_S):
             await settle(hosted, "jobs", ACK)
         await until_space(hosted)

@@ -56,7 +56,7 @@ def body_reader(shelf: Shelf) -> tuple[BodyReader, Bodies]:
 
 
 async def want(reader: BodyReader, bodies: Bodies, number: int) -> None:
-    """As `Hosted.batches` does."""
+    """As `RunningVhost.batches` does."""
     assert (bodies.get(number) or await reader.body(number)) == body(number)
 
 

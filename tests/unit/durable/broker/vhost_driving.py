@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from durable.broker.control import Control
 from durable.broker.fetching import BodyReader
-from durable.broker.hosted import Hosted
+from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.log.placing import Backlog
 from durable.log.record import Buffer, Record
@@ -69,7 +69,7 @@ def contents(messages: list[Message]) -> list[Content]:
 
 
 class PlainLog(PlainStore):
-    """A log as `Hosted` needs it."""
+    """A log as `RunningVhost` needs it."""
 
     failure = None
     backlog = Backlog()
@@ -140,7 +140,7 @@ class Driving(RuleBasedStateMachine):
         self.log: PlainLog = log
         self.vhost, self.registry, self.files = plain.vhost, plain.registry, plain.files
         clock: Any = SimpleNamespace(now_us=lambda: self.model.now_us)
-        self.hosted, self.plain = Hosted(plain.vhost, log, clock), plain
+        self.hosted, self.plain = RunningVhost(plain.vhost, log, clock), plain
         self.hosted._body_reader = NeededBodyReader(log, plain.vhost.bodies)
         self.checkpointing = Checkpointing(plain.registry)
         self.peers = [self.connect(), self.connect()]
