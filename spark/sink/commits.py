@@ -16,16 +16,16 @@ from .options import SinkOptions
 from .report import Counts, Report, encode_report
 
 if TYPE_CHECKING:
-    from .publishing import Sent
+    from .publishing import TaskResult
 
 logger = logging.getLogger("spark.sink")
 
 
 @dataclass
-class Told(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """The result of one task, as Spark carries it to the driver."""
 
-    sent: Sent
+    result: TaskResult
 
 
 def task_context() -> TaskContext:
@@ -42,12 +42,12 @@ def collect(
     report = Report(batch=batch, aborted=aborted)
     for one in messages:
         report.tasks += 1
-        if not isinstance(one, Told):
+        if not isinstance(one, TaskCommit):
             report.failed_tasks += 1
             continue
-        report.counts.add(one.sent.counts)
-        report.lateness.merge(one.sent.lateness)
-        report.seconds = max(report.seconds, one.sent.seconds)
+        report.counts.add(one.result.counts)
+        report.lateness.merge(one.result.lateness)
+        report.seconds = max(report.seconds, one.result.seconds)
     return report
 
 
@@ -55,7 +55,7 @@ def check_lanes(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Raises Disordered if two tasks had rows of the same queue and partition."""
     seen: set[str] = set()
     for one in messages:
-        for lane in one.sent.lanes if isinstance(one, Told) else ():
+        for lane in one.result.lanes if isinstance(one, TaskCommit) else ():
             if lane in seen:
                 raise Disordered(lane, "two tasks had rows of this queue")
             seen.add(lane)
@@ -63,9 +63,9 @@ def check_lanes(messages: Sequence[WriterCommitMessage | None]) -> None:
 
 def write_report(report: Report, options: SinkOptions) -> None:
     counts: Counts = report.counts
-    told = ", ".join(f"{name} {value}" for name, value in report.plain().items())
+    summary = ", ".join(f"{name} {value}" for name, value in report.plain().items())
     level = logging.WARNING if counts.dropped or not report.complete else logging.INFO
-    logger.log(level, "%s", told)
+    logger.log(level, "%s", summary)
     if options.report:
         with Path(options.report).open("a") as file:
             file.write(encode_report(report) + "\n")

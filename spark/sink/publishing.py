@@ -46,7 +46,7 @@ class Identity(NamedTuple):
     partition: int
 
 
-class Sent(NamedTuple):
+class TaskResult(NamedTuple):
     """The result of a task."""
 
     counts: Counts
@@ -56,7 +56,9 @@ class Sent(NamedTuple):
     seconds: float
 
 
-def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity) -> Sent:
+def publish(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity
+) -> TaskResult:
     """Send all rows; blocks until they have arrived.
 
     Raises:
@@ -73,17 +75,17 @@ def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: I
 
 async def _publish(
     node: mesh.Node, batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity
-) -> Sent:
+) -> TaskResult:
     target: Target | None = None
     try:
         async with opened(node, options, identity.publisher) as target:
             task = Task(options, identity, target)
             if options.rehearse:
                 await trio.to_thread.run_sync(next, batches, None)
-                return task.told()
+                return task.result()
             await _run(batches, task)
             await target.finish()
-            return task.told()
+            return task.result()
     except BaseException as error:
         first = _first(error)  # Unwraps groups of nurseries: Spark shows only the first line.
         if isinstance(first, CaptureError) or not isinstance(first, MeshError):
@@ -203,8 +205,8 @@ class Task:
                 directory = Path(self.options.progress)
                 note(directory, self._identity.partition, Noted(done, counts.sent))
 
-    def told(self) -> Sent:
+    def result(self) -> TaskResult:
         counts = self._target.counts
         counts.skipped = self._skipped
         seconds = (self._now_us() - self._began_us) / 1e6
-        return Sent(counts, self._lateness, tuple(self._orders), seconds)
+        return TaskResult(counts, self._lateness, tuple(self._orders), seconds)

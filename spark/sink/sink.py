@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import InvalidOption
 from .columns import check_columns
-from .commits import Told, check_lanes, collect, task_context, write_report
+from .commits import TaskCommit, check_lanes, collect, task_context, write_report
 from .options import SinkOptions, read_sink_options
 from .streaming import StreamWriter, check_streaming
 
@@ -42,12 +42,12 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Told:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         from .publishing import Identity, publish
 
         partition = task_context().partitionId()
         identity = Identity(f"{self._options.id}/{partition}", 0, partition)
-        return Told(publish(iterator, self._options, identity))
+        return TaskCommit(publish(iterator, self._options, identity))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         check_lanes(messages)  # If this raises, Spark calls abort, which writes the report.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..errors import ContradictoryOptions
-from .commits import Told, collect, task_context, write_report
+from .commits import TaskCommit, collect, task_context, write_report
 from .numbering import BATCH_SHIFT
 from .options import OFFSETS, SinkOptions
 
@@ -29,7 +29,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Told:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         from .publishing import Identity, publish
 
         task = task_context()
@@ -38,7 +38,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert batch is not None, "Spark says which batch this is"
         partition = task.partitionId()
         name = f"{self._options.id or query}/{partition}"
-        return Told(
+        return TaskCommit(
             publish(iterator, self._options, Identity(name, int(batch) << BATCH_SHIFT, partition))
         )
 

@@ -80,7 +80,7 @@ async def test_messages_leave_when_they_are_due_and_together_when_they_are_toget
     since = [at - found[0] for at in found]
     assert np.allclose(since, [0.0, 0.1, 0.5], atol=1e-5)
     assert 0 < found[0] <= LEAD_US / 1e6
-    assert one.told().lateness.percentile_us(100) <= 2
+    assert one.result().lateness.percentile_us(100) <= 2
 
 
 async def test_who_is_behind_sends_pieces_and_tells_how_late_they_are(
@@ -93,7 +93,7 @@ async def test_who_is_behind_sends_pieces_and_tells_how_late_they_are(
     assert [high - low for _, low, high in target.sent] == [PACED_ROWS] * 3 + [
         1000 - 3 * PACED_ROWS
     ]
-    late = one.told().lateness
+    late = one.result().lateness
     assert sum(late.counts.values()) == 1000
     assert 0.98 <= late.percentile_us(100) / (3 * PACED_ROWS * 1000) <= 1.03
 
@@ -125,7 +125,7 @@ async def test_a_rate_alone_makes_up_for_no_stall(autojump_clock: MockClock) -> 
     within = [((at >= one) & (at < one + 0.0999)).sum() for one in at]
     assert max(within) <= 13, "a tenth of a second, and what 20 ms are worth"
     assert at[-1] - at[0] >= 49 * 0.01 + 2.96
-    assert one.told().lateness.percentile_us(100) >= 2.9e6
+    assert one.result().lateness.percentile_us(100) >= 2.9e6
 
 
 async def test_with_a_speed_what_a_stall_held_up_leaves_at_once(autojump_clock: MockClock) -> None:
@@ -172,7 +172,7 @@ async def test_rows_have_their_offsets_as_sequences_whatever_is_left_out(
     await one.send(of_two_queues([0, 1, 0, 1], [3, 0, 5, 1]))
     await one.send(of_two_queues([1, 0, 0], [9, 6, 8]))
     assert target.sequences == [3, 0, 5, 1, 9, 6, 8]
-    assert sorted(one.told().lanes) == ["jobs/0", "mail/0"]
+    assert sorted(one.result().lanes) == ["jobs/0", "mail/0"]
     with pytest.raises(Disordered, match="mail/0"):
         await one.send(of_two_queues([0, 1], [9, 9]))
 

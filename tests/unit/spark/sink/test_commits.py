@@ -11,24 +11,24 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark.errors import InvalidOption
-from spark.sink.commits import Told
+from spark.sink.commits import TaskCommit
 from spark.sink.errors import Disordered
 from spark.sink.options import read_sink_options
 from spark.sink.pacing import Lateness
-from spark.sink.publishing import Sent
+from spark.sink.publishing import TaskResult
 from spark.sink.report import Counts, decode_reports
 from spark.sink.sink import BatchWriter, MeshSink
 
 
-def told(*lanes: str) -> Told:
-    return Told(Sent(Counts(sent=10), Lateness(), lanes, 1.0))
+def committed(*lanes: str) -> TaskCommit:
+    return TaskCommit(TaskResult(Counts(sent=10), Lateness(), lanes, 1.0))
 
 
 def test_a_query_whose_commit_fails_has_one_report_that_is_not_complete(tmp_path: Path) -> None:
     """As Spark does it: commit, and when that raises, abort with the same messages."""
     path = tmp_path / "report"
     writer = BatchWriter(read_sink_options({"report": str(path)}))
-    two = [told("jobs/0"), told("jobs/0", "jobs/1")]
+    two = [committed("jobs/0"), committed("jobs/0", "jobs/1")]
     with pytest.raises(Disordered, match="jobs/0"):
         writer.commit(two)
     writer.abort(two)
@@ -38,7 +38,9 @@ def test_a_query_whose_commit_fails_has_one_report_that_is_not_complete(tmp_path
 
 def test_a_query_that_ends_well_has_one_that_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "report"
-    BatchWriter(read_sink_options({"report": str(path)})).commit([told("jobs/0"), told("jobs/1")])
+    BatchWriter(read_sink_options({"report": str(path)})).commit(
+        [committed("jobs/0"), committed("jobs/1")]
+    )
     (report,) = decode_reports(path.read_text().splitlines())
     assert report.complete
 
