@@ -25,7 +25,7 @@ from ..capture.rows import SQL, schema_of
 from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
 from ..sink.messages import REPLAYED_FROM, lane_name
-from ..sink.noting import noted
+from ..sink.noting import read_progress
 from ..sink.options import PAUSES_MAX
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
@@ -297,7 +297,7 @@ def _write(
             before, ended = report.counts.sent, _told(told)
             report.add(ended)
             # Unfinished tasks have only noted their counts; finished ones did not note their last messages.
-            sent = before + max(ended.counts.sent, noted(notes).sent)
+            sent = before + max(ended.counts.sent, read_progress(notes).sent)
             if isinstance(error, CaptureError):
                 raise ReplayFailed(str(error), report, sent) from None
             raise ReplayInterrupted(report, sent) from None
@@ -321,7 +321,7 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 
     def look() -> None:
         while not ended.wait(LOOK_S):
-            tell(noted(directory).done)
+            tell(read_progress(directory).done)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

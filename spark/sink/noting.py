@@ -10,7 +10,7 @@ from typing import NamedTuple
 DIGITS = 20
 
 
-class Noted(NamedTuple):
+class TaskProgress(NamedTuple):
     """Numbers of messages."""
 
     done: int = 0
@@ -18,7 +18,7 @@ class Noted(NamedTuple):
     sent: int = 0
 
 
-def note(directory: Path, partition: int, so_far: Noted) -> None:
+def write_progress(directory: Path, partition: int, so_far: TaskProgress) -> None:
     """Write a partition's progress. This runs while messages are due, so numbers are overwritten in place: ext4 flushes
     a file that was truncated and rewritten when it is closed, which took 5 to 15 ms."""
     file = os.open(directory / str(partition), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -28,12 +28,12 @@ def note(directory: Path, partition: int, so_far: Noted) -> None:
         os.close(file)
 
 
-def noted(directory: Path) -> Noted:
+def read_progress(directory: Path) -> TaskProgress:
     """Return the sum over all tasks on this machine."""
     done = sent = 0
     for path in directory.iterdir():
         with suppress(ValueError):  # The file has just been created, and is empty.
             text = path.read_text()
-            one = Noted(int(text[:DIGITS]), int(text[DIGITS:]))
+            one = TaskProgress(int(text[:DIGITS]), int(text[DIGITS:]))
             done, sent = done + one.done, sent + one.sent
-    return Noted(done, sent)
+    return TaskProgress(done, sent)

@@ -22,7 +22,7 @@ from ..errors import CaptureError
 from .errors import SendingFailed, Unreachable
 from .joining import worker_node
 from .messages import Messages, read_messages
-from .noting import Noted, note
+from .noting import TaskProgress, write_progress
 from .numbering import Ints, OffsetOrder
 from .options import SinkOptions
 from .pacing import Lateness, Pacer, Times
@@ -139,7 +139,7 @@ class Task:
         self._skipped = 0
         # Starts from the wall clock, as in all tasks, and follows the monotonic clock from then on.
         self._ahead_us = time.time_ns() // 1000 - round(trio.current_time() * 1e6)
-        self._began_us = self._told_us = self._now_us()
+        self._began_us = self._progress_at_us = self._now_us()
 
     def _now_us(self) -> int:
         return round(trio.current_time() * 1e6) + self._ahead_us
@@ -161,7 +161,7 @@ class Task:
                 high = max(low + 1, min(int(full), low + CHUNK_ROWS))
                 await self._target.send(messages, sequences, low, high)
                 low = high
-                self._tell()
+                self._write_progress()
 
     async def _send_paced(self, messages: Messages, sequences: Ints, due_us: Times) -> None:
         low, count = 0, len(due_us)
@@ -177,7 +177,7 @@ class Task:
             self._lateness.add(now_us - due_us[low:high])
             await self._target.send(messages, sequences, low, high)
             low = high
-            self._tell()
+            self._write_progress()
 
     def _sequences(self, messages: Messages, count: int) -> Ints:
         """Return the sequence of each message. Raises Disordered."""
@@ -193,17 +193,17 @@ class Task:
             self._orders.setdefault(lane, OffsetOrder(lane)).check(offsets[rows])
         return offsets
 
-    def _tell(self) -> None:
+    def _write_progress(self) -> None:
         """Write down the progress now and then, for whoever displays it. The directory is on the driver's machine; on
         another one writing fails, which must not end the task."""
         now_us = self._now_us()
-        if self.options.progress and now_us - self._told_us > PROGRESS_S * 1e6:
-            self._told_us = now_us
+        if self.options.progress and now_us - self._progress_at_us > PROGRESS_S * 1e6:
+            self._progress_at_us = now_us
             counts = self._target.counts
             done = counts.sent + counts.duplicates + self._skipped
             with suppress(OSError):
                 directory = Path(self.options.progress)
-                note(directory, self._identity.partition, Noted(done, counts.sent))
+                write_progress(directory, self._identity.partition, TaskProgress(done, counts.sent))
 
     def result(self) -> TaskResult:
         counts = self._target.counts

@@ -24,7 +24,7 @@ from durable.errors import BrokerLost, QueueFull
 from spark.sink import publishing
 from spark.sink.errors import Disordered, SendingFailed, Unreachable
 from spark.sink.messages import Address, Messages
-from spark.sink.noting import noted
+from spark.sink.noting import read_progress
 from spark.sink.numbering import Ints
 from spark.sink.options import read_sink_options
 from spark.sink.publishing import PACED_ROWS, Identity, Task
@@ -192,7 +192,7 @@ async def test_what_was_left_out_is_done_and_not_sent(
     one = task(target, progress=str(tmp_path))
     target.counts.duplicates = 30
     await one.send(messages([0] * 2)._replace(skipped=500))
-    assert noted(tmp_path) == (532, 2)
+    assert read_progress(tmp_path) == (532, 2)
 
 
 class Losing(Noting):

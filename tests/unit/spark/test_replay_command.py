@@ -29,7 +29,7 @@ from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.preflight import check_there
 from spark.replay.replay import NO_TOPIC, _write
-from spark.sink.noting import Noted, note
+from spark.sink.noting import TaskProgress, write_progress
 from spark.sink.report import Counts, Report
 from tests.captures import Captured, jobs_and_audit
 from tests.logs import NEW_SECRET, encryption
@@ -59,7 +59,7 @@ class FakeSpark:
         return self
 
     def save(self) -> None:
-        note(self.progress, 0, Noted(1000, 300))
+        write_progress(self.progress, 0, TaskProgress(1000, 300))
         raise self._error
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark.sink.noting import DIGITS, Noted, note, noted
+from spark.sink.noting import DIGITS, TaskProgress, read_progress, write_progress
 
 
 def test_the_latest_numbers_of_all_partitions_are_added(tmp_path: Path) -> None:
-    note(tmp_path, 0, Noted(1_000_000, 900_000))
-    note(tmp_path, 1, Noted(30, 4))
-    note(
-        tmp_path, 0, Noted(200, 100)
+    write_progress(tmp_path, 0, TaskProgress(1_000_000, 900_000))
+    write_progress(tmp_path, 1, TaskProgress(30, 4))
+    write_progress(
+        tmp_path, 0, TaskProgress(200, 100)
     )  # Of another attempt: less than before, and nothing of it stays.
-    assert noted(tmp_path) == (230, 104)
+    assert read_progress(tmp_path) == (230, 104)
 
 
 def test_a_file_is_overwritten_in_place(tmp_path: Path) -> None:
-    note(tmp_path, 0, Noted(1, 1))
+    write_progress(tmp_path, 0, TaskProgress(1, 1))
     before = (tmp_path / "0").stat()
     with (tmp_path / "0").open("rb") as held:
-        note(tmp_path, 0, Noted(12, 3))
+        write_progress(tmp_path, 0, TaskProgress(12, 3))
         assert held.read() == b"12".rjust(DIGITS) + b"3".rjust(DIGITS)
     after = (tmp_path / "0").stat()
     assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
@@ -28,5 +28,5 @@ def test_a_file_is_overwritten_in_place(tmp_path: Path) -> None:
 
 def test_a_file_that_has_just_been_made_counts_nothing(tmp_path: Path) -> None:
     (tmp_path / "0").touch()
-    note(tmp_path, 1, Noted(7, 7))
-    assert noted(tmp_path) == (7, 7)
+    write_progress(tmp_path, 1, TaskProgress(7, 7))
+    assert read_progress(tmp_path) == (7, 7)
