@@ -27,9 +27,9 @@ from .numbering import Ints, OffsetOrder
 from .options import SinkOptions
 from .pacing import Lateness, Pacer, Times
 from .report import Counts
-from .targets import Target, opened
+from .targets import Target, open_target
 
-AHEAD = 2
+BATCHES_AHEAD = 2
 """How many batches are read ahead while one is sent."""
 CHUNK_BYTES, CHUNK_ROWS = 128 * 1024, 4096
 """Limits of what is sent at a time: less than a frame, so that a large batch does not delay a message that is due."""
@@ -78,7 +78,7 @@ async def _publish(
 ) -> TaskResult:
     target: Target | None = None
     try:
-        async with opened(node, options, identity.publisher) as target:
+        async with open_target(node, options, identity.publisher) as target:
             task = Task(options, identity, target)
             if options.rehearse:
                 await trio.to_thread.run_sync(next, batches, None)
@@ -87,7 +87,7 @@ async def _publish(
             await target.finish()
             return task.result()
     except BaseException as error:
-        first = _first(error)  # Unwraps groups of nurseries: Spark shows only the first line.
+        first = _first_error(error)  # Unwraps groups of nurseries: Spark shows only the first line.
         if isinstance(first, CaptureError) or not isinstance(first, MeshError):
             if first is error:
                 raise
@@ -99,7 +99,7 @@ async def _publish(
         raise SendingFailed(why, target.counts.sent) from first
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -107,23 +107,23 @@ def _first(error: BaseException) -> BaseException:
 
 async def _run(batches: Iterator[pa.RecordBatch], task: Task) -> None:
     """Read batches in a thread while the loop sends the ones before."""
-    ahead, read = trio.open_memory_channel[Messages](AHEAD)
+    send_ahead, receive_ahead = trio.open_memory_channel[Messages](BATCHES_AHEAD)
 
-    def following() -> Messages | None:
+    def read_next() -> Messages | None:
         batch = next(batches, None)
         return None if batch is None else read_messages(batch, task.options)
 
     async def feed() -> None:
-        async with ahead:
+        async with send_ahead:
             while True:
-                messages = await trio.to_thread.run_sync(following)
+                messages = await trio.to_thread.run_sync(read_next)
                 if messages is None:
                     return
-                await ahead.send(messages)
+                await send_ahead.send(messages)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed)
-        async for messages in read:
+        async for messages in receive_ahead:
             await task.send(messages)
 
 
@@ -138,11 +138,11 @@ class Task:
         self._row = identity.first
         self._skipped = 0
         # Starts from the wall clock, as in all tasks, and follows the monotonic clock from then on.
-        self._ahead_us = time.time_ns() // 1000 - round(trio.current_time() * 1e6)
-        self._began_us = self._progress_at_us = self._now_us()
+        self._clock_offset_us = time.time_ns() // 1000 - round(trio.current_time() * 1e6)
+        self._started_us = self._progress_at_us = self._now_us()
 
     def _now_us(self) -> int:
-        return round(trio.current_time() * 1e6) + self._ahead_us
+        return round(trio.current_time() * 1e6) + self._clock_offset_us
 
     async def send(self, messages: Messages) -> None:
         self._skipped += messages.skipped
@@ -208,5 +208,5 @@ class Task:
     def result(self) -> TaskResult:
         counts = self._target.counts
         counts.skipped = self._skipped
-        seconds = (self._now_us() - self._began_us) / 1e6
+        seconds = (self._now_us() - self._started_us) / 1e6
         return TaskResult(counts, self._lateness, tuple(self._orders), seconds)

@@ -33,7 +33,7 @@ include messages still missing, and those being sent again unchanged."""
 WAITING_BYTES_MAX = 4 << 20
 """How much may wait for one member before sending waits: slow subscribers slow a replay, but lose none of it on
 this side."""
-LOOK_S = 0.5
+DISCOVERY_S = 0.5
 """How long to wait until members and their subscriptions are found, as `mesh publish` does."""
 
 
@@ -53,7 +53,9 @@ class Target(ABC):
 
 
 @asynccontextmanager
-async def opened(node: mesh.Node, options: SinkOptions, publisher: str) -> AsyncGenerator[Target]:
+async def open_target(
+    node: mesh.Node, options: SinkOptions, publisher: str
+) -> AsyncGenerator[Target]:
     """Open the target that the options name; `publisher` is the name of this task's publisher, for numbers by row.
 
     Raises:
@@ -89,9 +91,9 @@ async def find_members(node: mesh.Node, timeout_s: float) -> None:
             if node.members():
                 break
     if not node.members():
-        told = "; ".join(node.problems().values()) or "check keys and seeds with `mesh doctor`"
-        raise Unreachable("the mesh", f"no members found within {timeout_s:g} s: {told}")
-    await trio.sleep(LOOK_S)
+        problems = "; ".join(node.problems().values()) or "check keys and seeds with `mesh doctor`"
+        raise Unreachable("the mesh", f"no members found within {timeout_s:g} s: {problems}")
+    await trio.sleep(DISCOVERY_S)
 
 
 class TopicsTarget(Target):

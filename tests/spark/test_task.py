@@ -213,7 +213,7 @@ class Losing(Noting):
             raise BrokerLost("broker", "on purpose")
 
     @asynccontextmanager
-    async def opened(self, *_: Any) -> AsyncGenerator[Target]:
+    async def open_target(self, *_: Any) -> AsyncGenerator[Target]:
         if self.where == "opening":
             raise BrokerLost("broker", "on purpose")
         yield self
@@ -233,10 +233,10 @@ async def test_what_was_refused_is_told_with_how_many_were(
             raise error
 
         @asynccontextmanager
-        async def opened(self, *_: Any) -> AsyncGenerator[Target]:
+        async def open_target(self, *_: Any) -> AsyncGenerator[Target]:
             yield self
 
-    monkeypatch.setattr(publishing, "opened", Refusing().opened)
+    monkeypatch.setattr(publishing, "open_target", Refusing().open_target)
     rows = pa.record_batch({"topic": ["orders"], "value": [b"x"]})
     node, options = cast("mesh.Node", None), read_sink_options({})
     with pytest.raises(SendingFailed, match=r"jobs.*; 2 messages were refused \(2 messages of"):
@@ -255,7 +255,7 @@ async def test_what_was_refused_is_told_with_how_many_were(
 async def test_a_broker_that_is_lost_is_told_with_what_had_been_sent(
     monkeypatch: pytest.MonkeyPatch, where: str, kind: type[Exception], told: str
 ) -> None:
-    monkeypatch.setattr(publishing, "opened", Losing(where).opened)
+    monkeypatch.setattr(publishing, "open_target", Losing(where).open_target)
     rows = pa.record_batch({"topic": ["orders"], "value": [b"x"]})
     node, options = cast("mesh.Node", None), read_sink_options({})
     with pytest.raises(kind, match=f"on purpose.*{told}|{told}.*on purpose"):
