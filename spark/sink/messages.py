@@ -51,7 +51,7 @@ class Messages(NamedTuple):
     payloads: list[bytes]
     headers: list[bytes] | None
     addresses: Sequence[Address]
-    which: Ints
+    address_index: Ints
     """For each row, the index of its address."""
     offsets: Ints | None
     times_us: Times
@@ -74,7 +74,7 @@ def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
         payloads=payloads(batch.column("value")),
         headers=_headers(batch, lists, addresses, which, options.id if options.replay else ""),
         addresses=addresses,
-        which=which,
+        address_index=which,
         offsets=_ints(_whole(batch, "offset")) if options.numbering == OFFSETS else None,
         times_us=_times(batch) if options.speed else np.zeros(rows, np.int64),
         skipped=skipped,

@@ -189,7 +189,7 @@ class Task:
         for at, address in enumerate(messages.addresses):
             lanes.setdefault(address.lane, []).append(at)
         for lane, of in lanes.items():
-            rows: Any = slice(None) if len(lanes) == 1 else np.isin(messages.which, of)
+            rows: Any = slice(None) if len(lanes) == 1 else np.isin(messages.address_index, of)
             self._orders.setdefault(lane, OffsetOrder(lane)).check(offsets[rows])
         return offsets
 

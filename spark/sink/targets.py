@@ -27,7 +27,7 @@ from .report import Counts
 
 PUBLISHERS_MAX = 256
 """Publishers open at a time in one task, each of which is a tunnel. The least recently used one is closed first."""
-JUMPS_MAX = 400
+GAPS_MAX = 400
 """Gaps in one publisher's sequences before it waits until all is on disk. A broker remembers 1,000 holes, which
 include messages still missing, and those being sent again unchanged."""
 WAITING_BYTES_MAX = 4 << 20
@@ -102,11 +102,11 @@ class TopicsTarget(Target):
     def __init__(self, node: mesh.Node, timeout_s: float) -> None:
         super().__init__()
         self._node, self._timeout_s = node, timeout_s
-        self._before = node.statistics().publishing
+        self._publishing_before = node.statistics().publishing
 
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
         payloads, headers = messages.payloads, messages.headers
-        found, which = np.unique(messages.which[low:high], return_inverse=True)
+        found, which = np.unique(messages.address_index[low:high], return_inverse=True)
         # Addresses that differ only in other fields have the same topic, whose rows must keep their order.
         topics = [messages.addresses[at].key for at in found.tolist()]
         numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
@@ -134,29 +134,29 @@ class TopicsTarget(Target):
             raise Unreachable(
                 "a member", f"it has not accepted everything within {self._timeout_s:g} s"
             )
-        now, before = self._node.statistics().publishing, self._before
+        now, before = self._node.statistics().publishing, self._publishing_before
         self.counts.nobody = now.nobody - before.nobody
         self.counts.dropped = now.dropped - before.dropped
 
 
 @dataclass(slots=True)
-class Line:
+class OpenPublisher:
     """An open publisher."""
 
     publisher: NumberedPublisher
     stack: AsyncExitStack
     next: int = 0
     """The sequence after the last one it was given."""
-    jumps: int = 0
+    gaps: int = 0
     """Gaps in its sequences since all of them were on disk."""
 
-    async def turn_to(self, sequence: int) -> None:
+    async def prepare_for(self, sequence: int) -> None:
         """Prepare for `sequence` as the next one: flush if it makes too many gaps. Raises what `flush` raises."""
         if sequence != self.next:
-            self.jumps += 1
-        if self.jumps > JUMPS_MAX:
+            self.gaps += 1
+        if self.gaps > GAPS_MAX:
             await self.publisher.flush()
-            self.jumps = 1
+            self.gaps = 1
 
 
 class BrokerTarget(Target):
@@ -168,68 +168,78 @@ class BrokerTarget(Target):
         super().__init__()
         self._broker, self._options, self._publisher = broker, options, publisher
         self._stack = stack
-        self._open: OrderedDict[str, Line] = OrderedDict()
+        self._open_publishers: OrderedDict[str, OpenPublisher] = OrderedDict()
 
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
-        which, addresses = messages.which, messages.addresses
+        which, addresses = messages.address_index, messages.addresses
         breaks = (np.diff(which[low:high]) != 0) | (np.diff(sequences[low:high]) != 1)
         edges = [low, *(np.flatnonzero(breaks) + low + 1).tolist(), high]
         by_offset = messages.offsets is not None
         for start, end in pairwise(edges):
             address = addresses[int(which[start])]
-            line = await self._named(self._name(address) if by_offset else self._publisher)
+            opened = await self._open_publisher(
+                self._publisher_name(address) if by_offset else self._publisher
+            )
             if by_offset:
-                known = self._forgotten(line.publisher, int(sequences[start]), end - start)
+                known = self._stored_before_floor(
+                    opened.publisher, int(sequences[start]), end - start
+                )
                 self.counts.duplicates += known
                 start += known
             if start < end:
-                await self._send_run(line, messages, address, int(sequences[start]), start, end)
+                await self._send_run(opened, messages, address, int(sequences[start]), start, end)
 
-    def _name(self, address: Address) -> str:
+    def _publisher_name(self, address: Address) -> str:
         options, lane = self._options, address.lane
-        which = options.lanes.get(lane)
-        return f"{options.id}/{lane}" if which is None else f"{options.id}/{lane}/{which}"
+        lane_id = options.lanes.get(lane)
+        return f"{options.id}/{lane}" if lane_id is None else f"{options.id}/{lane}/{lane_id}"
 
-    def _forgotten(self, publisher: NumberedPublisher, first: int, count: int) -> int:
+    def _stored_before_floor(self, publisher: NumberedPublisher, first: int, count: int) -> int:
         """Return how many messages from `first` on are certainly stored, although the broker has forgotten the holes
-        there. An attempt leaves at most JUMPS_MAX holes behind the first message that it did not store, and the
+        there. An attempt leaves at most GAPS_MAX holes behind the first message that it did not store, and the
         next attempt starts with that one, so all before the remembered holes is stored. Without `mandatory`,
         dropped messages leave more holes: then 0, so all are sent, which raises SequenceLost."""
         return min(count, max(0, publisher.known.floor - first)) if self._options.mandatory else 0
 
     async def _send_run(
-        self, line: Line, messages: Messages, address: Address, first: int, start: int, end: int
+        self,
+        opened: OpenPublisher,
+        messages: Messages,
+        address: Address,
+        first: int,
+        start: int,
+        end: int,
     ) -> None:
         options, headers = self._options, messages.headers
         # A captured queue has one partition for each priority.
         priority = address.partition if options.replay and options.to == QUEUES else 0
-        await line.turn_to(first)
-        stored = await line.publisher.send(
+        await opened.prepare_for(first)
+        stored = await opened.publisher.send(
             first, address.exchange, address.key, messages.payloads[start:end],
             headers=headers and headers[start:end],
             properties=Properties(
                 address.exchange, priority=priority, mandatory=options.mandatory
             ),
         )  # fmt: skip
-        line.next = first + end - start
-        if stored < end - start and first < line.publisher.known.end:
-            await line.publisher.flush()  # Late messages are on disk before there are more holes.
+        opened.next = first + end - start
+        if stored < end - start and first < opened.publisher.known.end:
+            await opened.publisher.flush()  # Late messages are on disk before there are more holes.
         self.counts.sent += end - start - stored
         self.counts.duplicates += stored
 
-    async def _named(self, name: str) -> Line:
-        found = self._open.get(name)
+    async def _open_publisher(self, name: str) -> OpenPublisher:
+        found = self._open_publishers.get(name)
         if found is not None:
-            self._open.move_to_end(name)
+            self._open_publishers.move_to_end(name)
             return found
-        if len(self._open) >= PUBLISHERS_MAX:
-            _, oldest = self._open.popitem(last=False)
+        if len(self._open_publishers) >= PUBLISHERS_MAX:
+            _, oldest = self._open_publishers.popitem(last=False)
             await oldest.stack.aclose()  # Returns when all of it is on disk.
         stack = await self._stack.enter_async_context(AsyncExitStack())
         publisher = await stack.enter_async_context(self._broker.numbered_publisher(name))
-        line = self._open[name] = Line(publisher, stack)
-        return line
+        opened = self._open_publishers[name] = OpenPublisher(publisher, stack)
+        return opened
 
     async def finish(self) -> None:
-        for line in self._open.values():
-            await line.publisher.flush()
+        for opened in self._open_publishers.values():
+            await opened.publisher.flush()

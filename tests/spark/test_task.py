@@ -159,7 +159,7 @@ class Numbering(Noting):
 def of_two_queues(queues: list[int], offsets: list[int]) -> Messages:
     addresses = [Address("", name, name, 0) for name in ("jobs", "mail")]
     return messages([0] * len(queues))._replace(
-        addresses=addresses, which=np.array(queues), offsets=np.array(offsets, np.int64)
+        addresses=addresses, address_index=np.array(queues), offsets=np.array(offsets, np.int64)
     )
 
 

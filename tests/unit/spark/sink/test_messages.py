@@ -45,7 +45,9 @@ def test_each_row_has_its_own_address_and_payload(
     told = [
         (at.queue, at.partition, at.exchange, at.key, value)
         for at, value in zip(
-            (messages.addresses[one] for one in messages.which), messages.payloads, strict=True
+            (messages.addresses[one] for one in messages.address_index),
+            messages.payloads,
+            strict=True,
         )
     ]
     assert told == found
@@ -55,7 +57,9 @@ def test_each_row_has_its_own_address_and_payload(
 @given(rows)
 def test_to_queues_the_key_is_the_queue(found: list[tuple[str, int, str, str, bytes]]) -> None:
     messages = read_messages(batch(found), read_sink_options({"to": "queues"}))
-    told = [(at.exchange, at.key) for at in (messages.addresses[one] for one in messages.which)]
+    told = [
+        (at.exchange, at.key) for at in (messages.addresses[one] for one in messages.address_index)
+    ]
     assert told == [("", one[0]) for one in found]
 
 
@@ -191,4 +195,4 @@ def test_null_in_what_is_not_asked_for_is_no_other_row_s_value() -> None:
     found = batch([("jobs", 0, "", "a", b"1")] * 2)
     found = found.set_column(0, "queue", pa.array(["jobs", None]))
     messages = read_messages(found, read_sink_options({}))
-    assert [messages.addresses[one].queue for one in messages.which] == ["jobs", ""]
+    assert [messages.addresses[one].queue for one in messages.address_index] == ["jobs", ""]

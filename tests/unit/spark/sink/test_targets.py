@@ -25,7 +25,7 @@ from spark.sink.messages import Address, Messages
 from spark.sink.options import read_sink_options
 from spark.sink.targets import BrokerTarget
 
-HOLES, JUMPS = 6, 4
+HOLES, GAPS = 6, 4
 """Instead of 1,000 and 400."""
 OFFSETS = 120
 
@@ -115,7 +115,7 @@ async def attempt(table: Table, offsets: list[int], room: int, **more: str) -> B
 def few_holes() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publishers, "HOLES_MAX", HOLES)
-        patch.setattr(targets, "JUMPS_MAX", JUMPS)
+        patch.setattr(targets, "GAPS_MAX", GAPS)
         yield
 
 
