@@ -135,12 +135,12 @@ def _micros(name: str, text: str) -> int:
 
 def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
     try:
-        found = tuple((int(at), int(less)) for at, less in whole_numbers(text))
+        found = tuple((int(at), int(cut_us)) for at, cut_us in whole_numbers(text))
     except (ValueError, TypeError, RecursionError):
         found = ((0, -1),)
     if (
         len(found) > PAUSES_MAX
-        or any(not (0 <= at < US_MAX and 0 <= less < US_MAX) for at, less in found)
+        or any(not (0 <= at < US_MAX and 0 <= cut_us < US_MAX) for at, cut_us in found)
         or list(found) != sorted(found)
     ):
         allowed = (

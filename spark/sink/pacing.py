@@ -19,7 +19,7 @@ from ..histogram import Histogram
 Times = npt.NDArray[np.int64]
 
 
-KEPT_US = 20_000
+CATCH_UP_US = 20_000
 """With a rate alone, messages up to this late are caught up with, because no timer is exact: messages due every 10 us
 are sent several at a time."""
 
@@ -47,9 +47,9 @@ class Pacer:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._latest = schedule.start_us
-        self._ends = np.array([at for at, _ in schedule.pauses], np.int64)
-        self._less = np.array([0, *(less for _, less in schedule.pauses)], np.int64)
+        self._latest_due_us = schedule.start_us
+        self._pause_ends_us = np.array([at for at, _ in schedule.pauses], np.int64)
+        self._cut_us = np.array([0, *(cut_us for _, cut_us in schedule.pauses)], np.int64)
         self._step_us = min(1e6 / schedule.rate, NEVER_US) if schedule.rate else 0.0
 
     def due(self, times_us: Times, now_us: int) -> Times:
@@ -62,27 +62,27 @@ class Pacer:
         if not len(times_us):
             return times_us
         if schedule.speed:
-            less = self._less[np.searchsorted(self._ends, times_us, "right")]
+            cut_us = self._cut_us[np.searchsorted(self._pause_ends_us, times_us, "right")]
             with np.errstate(over="ignore"):
-                elapsed = (times_us - schedule.origin_us - less) / schedule.speed
+                elapsed = (times_us - schedule.origin_us - cut_us) / schedule.speed
             elapsed = np.clip(elapsed, -NEVER_US, NEVER_US)
             due = schedule.start_us + elapsed.astype(np.int64)
         else:
-            earliest = max(self._latest, now_us - int(self._step_us))
+            earliest = max(self._latest_due_us, now_us - int(self._step_us))
             due = np.full(len(times_us), earliest, np.int64)
-        due[0] = max(int(due[0]), self._latest + int(self._step_us))
+        due[0] = max(int(due[0]), self._latest_due_us + int(self._step_us))
         steps = np.arange(len(due)) * self._step_us
         exact = np.maximum.accumulate(due - steps) + steps
         spaced: Times = np.minimum(exact, NEVER_US).astype(np.int64)
-        self._latest = int(spaced[-1])
+        self._latest_due_us = int(spaced[-1])
         return spaced
 
-    def lost(self, late_us: int) -> int:
+    def postpone(self, late_us: int) -> int:
         """Return by how much everything that follows is put off, given how late the next message is. With a rate
         alone that is nearly all of it, so that a stall does not end in a burst."""
-        lost_us = 0 if self._schedule.speed else max(0, late_us - KEPT_US)
-        self._latest += lost_us
-        return lost_us
+        delay_us = 0 if self._schedule.speed else max(0, late_us - CATCH_UP_US)
+        self._latest_due_us += delay_us
+        return delay_us
 
 
 def cut_pauses(gaps: Iterable[tuple[int, int]], longest_us: int) -> list[tuple[int, int]]:

@@ -170,10 +170,10 @@ class Task:
             if due_us[low] > now_us:
                 await trio.sleep((int(due_us[low]) - now_us) / 1e6)
                 now_us = self._now_us()
-            lost_us = self._pacer.lost(now_us - int(due_us[low]))
-            high = int(np.searchsorted(due_us, now_us - lost_us, "right"))
+            delay_us = self._pacer.postpone(now_us - int(due_us[low]))
+            high = int(np.searchsorted(due_us, now_us - delay_us, "right"))
             high = min(max(high, low + 1), low + PACED_ROWS)
-            due_us[high:] += lost_us
+            due_us[high:] += delay_us
             self._lateness.add(now_us - due_us[low:high])
             await self._target.send(messages, sequences, low, high)
             low = high
