@@ -26,7 +26,7 @@ from .options import SinkOptions
 IDLE_S = 30.0
 T = TypeVar("T")
 
-_KEPT: dict[Hashable, WorkerNode] = {}
+_NODES: dict[Hashable, WorkerNode] = {}
 # Global, because Spark gives a task nothing else that outlives it.
 _LOCK = threading.Lock()
 
@@ -42,7 +42,7 @@ class WorkerNode:
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._node: mesh.Node | None = None
-        self._used = True
+        self._used_recently = True
         self.ended = False
 
     def start(self) -> None:
@@ -54,32 +54,32 @@ class WorkerNode:
 
     def _run(self) -> None:
         try:
-            trio.run(self._live)
+            trio.run(self._run_node)
         except BaseException as error:
             self._failure = error
         finally:
             self.ended = True
             self._ready.set()
 
-    async def _live(self) -> None:
+    async def _run_node(self) -> None:
         # Captured messages may have headers as large as any publisher was allowed.
         joining = {"headers_bytes_max": HEADERS_BYTES_MAX, **self._options.joining}
         async with mesh.join(self._options.cluster, **joining) as node:
             self._node, self._token = node, trio.lowlevel.current_trio_token()
             self._ready.set()
-            while not self._idle():  # noqa: ASYNC110
+            while not self._end_if_idle():  # noqa: ASYNC110
                 await trio.sleep(IDLE_S)  # Coarse, but nobody waits for the node to leave.
 
-    def _idle(self) -> bool:
+    def _end_if_idle(self) -> bool:
         """Return whether no task has used it since the last call; if so, no task will get it any more."""
         with _LOCK:
-            self.ended = self._users == 0 and not self._used
-            self._used = False
+            self.ended = self._users == 0 and not self._used_recently
+            self._used_recently = False
             return self.ended
 
-    def taken(self) -> None:
+    def acquire(self) -> None:
         self._users += 1
-        self._used = True
+        self._used_recently = True
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run `function(node, *args)` on the node's loop; blocks this thread."""
@@ -97,9 +97,9 @@ def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
     # The process id is part of the key: a forked child has a copy of this table, but not the threads.
     key = (os.getpid(), options.cluster, repr(sorted(options.joining.items())))
     with _LOCK:
-        kept = _KEPT.get(key)
+        kept = _NODES.get(key)
         if kept is not None and not kept.ended:
-            kept.taken()
+            kept.acquire()
         else:
             kept = None
     if kept is None:
@@ -109,7 +109,7 @@ def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
         except (MeshError, SecurityError, OSError) as error:
             raise Unreachable("the mesh", str(error)) from None
         with _LOCK:
-            _KEPT[key] = kept
+            _NODES[key] = kept
     try:
         yield kept
     finally:
