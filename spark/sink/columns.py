@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from .errors import MissingColumn, WrongColumn
 from .options import EXCHANGE, OFFSETS, QUEUES, SinkOptions
 
-TEXT, WHOLE = r"(string|varchar|char)\b.*", r"(tiny|small|big)?int"
-UNPACKED = r"[<,:](date|time|timestamp\w*|decimal|interval|variant)\b(?!:)"
+TEXT, INTEGER = r"(string|varchar|char)\b.*", r"(tiny|small|big)?int"
+NOT_ENCODABLE = r"[<,:](date|time|timestamp\w*|decimal|interval|variant)\b(?!:)"
 """Types that msgpack cannot encode, at any depth; the name of a struct's field may look like one."""
 TYPES: Mapping[str, tuple[str, str]] = {
     # column: pattern for Spark's notation of its type, and a description for people
     "value": (rf"binary|{TEXT}", "binary or string"),
     **dict.fromkeys(("queue", "exchange", "topic"), (TEXT, "string")),
-    **dict.fromkeys(("partition", "offset"), (WHOLE, "an integer")),
+    **dict.fromkeys(("partition", "offset"), (INTEGER, "an integer")),
     "timestamp": (r"timestamp(_\w+)?", "timestamp"),
     "headers": (
-        rf"(?!.*{UNPACKED})(map<string,.+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:).+>>)",
+        rf"(?!.*{NOT_ENCODABLE})(map<string,.+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:).+>>)",
         "a map from string, or an array of (key string, value), with values that are text, bytes, numbers or booleans",
     ),
 }

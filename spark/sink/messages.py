@@ -23,7 +23,7 @@ from .pacing import Times
 REPLAYED_FROM, REPLAY_ID = "x-replayed-from", "x-replay-id"
 """Headers of every replayed message: the queue or stream that it was captured in, and the id of the replay."""
 HEADERS_BYTES_MAX = 64 * 1024
-PAIRS_KEPT, KEPT_BYTES = 4096, 1024
+CACHED_HEADERS_MAX, CACHED_BYTES_MAX = 4096, 1024
 """How many encoded headers are cached, for all queries of a worker; larger ones than this are not."""
 Pairs = tuple[tuple[str, Any], ...]
 
@@ -64,7 +64,7 @@ def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
     rows, skipped = batch.num_rows, 0
     lists = _header_lists(batch)
     if lists is not None and options.replays == SKIP:
-        marked = _marked(lists)
+        marked = _replayed_rows(lists)
         if marked is not None:
             batch = batch.filter(pa.array(~marked))
             lists = _header_lists(batch)
@@ -75,7 +75,7 @@ def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
         headers=_headers(batch, lists, addresses, which, options.id if options.replay else ""),
         addresses=addresses,
         address_index=which,
-        offsets=_ints(_whole(batch, "offset")) if options.numbering == OFFSETS else None,
+        offsets=_ints(_non_null_column(batch, "offset")) if options.numbering == OFFSETS else None,
         times_us=_times(batch) if options.speed else np.zeros(rows, np.int64),
         skipped=skipped,
     )
@@ -84,8 +84,8 @@ def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
 def _addresses(batch: pa.RecordBatch, options: SinkOptions) -> tuple[Ints, list[Address]]:
     """Return for each row the index of its address, and the addresses."""
     by_offset, to_queues = options.numbering == OFFSETS, options.to == QUEUES
-    named = by_offset or options.replay or (to_queues and options.queue is None)
-    queue = _column(batch, "queue", "", needed=named)
+    needs_queue = by_offset or options.replay or (to_queues and options.queue is None)
+    queue = _column(batch, "queue", "", needed=needs_queue)
     exchange: Any
     key: Any
     if to_queues:
@@ -99,7 +99,7 @@ def _addresses(batch: pa.RecordBatch, options: SinkOptions) -> tuple[Ints, list[
     partition = _column(batch, "partition", 0, needed=by_offset or options.replay)
     code, parts = np.zeros(batch.num_rows, np.int64), []
     for one in (exchange, key, queue, partition):
-        found, values = _coded(one, batch.num_rows)
+        found, values = _dictionary_encode(one, batch.num_rows)
         parts.append(values)
         code = code * max(1, len(values)) + found
     distinct, which = np.unique(code, return_inverse=True)
@@ -115,26 +115,28 @@ def _addresses(batch: pa.RecordBatch, options: SinkOptions) -> tuple[Ints, list[
 
 def _headers(
     batch: pa.RecordBatch, lists: pa.Array | None, addresses: Sequence[Address], which: Ints,
-    mark: str,
+    replay_id: str,
 ) -> list[bytes] | None:  # fmt: skip
-    """Return the encoded headers of each row; `mark` is the id of the replay, if any. Raises HeadersTooLarge."""
+    """Return the encoded headers of each row; `replay_id` is the id of the replay, if any. Raises HeadersTooLarge."""
     if lists is None or not len(_keys(lists)):
-        if not mark:
+        if not replay_id:
             return None
-        packed = [_packed((), mark, one.queue) for one in addresses]
+        packed = [_row_headers((), replay_id, one.queue) for one in addresses]
         found: list[bytes] = np.array(packed, object)[which].tolist()
         return found
     found = []
     try:
         for row, at in zip(lists.to_pylist(), which.tolist(), strict=True):
-            found.append(_packed(_pairs(row), mark, addresses[at].queue))
+            found.append(_row_headers(_pairs(row), replay_id, addresses[at].queue))
     except TooLarge as error:
         at = len(found)
-        raise HeadersTooLarge(_whose(batch, at, addresses[int(which[at])]), str(error)) from None
+        raise HeadersTooLarge(
+            _row_label(batch, at, addresses[int(which[at])]), str(error)
+        ) from None
     return found
 
 
-def _whose(batch: pa.RecordBatch, at: int, address: Address) -> str:
+def _row_label(batch: pa.RecordBatch, at: int, address: Address) -> str:
     if "offset" in batch.schema.names:
         return f"offset {batch.column('offset')[at]} of {address.lane}"
     return f"a row of queue {address.queue!r}" if address.queue else "a row"
@@ -163,10 +165,10 @@ def _column(batch: pa.RecordBatch, name: str, default: str | int, *, needed: boo
     """Return a column without nulls. Raises MissingValue if it has some and is `needed`, so no default is right."""
     if name not in batch.schema.names:
         return default
-    return _whole(batch, name) if needed else batch.column(name).fill_null(default)
+    return _non_null_column(batch, name) if needed else batch.column(name).fill_null(default)
 
 
-def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _non_null_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column. Raises MissingValue if it has nulls."""
     column = batch.column(name)
     if column.null_count:
@@ -174,7 +176,7 @@ def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
     return column
 
 
-def _coded(values: Any, rows: int) -> tuple[Ints, list[Any]]:
+def _dictionary_encode(values: Any, rows: int) -> tuple[Ints, list[Any]]:
     """Return an index for each row, and the distinct values that the indices stand for."""
     if isinstance(values, str | int):
         return np.zeros(rows, np.int64), [values]
@@ -189,7 +191,7 @@ def _ints(column: pa.Array) -> Ints:
 
 
 def _times(batch: pa.RecordBatch) -> Times:
-    column = _whole(batch, "timestamp")
+    column = _non_null_column(batch, "timestamp")
     return _ints(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()))
 
 
@@ -204,7 +206,7 @@ def _header_lists(batch: pa.RecordBatch) -> pa.Array | None:
     return found
 
 
-def _marked(lists: pa.Array) -> Any:
+def _replayed_rows(lists: pa.Array) -> Any:
     """Return which rows are marked as replayed; None if none is."""
     keys = _keys(lists)
     if not len(keys) or not pc.any(pc.equal(keys, REPLAYED_FROM)).as_py():
@@ -228,26 +230,30 @@ def _pairs(row: Any) -> Pairs:
     return tuple(row)
 
 
-def _packed(pairs: Pairs, mark: str, queue: str) -> bytes:
+def _row_headers(pairs: Pairs, replay_id: str, queue: str) -> bytes:
     """Encode headers. Most messages of a batch have the same ones, so small ones are cached; but only if all values
     are text or bytes: others may be equal and yet encoded differently, as 1 and True."""
     size = 0
     for key, value in pairs:
         if type(value) is not bytes and type(value) is not str:
-            return _pack(pairs, mark, queue)
+            return _encode_headers(pairs, replay_id, queue)
         size += len(key) + len(value)
-    return _kept(pairs, mark, queue) if size <= KEPT_BYTES else _pack(pairs, mark, queue)
+    return (
+        _cached_headers(pairs, replay_id, queue)
+        if size <= CACHED_BYTES_MAX
+        else _encode_headers(pairs, replay_id, queue)
+    )
 
 
-@lru_cache(maxsize=PAIRS_KEPT)
-def _kept(pairs: Pairs, mark: str, queue: str) -> bytes:
-    return _pack(pairs, mark, queue)
+@lru_cache(maxsize=CACHED_HEADERS_MAX)
+def _cached_headers(pairs: Pairs, replay_id: str, queue: str) -> bytes:
+    return _encode_headers(pairs, replay_id, queue)
 
 
-def _pack(pairs: Pairs, mark: str, queue: str) -> bytes:
+def _encode_headers(pairs: Pairs, replay_id: str, queue: str) -> bytes:
     headers = {key: _value(value) for key, value in pairs}
-    if mark:
-        headers |= {REPLAYED_FROM: queue, REPLAY_ID: mark}
+    if replay_id:
+        headers |= {REPLAYED_FROM: queue, REPLAY_ID: replay_id}
     return encode_headers(headers, HEADERS_BYTES_MAX) if headers else b""
 
 

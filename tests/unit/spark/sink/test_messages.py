@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark.sink import messages as messages_of_the_sink
 from spark.sink.errors import HeadersTooLarge, MissingValue
-from spark.sink.messages import KEPT_BYTES, payloads, read_messages
+from spark.sink.messages import CACHED_BYTES_MAX, payloads, read_messages
 from spark.sink.options import read_sink_options
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -127,11 +127,11 @@ def test_equal_headers_of_other_types_are_others() -> None:
 
 
 def test_large_headers_are_not_kept() -> None:
-    before = messages_of_the_sink._kept.cache_info().currsize
-    packed(pa.binary(), [b"%d" % n + bytes(KEPT_BYTES) for n in range(5)])
-    assert messages_of_the_sink._kept.cache_info().currsize == before
+    before = messages_of_the_sink._cached_headers.cache_info().currsize
+    packed(pa.binary(), [b"%d" % n + bytes(CACHED_BYTES_MAX) for n in range(5)])
+    assert messages_of_the_sink._cached_headers.cache_info().currsize == before
     packed(pa.binary(), [b"this one is small"])
-    assert messages_of_the_sink._kept.cache_info().currsize == before + 1
+    assert messages_of_the_sink._cached_headers.cache_info().currsize == before + 1
 
 
 @pytest.mark.parametrize("numbered", [True, False])
