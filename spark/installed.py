@@ -7,18 +7,18 @@ from importlib.util import find_spec
 from .errors import JavaMissing, SparkMissing
 from .java import check_java
 
-READING = ("numpy", "pyarrow")
+READING_PACKAGES = ("numpy", "pyarrow")
 """Packages for reading captures without Spark."""
 
 
 def check_reading() -> None:
     """Raises SparkMissing if a package for reading is missing."""
-    _check(READING)
+    _check(READING_PACKAGES)
 
 
 def check_spark() -> None:
     """Raises SparkMissing or JavaMissing if no session can be started."""
-    _check(("pyspark", "pandas", *READING))
+    _check(("pyspark", "pandas", *READING_PACKAGES))
     check_java()
 
 

@@ -16,7 +16,7 @@ from mesh.names import TOPIC_BYTES_MAX, check_pattern
 from mesh.times import EPOCH, parse_time, since_epoch_us
 
 from .errors import ContradictoryOptions, InvalidOption, UnknownOption
-from .settings import JOINING, read_setting
+from .settings import SETTING_PREFIX, read_setting
 
 Reader = Callable[[str, str], Any]
 """Converts an option's text, given its name. Raises InvalidOption."""
@@ -24,23 +24,23 @@ Readers = Mapping[str, tuple[str, Reader]]
 """By the name of an option: the field that takes the value, and the function that reads it."""
 
 
-class Given(NamedTuple):
+class GivenOptions(NamedTuple):
     """The options that were set."""
 
     values: dict[str, Any]
     """Values by field."""
     settings: dict[str, Any]
-    """Settings of a node: options that begin with `JOINING`, named without it."""
+    """Settings of a node: options that begin with `SETTING_PREFIX`, named without it."""
     names: frozenset[str]
     """Names of the options in `values`."""
 
 
-def read_given(
+def read_given_options(
     options: Mapping[str, str],
     readers: Readers,
     settings: Collection[str],
     ignored: Collection[str] = (),
-) -> Given:
+) -> GivenOptions:
     """Read each option by itself; what contradicts another one is left to the caller.
 
     Args:
@@ -51,23 +51,23 @@ def read_given(
     """
     by_lower = {name.lower(): name for name in readers}
     values: dict[str, Any] = {}
-    joining: dict[str, Any] = {}
+    node_settings: dict[str, Any] = {}
     names: set[str] = set()
     for name, text in options.items():
         lower = name.lower()
-        if lower.startswith(JOINING):
-            setting = lower.removeprefix(JOINING)
-            joining[setting] = read_setting(setting, text, settings)
+        if lower.startswith(SETTING_PREFIX):
+            setting = lower.removeprefix(SETTING_PREFIX)
+            node_settings[setting] = read_setting(setting, text, settings)
         elif lower in by_lower:
             known = by_lower[lower]
             if known in names:
                 raise ContradictoryOptions((known, name), "these are the same option: give it once")
-            into, read = readers[known]
-            values[into] = read(known, text)
+            field_name, read = readers[known]
+            values[field_name] = read(known, text)
             names.add(known)
         elif lower not in ignored:
-            raise UnknownOption(name, [*readers, *(JOINING + one for one in settings)])
-    return Given(values, joining, frozenset(names))
+            raise UnknownOption(name, [*readers, *(SETTING_PREFIX + one for one in settings)])
+    return GivenOptions(values, node_settings, frozenset(names))
 
 
 def check_text(name: str, text: str) -> str:
@@ -87,7 +87,7 @@ def check_regex(name: str, text: str) -> re.Pattern[str]:
         raise InvalidOption(name, text[:80], f"a regular expression: {error}") from None
 
 
-def whole_numbers(text: str) -> Any:
+def read_integer_json(text: str) -> Any:
     """Read JSON, leaving numbers with a fraction, NaN and infinities as text, which `int` then rejects.
 
     Raises:
@@ -96,13 +96,13 @@ def whole_numbers(text: str) -> Any:
     return json.loads(text, parse_float=str, parse_constant=str)
 
 
-def flag(name: str, text: str) -> bool:
+def read_flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidOption(name, text, "true or false")
     return text.lower() == "true"
 
 
-def choice(*allowed: str) -> Reader:
+def choice_reader(*allowed: str) -> Reader:
     """Return a reader that accepts one of these words, in any case."""
 
     def read(name: str, text: str) -> str:
@@ -113,7 +113,7 @@ def choice(*allowed: str) -> Reader:
     return read
 
 
-def name_by(check: Callable[[str], object]) -> Reader:
+def name_reader(check: Callable[[str], object]) -> Reader:
     """Return a reader for a name of the mesh; `check` raises InvalidName if it is not valid."""
 
     def read(name: str, text: str) -> str:
@@ -128,7 +128,7 @@ def name_by(check: Callable[[str], object]) -> Reader:
     return read
 
 
-check_existing_pattern = name_by(check_pattern)
+check_existing_pattern = name_reader(check_pattern)
 
 
 def iso(at_us: int) -> str:

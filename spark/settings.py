@@ -14,12 +14,12 @@ from mesh.settings import SECRETS, convert
 
 from .errors import InvalidOption, UnknownOption
 
-JOINING = "mesh."
+SETTING_PREFIX = "mesh."
 """Prefix of the option of each setting."""
 
 
 def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
-    """Return the value of option `JOINING + name`.
+    """Return the value of option `SETTING_PREFIX + name`.
 
     Args:
         known: names of the settings that may be given.
@@ -28,14 +28,16 @@ def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
     """
     if name in SECRETS:
         raise InvalidOption(
-            JOINING + name, "(hidden)", "a file instead, because Spark shows options in plans"
+            SETTING_PREFIX + name,
+            "(hidden)",
+            "a file instead, because Spark shows options in plans",
         )
     if name not in known:
-        raise UnknownOption(JOINING + name, [JOINING + one for one in known])
+        raise UnknownOption(SETTING_PREFIX + name, [SETTING_PREFIX + one for one in known])
     try:
-        return convert(text, name, f"option {JOINING}{name}", as_text=True)
+        return convert(text, name, f"option {SETTING_PREFIX}{name}", as_text=True)
     except ConfigError as error:
-        raise InvalidOption(JOINING + name, text, str(error).partition("want ")[2]) from None
+        raise InvalidOption(SETTING_PREFIX + name, text, str(error).partition("want ")[2]) from None
 
 
 def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
@@ -44,11 +46,11 @@ def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
     for name, value in settings.items():
         if isinstance(value, list | tuple):
             value = ",".join(map(str, value))
-        found[JOINING + name] = str(value).lower() if isinstance(value, bool) else str(value)
+        found[SETTING_PREFIX + name] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
 
 
 def key_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return those of the options that say where the keys are."""
-    names = [JOINING + one for one in KEY_SOURCES]
+    names = [SETTING_PREFIX + one for one in KEY_SOURCES]
     return {name: value for name, value in options.items() if name in names}

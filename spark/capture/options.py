@@ -14,8 +14,16 @@ from mesh.names import check_pattern
 from mesh.times import parse_time, since_epoch_us
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, check_regex, check_text, choice, flag, read_given, whole_numbers
-from ..settings import JOINING
+from ..options import (
+    Readers,
+    check_regex,
+    check_text,
+    choice_reader,
+    read_flag,
+    read_given_options,
+    read_integer_json,
+)
+from ..settings import SETTING_PREFIX
 from .decryption import KeyFiles
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -68,11 +76,11 @@ class Options:
 
 def read_options(options: Mapping[str, str]) -> Options:
     """Read and check all options. Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
-    values, keys, given = read_given(options, READERS, KEY_FILES)
+    values, keys, given = read_given_options(options, READERS, KEY_FILES)
     if not values.get("path"):
         raise InvalidOption("path", "", "a broker's directory, such as in .load('orders.data')")
     if len(keys) > 1:
-        names = tuple(JOINING + one for one in keys)
+        names = tuple(SETTING_PREFIX + one for one in keys)
         raise ContradictoryOptions(names, "both name the source of keys: give only one of them")
     found = Options(**values, keys=KeyFiles(**keys), given=given)
     _check(found)
@@ -205,7 +213,7 @@ def _positions(name: str, text: str) -> Positions:
     try:
         found = {
             str(queue): {int(one): _offset(offset) for one, offset in by.items()}
-            for queue, by in whole_numbers(text).items()
+            for queue, by in read_integer_json(text).items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):
         found = {}
@@ -229,15 +237,15 @@ READERS: Readers = {
     "endingOffsets": ("ending_offsets", _positions),
     "startingTimestamp": ("starting_us", _time),
     "endingTimestamp": ("ending_us", _time),
-    "includeHeaders": ("include_headers", flag),
-    "ordering": ("ordering", choice(NONE, QUEUE)),
+    "includeHeaders": ("include_headers", read_flag),
+    "ordering": ("ordering", choice_reader(NONE, QUEUE)),
     "maxPartitionBytes": ("max_partition_bytes", _size),
     "minPartitions": ("min_partitions", _count),
     "batchRows": ("batch_rows", _count),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
-    "failOnDataLoss": ("fail_on_data_loss", flag),
-    "damaged": ("damaged", choice(FAIL, SKIP, KEEP)),
-    "syncTail": ("sync_tail", flag),
+    "failOnDataLoss": ("fail_on_data_loss", read_flag),
+    "damaged": ("damaged", choice_reader(FAIL, SKIP, KEEP)),
+    "syncTail": ("sync_tail", read_flag),
 }
 """For each option the field that takes it, and the function that reads it."""

@@ -13,7 +13,14 @@ from mesh.names import check_cluster, check_topic
 from mesh.settings import TYPES
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, choice, flag, name_by, read_given, whole_numbers
+from ..options import (
+    Readers,
+    choice_reader,
+    name_reader,
+    read_flag,
+    read_given_options,
+    read_integer_json,
+)
 from .pacing import Schedule
 
 TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
@@ -21,7 +28,7 @@ ROWS, OFFSETS = "rows", "offsets"
 SKIP, SEND = "skip", "send"
 PAUSES_MAX, US_MAX = 10_000, 10**18
 """How many pauses a replay may have; exclusive limit of times in us since 1970, and of pauses in us."""
-OTHERS = frozenset({"checkpointlocation", "queryname"})
+SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname"})
 """Spark's own options, which it passes to the sink, too."""
 
 
@@ -81,7 +88,7 @@ class SinkOptions:
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Read and check all options. Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
-    given = read_given(options, READERS, TYPES, OTHERS)
+    given = read_given_options(options, READERS, TYPES, SPARK_OPTIONS)
     found = SinkOptions(**given.values, joining=given.settings)
     _check(found)
     return found
@@ -135,7 +142,7 @@ def _micros(name: str, text: str) -> int:
 
 def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
     try:
-        found = tuple((int(at), int(cut_us)) for at, cut_us in whole_numbers(text))
+        found = tuple((int(at), int(cut_us)) for at, cut_us in read_integer_json(text))
     except (ValueError, TypeError, RecursionError):
         found = ((0, -1),)
     if (
@@ -162,24 +169,24 @@ def _lanes(name: str, text: str) -> dict[str, str]:
 
 READERS: Readers = {
     "to": ("to", _target),
-    "topic": ("topic", name_by(check_topic)),
+    "topic": ("topic", name_reader(check_topic)),
     "queue": ("queue", _text),
     "exchange": ("exchange", _text),
-    "broker": ("broker", name_by(check_cluster)),
+    "broker": ("broker", name_reader(check_cluster)),
     "vhost": ("vhost", _text),
-    "mandatory": ("mandatory", flag),
+    "mandatory": ("mandatory", read_flag),
     "id": ("id", _text),
-    "numbering": ("numbering", choice(ROWS, OFFSETS)),
+    "numbering": ("numbering", choice_reader(ROWS, OFFSETS)),
     "lanes": ("lanes", _lanes),
-    "replay": ("replay", flag),
-    "replays": ("replays", choice(SKIP, SEND)),
+    "replay": ("replay", read_flag),
+    "replays": ("replays", choice_reader(SKIP, SEND)),
     "speed": ("speed", _number),
     "ratePerTask": ("rate", _number),
-    "rehearse": ("rehearse", flag),
+    "rehearse": ("rehearse", read_flag),
     "startMicros": ("start_us", _micros),
     "originMicros": ("origin_us", _micros),
     "pauses": ("pauses", _pauses),
-    "cluster": ("cluster", name_by(check_cluster)),
+    "cluster": ("cluster", name_reader(check_cluster)),
     "timeoutSeconds": ("timeout_s", _number),
     "report": ("report", _text),
     "progress": ("progress", _text),
