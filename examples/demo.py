@@ -25,7 +25,7 @@ from discovery.finder import Found
 from discovery.mdns import MdnsFinder
 from examples.captured import Captured
 from security.files import new_network
-from spark.installed import missing
+from spark.installed import missing_reason
 
 SECONDS_MAX = float(os.environ.get("DEMO_SECONDS_MAX", "60"))
 """Time limit of the main job; DEMO_SECONDS_MAX raises it for a machine that is busy."""
@@ -181,7 +181,7 @@ def main() -> int:
             shop = processes.start("examples.shop")
             data = str(Path(directory) / "broker")
             status = follow_shop(processes, shop, data, start_s + SECONDS_MAX)
-            if status == 0 and (why := missing()):
+            if status == 0 and (why := missing_reason()):
                 print(f"skipping capture and analysis: {why}")
             elif status == 0:
                 captured = Captured(processes.start, environment, directory)

@@ -29,11 +29,11 @@ from durable.errors import DurableError, nearest, shown
 
 JAVA_PACKAGE = "openjdk-17-jre-headless"
 JAVA_MIN = 17
-OURS = "spark|durable|mesh|security|discovery"
+OUR_PACKAGES = "spark|durable|mesh|security|discovery"
 """Packages whose errors may be quoted inside Spark's errors."""
 
 
-def in_a_line(path: str) -> str:
+def printable_path(path: str) -> str:
     """Return the path, quoted with escapes if it would not print as one readable line."""
     return path if path.isprintable() else repr(path)
 
@@ -80,8 +80,8 @@ class UnknownColumn(OptionError):
     """There is no column `name`, or none of this `type`; `type` is None if none was asked for."""
 
     def __init__(self, name: str, type: str | None, known: Iterable[str]) -> None:  # noqa: A002
-        asked = shown(name) if type is None else f"{shown(name)} {type}"
-        super().__init__(f"mesh-capture has no column {asked}: it has {', '.join(known)}")
+        wanted = shown(name) if type is None else f"{shown(name)} {type}"
+        super().__init__(f"mesh-capture has no column {wanted}: it has {', '.join(known)}")
         self.name, self.type = name, type
 
 
@@ -89,7 +89,7 @@ class NoCapture(CaptureError):
     """`path` is not a broker's directory in which anything was stored: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{in_a_line(path)}: {why}")
+        super().__init__(f"{printable_path(path)}: {why}")
         self.path, self.why = path, why
 
 
@@ -106,7 +106,7 @@ class KeysUnusable(CaptureError):
     """The log in `path` is encrypted, and the configured keys cannot be used: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"no usable keys for {in_a_line(path)}, which is encrypted: {why}")
+        super().__init__(f"no usable keys for {printable_path(path)}, which is encrypted: {why}")
         self.path, self.why = path, why
 
 
@@ -134,7 +134,7 @@ class CaptureDamaged(CaptureError):
         self.segment, self.at, self.size_bytes = segment, at, size_bytes
 
     def _what(self, segment: str, at: int, size_bytes: int) -> str:
-        return f"{in_a_line(segment)}: {size_bytes} bytes at {at} are damaged"
+        return f"{printable_path(segment)}: {size_bytes} bytes at {at} are damaged"
 
 
 class CaptureCut(CaptureDamaged):
@@ -146,14 +146,14 @@ class CaptureCut(CaptureDamaged):
 
     def _what(self, segment: str, at: int, size_bytes: int) -> str:
         missing = f"log positions {self.start} to {self.end - 1} are missing at byte {at}, the file was cut off"
-        return f"{in_a_line(segment)}: {missing}"
+        return f"{printable_path(segment)}: {missing}"
 
 
 class ExportFailed(CaptureError):
     """What was read could not be written to `path`: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{in_a_line(path)}: {why}")
+        super().__init__(f"{printable_path(path)}: {why}")
         self.path, self.why = path, why
 
 
@@ -185,5 +185,7 @@ def said(error: BaseException) -> str | None:
     """
     if isinstance(error, DurableError):
         return str(error)
-    found = re.findall(rf"^(?:{OURS})\.[\w.]*errors\.[\w.]*\w+: (.+)$", str(error), re.MULTILINE)
+    found = re.findall(
+        rf"^(?:{OUR_PACKAGES})\.[\w.]*errors\.[\w.]*\w+: (.+)$", str(error), re.MULTILINE
+    )
     return found[-1] if found else None

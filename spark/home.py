@@ -23,7 +23,7 @@ from pathlib import Path
 ARCHIVE = "pyspark.zip"
 
 
-def lay_out(home: Path) -> None:
+def create_home(home: Path) -> None:
     """Create the directory `home`, to be used as SPARK_HOME.
 
     Raises:
@@ -34,20 +34,20 @@ def lay_out(home: Path) -> None:
         raise FileNotFoundError("pyspark")
     installed = Path(spec.origin).parent
     library = home / "python/lib"
-    instead = library / ARCHIVE
+    archive_directory = library / ARCHIVE
     found = [one for one in installed.iterdir() if one.is_dir() and one.name != "python"]
     archives = list((installed / "python/lib").iterdir())
-    instead.mkdir(parents=True)
+    archive_directory.mkdir(parents=True)
     for one in found:
         (home / one.name).symlink_to(one)
     for one in archives:
         if one.name != ARCHIVE:
             (library / one.name).symlink_to(one)
-    (instead / "pyspark").symlink_to(installed)
+    (archive_directory / "pyspark").symlink_to(installed)
 
 
 @contextmanager
-def unpacked() -> Iterator[None]:
+def compiled_pyspark() -> Iterator[None]:
     """Let processes started in the block import the compiled pyspark, if pip has installed it.
 
     A SPARK_HOME set by the user is kept. Ours is removed when this process ends, and the JVM with it.
@@ -58,7 +58,7 @@ def unpacked() -> Iterator[None]:
     home = tempfile.mkdtemp(prefix="mesh-spark-")
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     try:
-        lay_out(Path(home, "home"))
+        create_home(Path(home, "home"))
     except OSError:
         yield
         return

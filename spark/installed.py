@@ -22,7 +22,7 @@ def check_spark() -> None:
     check_java()
 
 
-def missing() -> str | None:
+def missing_reason() -> str | None:
     """Return why no session can be started and what to install; None if one can."""
     try:
         check_spark()

@@ -34,10 +34,10 @@ def check_java() -> str:
 def _version(java: str) -> int:
     """Return 17 for 17.0.15, 8 for 1.8.0; 0 if it does not tell."""
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=ANSWER_S_MAX, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    matched = re.search(r'version "(?:1\.)?(\d+)', told)
+    matched = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(matched[1]) if matched else 0

@@ -10,7 +10,7 @@ from subprocess import Popen
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 
-from .home import unpacked
+from .home import compiled_pyspark
 from .java import check_java
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("mesh")
     for name, value in (settings | conf).items():
         builder = builder.config(name.replace("_", "."), value)
-    with unpacked(), no_orphans():
+    with compiled_pyspark(), no_orphans():
         return register(builder.getOrCreate())
 
 

@@ -32,7 +32,7 @@ from durable.log.record import (
 )
 from durable.log.scan import Damaged, Decrypt, Found, scan
 
-from ..errors import DataLost, in_a_line
+from ..errors import DataLost, printable_path
 from .fields import field
 from .gather import Bytes, Ints
 from .groups import ungrouped
@@ -110,7 +110,7 @@ def chunks(
         else:
             if found is None:  # Zeros, or the end of the file: it was cut, or is a spare again.
                 raise DataLost(
-                    f"{in_a_line(wanted.path)}: there is nothing from byte {at} on, although there were "
+                    f"{printable_path(wanted.path)}: there is nothing from byte {at} on, although there were "
                     "records when this was planned"
                 )
             return

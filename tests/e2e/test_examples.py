@@ -153,7 +153,7 @@ from examples import demo
 async def problem():
     return "none for this test"
 
-demo.multicast_problem, demo.missing = problem, lambda: "left out of this test"
+demo.multicast_problem, demo.missing_reason = problem, lambda: "left out of this test"
 sys.exit(demo.main())
 """
 

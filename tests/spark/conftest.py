@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.installed import missing
+from spark.installed import missing_reason
 from tests.captures import Captured, jobs_and_audit
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ CONF = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests here as slow, and skip each of them where there can be no session."""
-    reason = missing()
+    reason = missing_reason()
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slow)

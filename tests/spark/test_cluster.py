@@ -31,7 +31,7 @@ from tests.waiting import until
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from spark.home import lay_out
+from spark.home import create_home
 from spark.settings import key_options
 from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.spark.conftest import CONF, ROOT
@@ -103,7 +103,7 @@ async def submit(home: Path, given: dict[str, Any], archive: Path, python: Path)
     shutil.copy(Path(__file__).parent / "job.py", home)
     (home / "given").write_text(json.dumps(given))
     spark = home / "home_of_spark"  # Executors write there.
-    lay_out(spark)
+    create_home(spark)
     conf = [word for name, value in ON_CLUSTER.items() for word in ("--conf", f"{name}={value}")]
     command = [
         str(spark / "bin/spark-submit"), "--master", MASTER, "--py-files", str(archive), *conf,

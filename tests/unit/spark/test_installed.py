@@ -29,7 +29,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(SparkMissing) as caught:
             check()
         assert caught.value.missing == "pyarrow"
-    assert installed.missing() == (
+    assert installed.missing_reason() == (
         "pyarrow is not installed: pip install '.[spark]' in the project's clone, and apt-get "
         "install openjdk-17-jre-headless if there is no Java 17"
     )
@@ -41,11 +41,11 @@ def test_captures_are_read_without_pyspark_and_without_java(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     hide(monkeypatch, "pyspark")
     installed.check_reading()
-    assert "pyspark is not installed" in (installed.missing() or "")
+    assert "pyspark is not installed" in (installed.missing_reason() or "")
 
 
 def test_java_is_named_when_it_is_all_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "needs Java 17 or later, found none" in (installed.missing() or "")
+    assert "needs Java 17 or later, found none" in (installed.missing_reason() or "")
