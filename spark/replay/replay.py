@@ -40,11 +40,11 @@ LEAD_S = 1.0
 """Least time from the start of a paced job to its first message: tasks begin at different times, and all wait for it.
 If the rehearsal took longer, it is that time."""
 LOOK_S = 0.5
-SURVEYED = "queue", "partition", "timestamp"
-SAMPLED = "queue", "partition", "offset"
-TOPICS_TOLD = 20
+SURVEY_COLUMNS = "queue", "partition", "timestamp"
+SAMPLE_COLUMNS = "queue", "partition", "offset"
+TOPICS_SHOWN = 20
 WORKER_GONE = "Python worker exited unexpectedly"
-NO_TOPIC = (
+INVALID_TOPIC = (
     r"^$|^\.|\.\.|\.$|"
     r"[\x00-\x20*>\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 )
@@ -68,7 +68,7 @@ class Survey(NamedTuple):
         return sorted({queue for queue, _ in self.lanes})
 
 
-class Replayed(NamedTuple):
+class ReplayResult(NamedTuple):
     """What was replayed, and the result."""
 
     id: str
@@ -88,7 +88,7 @@ class Replayed(NamedTuple):
 def replay(
     session: SparkSession, plan: ReplayPlan, joining: Mapping[str, str], *,
     names: frozenset[str] | None = None, dry_run: bool = False, progress: Progress | None = None,
-) -> Replayed:  # fmt: skip
+) -> ReplayResult:  # fmt: skip
     """Replay what a broker has stored.
 
     Args:
@@ -108,16 +108,18 @@ def replay(
         source = Source(
             session, read_options({**plan.source_options(slots), **key_options(joining)})
         )
-        frame, stored = selected(source, plan), times(source, plan)
-        survey = surveyed(stored)
+        frame, stored = selected_rows(source, plan), selected_times(source, plan)
+        survey = take_survey(stored)
     if names is None:
         names = destination_names(checked)
     check_names(plan, survey.queues, names, checked.cluster)
     tasks = min(slots, len(survey.lanes))
-    told = dry_run and plan.to.kind == TOPICS
+    shows_topics = dry_run and plan.to.kind == TOPICS
     with one_line():
-        topics = busiest(frame if plan.again else unmarked(frame)) if told else {}
-        found = Replayed(name, survey, Report(), topics)
+        topics = (
+            busiest_topics(frame if plan.again else not_replayed(frame)) if shows_topics else {}
+        )
+        found = ReplayResult(name, survey, Report(), topics)
     if dry_run or not survey.rows:
         return found
     with one_line():
@@ -175,19 +177,19 @@ class Source:
         }
 
 
-def selected(source: Source, plan: ReplayPlan) -> DataFrame:
+def selected_rows(source: Source, plan: ReplayPlan) -> DataFrame:
     """Return the rows, with the topics that they are sent to, and the columns that the sink needs."""
     columns = plan.columns()
-    return _renamed(_chosen(source, plan, columns), plan.to).select(*columns)
+    return _rename_topics(_read_selected(source, plan, columns), plan.to).select(*columns)
 
 
-def times(source: Source, plan: ReplayPlan) -> DataFrame:
+def selected_times(source: Source, plan: ReplayPlan) -> DataFrame:
     """Return when and in which queue the same rows were stored; if sent to topics, also to which."""
-    columns = (*SURVEYED, "topic") if plan.to.kind == TOPICS else SURVEYED
-    return _renamed(_chosen(source, plan, columns), plan.to).select(*columns)
+    columns = (*SURVEY_COLUMNS, "topic") if plan.to.kind == TOPICS else SURVEY_COLUMNS
+    return _rename_topics(_read_selected(source, plan, columns), plan.to).select(*columns)
 
 
-def _renamed(frame: DataFrame, to: Destination) -> DataFrame:
+def _rename_topics(frame: DataFrame, to: Destination) -> DataFrame:
     from pyspark.sql import functions as f
 
     if not to.pattern:
@@ -195,10 +197,10 @@ def _renamed(frame: DataFrame, to: Destination) -> DataFrame:
     return frame.withColumn("topic", f.regexp_replace("topic", to.pattern, to.replacement))
 
 
-def _chosen(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> DataFrame:
+def _read_selected(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> DataFrame:
     """Return the selected rows. Spark reads all columns that a source has, so this one has only the needed ones; all
     of them if there is a condition, which may need any."""
-    needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
+    needed = {*columns, *(SAMPLE_COLUMNS if plan.sample_sql() else ())}
     every = plan.where is not None
     frame = source.frame([one for one in SQL if every or one in needed])
     for condition in (plan.where, plan.sample_sql()):
@@ -207,14 +209,14 @@ def _chosen(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> DataFra
     return frame
 
 
-def surveyed(frame: DataFrame) -> Survey:
+def take_survey(frame: DataFrame) -> Survey:
     """Count the rows. Raises TopicRefused if one would be sent to an invalid topic."""
     from pyspark.sql import functions as f
 
     wrong = f.lit(None).cast("string")
     if "topic" in frame.columns:
         too_long = f.octet_length("topic") > TOPIC_BYTES_MAX
-        wrong = f.when(too_long | f.col("topic").rlike(NO_TOPIC), f.col("topic"))
+        wrong = f.when(too_long | f.col("topic").rlike(INVALID_TOPIC), f.col("topic"))
     found = (
         frame.groupBy("queue", "partition")
         .agg(
@@ -242,15 +244,15 @@ def _check_topic(topic: str) -> None:
         raise TopicRefused(str(error)) from None
 
 
-def unmarked(frame: DataFrame) -> DataFrame:
+def not_replayed(frame: DataFrame) -> DataFrame:
     """Return the rows that the sink would not skip as replayed already."""
     marked = f"exists(headers, one -> one.key = '{REPLAYED_FROM}')"
     return frame.where(f"headers IS NULL OR NOT {marked}")
 
 
-def busiest(frame: DataFrame) -> dict[str, int]:
+def busiest_topics(frame: DataFrame) -> dict[str, int]:
     counted = frame.groupBy("topic").count().orderBy("count", "topic", ascending=[False, True])
-    return {one[0]: one[1] for one in counted.limit(TOPICS_TOLD).collect()}
+    return {one[0]: one[1] for one in counted.limit(TOPICS_SHOWN).collect()}
 
 
 def _pauses(frame: DataFrame, longest_s: float) -> list[tuple[int, int]]:

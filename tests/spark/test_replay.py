@@ -18,7 +18,7 @@ from durable.client.connection import Connection
 from spark.errors import CaptureError
 from spark.replay.errors import QueueMissing
 from spark.replay.plan import QUEUES, TOPICS, Destination, ReplayPlan, read_destination
-from spark.replay.replay import Replayed, one_line, replay
+from spark.replay.replay import ReplayResult, one_line, replay
 from tests.brokers import drain, node_of, numbered
 from tests.spark.sinks import in_spark, ready, two_brokers, way_into
 
@@ -36,7 +36,7 @@ def plan(tmp_path: Path, **fields: Any) -> ReplayPlan:
 
 async def replayed(
     session: SparkSession, tmp_path: Path, broker: durable.Broker, found: ReplayPlan, **options: Any
-) -> Replayed:
+) -> ReplayResult:
     joining = way_into(tmp_path, broker)
     return await in_spark(session, lambda: replay(session, found, joining, **options))
 

@@ -28,7 +28,7 @@ from spark.errors import CaptureError
 from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.preflight import check_there
-from spark.replay.replay import NO_TOPIC, _write
+from spark.replay.replay import INVALID_TOPIC, _write
 from spark.sink.noting import TaskProgress, write_progress
 from spark.sink.report import Counts, Report
 from tests.captures import Captured, jobs_and_audit
@@ -223,4 +223,4 @@ def test_the_survey_finds_what_is_no_topic_as_the_mesh_does() -> None:
 
     topics = ["", ".", "a.", ".a", "a..b", "a.b", *(f"a{chr(code)}b" for code in range(0x3100))]
     for topic in topics:
-        assert is_one(topic) == (re.search(NO_TOPIC, topic) is None), repr(topic)
+        assert is_one(topic) == (re.search(INVALID_TOPIC, topic) is None), repr(topic)
