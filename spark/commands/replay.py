@@ -139,14 +139,14 @@ def _run(
     joining: dict[str, str],
     names: frozenset[str],
 ) -> int:
-    from ..replay.replay import one_line, replay
+    from ..replay.replay import one_line_errors, replay
     from ..sessions import session
 
     began = time.monotonic()
     shown = sys.stderr.isatty() and not args.json
     if shown:
         print_stderr("starting Spark, which may take a minute")
-    with one_line():
+    with one_line_errors():
         spark = session(args.master, **{"spark.log.level": "OFF"})
     try:
         with _bar(shown) as progress:

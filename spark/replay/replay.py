@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 LEAD_S = 1.0
 """Least time from the start of a paced job to its first message: tasks begin at different times, and all wait for it.
 If the rehearsal took longer, it is that time."""
-LOOK_S = 0.5
+POLL_S = 0.5
 SURVEY_COLUMNS = "queue", "partition", "timestamp"
 SAMPLE_COLUMNS = "queue", "partition", "offset"
 TOPICS_SHOWN = 20
@@ -103,7 +103,7 @@ def replay(
     name = plan.id or f"replay-{uuid4().hex[:12]}"
     checked = checked_options(plan, joining)
     slots = session.sparkContext.defaultParallelism
-    with one_line():
+    with one_line_errors():
         check_renaming(session, plan.to)
         source = Source(
             session, read_options({**plan.source_options(slots), **key_options(joining)})
@@ -115,14 +115,14 @@ def replay(
     check_names(plan, survey.queues, names, checked.cluster)
     tasks = min(slots, len(survey.lanes))
     shows_topics = dry_run and plan.to.kind == TOPICS
-    with one_line():
+    with one_line_errors():
         topics = (
             busiest_topics(frame if plan.again else not_replayed(frame)) if shows_topics else {}
         )
         found = ReplayResult(name, survey, Report(), topics)
     if dry_run or not survey.rows:
         return found
-    with one_line():
+    with one_line_errors():
         pauses = [] if plan.max_gap_s is None else _pauses(stored, plan.max_gap_s)
         if plan.to.kind == QUEUES:
             joining = {**joining, "lanes": json.dumps(source.lanes(survey.lanes))}
@@ -133,12 +133,14 @@ def replay(
             **plan.sink_options(name, loop, tasks), **joining, "originMicros": str(survey.first_us),
             "pauses": json.dumps(pauses), "startMicros": str(time.time_ns() // 1000 + round(lead_s * 1e6)),
         }  # fmt: skip
-        tell = _from(progress, loop * survey.rows, plan.loop * survey.rows)
-        _write(frame, options, found.report, tell)
+        report_progress = _loop_progress(progress, loop * survey.rows, plan.loop * survey.rows)
+        _write(frame, options, found.report, report_progress)
     return found
 
 
-def _from(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
+def _loop_progress(
+    progress: Progress | None, done: int, total: int
+) -> Callable[[int], None] | None:
     """Return a callback for one of several loops; `done` messages were sent by those before."""
     return None if progress is None else lambda sent: progress(done + sent, total)
 
@@ -286,27 +288,30 @@ def rehearse(frame: DataFrame, options: Mapping[str, str]) -> float:
 
 
 def _write(
-    frame: DataFrame, options: Mapping[str, str], report: Report, tell: Callable[[int], None] | None
+    frame: DataFrame,
+    options: Mapping[str, str],
+    report: Report,
+    report_progress: Callable[[int], None] | None,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="mesh-replay-") as directory:
-        told, notes = Path(directory, "report"), Path(directory, "progress")
-        notes.mkdir()
+        report_path, progress_path = Path(directory, "report"), Path(directory, "progress")
+        progress_path.mkdir()
         writer = frame.write.format("mesh").mode("append").options(**options)
         try:
-            with _telling(notes, tell), one_line():
-                writer.options(report=str(told), progress=str(notes)).save()
+            with _reporting_progress(progress_path, report_progress), one_line_errors():
+                writer.options(report=str(report_path), progress=str(progress_path)).save()
         except (CaptureError, KeyboardInterrupt) as error:
-            before, ended = report.counts.sent, _told(told)
+            before, ended = report.counts.sent, _read_reports(report_path)
             report.add(ended)
             # Unfinished tasks have only noted their counts; finished ones did not note their last messages.
-            sent = before + max(ended.counts.sent, read_progress(notes).sent)
+            sent = before + max(ended.counts.sent, read_progress(progress_path).sent)
             if isinstance(error, CaptureError):
                 raise ReplayFailed(str(error), report, sent) from None
             raise ReplayInterrupted(report, sent) from None
-        report.add(_told(told))
+        report.add(_read_reports(report_path))
 
 
-def _told(path: Path) -> Report:
+def _read_reports(path: Path) -> Report:
     found = Report()
     if path.exists():
         for one in decode_reports(path.read_text().splitlines()):
@@ -315,17 +320,19 @@ def _told(path: Path) -> Report:
 
 
 @contextmanager
-def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[None]:
-    if tell is None:
+def _reporting_progress(
+    directory: Path, report_progress: Callable[[int], None] | None
+) -> Iterator[None]:
+    if report_progress is None:
         yield
         return
     ended = threading.Event()
 
-    def look() -> None:
-        while not ended.wait(LOOK_S):
-            tell(read_progress(directory).done)
+    def poll() -> None:
+        while not ended.wait(POLL_S):
+            report_progress(read_progress(directory).done)
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     try:
         yield
@@ -335,7 +342,7 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def one_line_errors() -> Iterator[None]:
     """Turn Spark's exceptions into one line: our error's text, which they quote between two stacks, or their first."""
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException

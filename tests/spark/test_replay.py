@@ -18,7 +18,7 @@ from durable.client.connection import Connection
 from spark.errors import CaptureError
 from spark.replay.errors import QueueMissing
 from spark.replay.plan import QUEUES, TOPICS, Destination, ReplayPlan, read_destination
-from spark.replay.replay import ReplayResult, one_line, replay
+from spark.replay.replay import ReplayResult, one_line_errors, replay
 from tests.brokers import drain, node_of, numbered
 from tests.spark.sinks import in_spark, ready, two_brokers, way_into
 
@@ -212,7 +212,7 @@ def killed(_: Any) -> Any:
 
 def test_a_worker_that_was_killed_is_told_in_one_line(session: SparkSession) -> None:
     """Found: as for want of memory. The command ended with a stack of two screens, without its report."""
-    with pytest.raises(CaptureError) as caught, one_line():
+    with pytest.raises(CaptureError) as caught, one_line_errors():
         session.range(1).mapInArrow(killed, "id long").collect()
     told = "a worker process of Spark was killed, or ran out of memory"
     assert str(caught.value) == told
