@@ -57,7 +57,7 @@ class Catalog:
         self._options, self._data = options, Path(options.path)
         self.log = StoredLog(vhost_path(self._data, options.vhost) / LOG_FOLDER, options.keys)
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raises NoCapture if no broker ever stored anything here, UnknownVhost if there is no such vhost."""
         with opening(self._data):
             if not self.log.path.is_dir() or is_deleted(self.log.path.parent):
@@ -70,11 +70,11 @@ class Catalog:
         """Read what has been written since.
 
         Raises:
-            NoCapture, UnknownVhost: as `check_there` does.
+            NoCapture, UnknownVhost: as `check_exists` does.
             ForeignStore, NewerFormat: it is something else, or of a later release.
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
-        self.check_there()
+        self.check_exists()
         with opening(self._data):
             self.log.look()
 

@@ -117,13 +117,13 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     plan.check()
     check_spark()
-    from ..replay.preflight import check_names, check_there, checked_options, destination_names
+    from ..replay.preflight import check_exists, check_names, checked_options, destination_names
 
     joining = {
         **joining_options(settings(args)), "cluster": args.cluster, "vhost": args.vhost,
         "timeoutSeconds": str(args.timeout),
     }  # fmt: skip
-    check_there(plan, joining)
+    check_exists(plan, joining)
     names = destination_names(checked_options(plan, joining))
     check_names(plan, (*plan.queues, *plan.streams), names, args.cluster)
     with (

@@ -21,11 +21,11 @@ SPEED_MAX = 1e6
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SAMPLES = 1_000_000
 """The precision of `sample`: rows are selected by a hash modulo this."""
-NOT_JAVA = re.compile(r"(?:^|[^\\])(?:\\\\)*(\(\?(?:P|\(|#))")
+PYTHON_ONLY = re.compile(r"(?:^|[^\\])(?:\\\\)*(\(\?(?:P|\(|#))")
 """Syntax of Python's regular expressions that Java does not have, unless it is escaped."""
-REPLACED = re.compile(r"\\([0-9])|\\?(.)", re.DOTALL)
+REPLACEMENT_TOKEN = re.compile(r"\\([0-9])|\\?(.)", re.DOTALL)
 """A reference to a group, or a literal character."""
-WHOLE = str(1 << 40)
+UNLIMITED_BYTES = str(1 << 40)
 """A split size above any log: one task for each group of queues, not one for every 128 MB."""
 
 
@@ -88,7 +88,7 @@ class ReplayPlan:
         in the order in which all their messages were stored, so that what is paced can be sent as it is read."""
         options = {
             "path": self.directory, "vhost": self.vhost, "includeHeaders": "true",
-            "ordering": "queue", "minPartitions": str(slots), "maxPartitionBytes": WHOLE,
+            "ordering": "queue", "minPartitions": str(slots), "maxPartitionBytes": UNLIMITED_BYTES,
         }  # fmt: skip
         if self.queues:
             options["queues"] = json.dumps(self.queues)
@@ -146,7 +146,7 @@ def read_destination(text: str) -> Destination:
     if text.startswith("s/"):
         parts = re.split(r"(?<!\\)/", text)
         if len(parts) == 4 and parts[1] and not parts[3]:
-            return _renamed(text, *(part.replace("\\/", "/") for part in parts[1:3]))
+            return _renaming_destination(text, *(part.replace("\\/", "/") for part in parts[1:3]))
         raise InvalidOption("--to", text, "s/PATTERN/REPLACEMENT/")
     try:
         if text == ">" or text.endswith(".>"):
@@ -162,22 +162,22 @@ def read_destination(text: str) -> Destination:
     raise InvalidOption("--to", text, allowed)
 
 
-def _renamed(text: str, pattern: str, replacement: str) -> Destination:
+def _renaming_destination(text: str, pattern: str, replacement: str) -> Destination:
     """Return the destination of an `s/.../.../`. Raises InvalidOption, as far as it can be checked without Java."""
     groups = check_regex("--to", pattern).groups
-    strange = NOT_JAVA.search(pattern)
-    if strange is not None:
-        allowed = f"a regular expression of Java, which does not know {strange[1]}"
+    python_only = PYTHON_ONLY.search(pattern)
+    if python_only is not None:
+        allowed = f"a regular expression of Java, which does not know {python_only[1]}"
         raise InvalidOption("--to", text, allowed)
-    if any(int(group or 0) > groups for group, _ in REPLACED.findall(replacement)):
+    if any(int(group or 0) > groups for group, _ in REPLACEMENT_TOKEN.findall(replacement)):
         raise InvalidOption("--to", text, f"no group above {groups}, the last one of the pattern")
-    return Destination(TOPICS, "", pattern, _java(replacement))
+    return Destination(TOPICS, "", pattern, _java_replacement(replacement))
 
 
-def _java(replacement: str) -> str:
+def _java_replacement(replacement: str) -> str:
     """Convert from the form of `sed`, where \\1 is a group and everything else is literal."""
     found, after_group = [], False
-    for group, plain in REPLACED.findall(replacement):
+    for group, plain in REPLACEMENT_TOKEN.findall(replacement):
         # An unescaped digit after a group would be read as part of the group's number.
         shown = "\\" + plain if after_group and plain.isdigit() else _literal(plain)
         found.append(f"${group}" if group else shown)

@@ -24,11 +24,11 @@ from .plan import ReplayPlan
 
 def checked_options(plan: ReplayPlan, joining: Mapping[str, str]) -> SinkOptions:
     """Return the sink's options, checked early. Raises UnknownOption, InvalidOption, ContradictoryOptions."""
-    begun = {"startMicros": "1"}  # Required with a speed; the real one is set at the start.
-    return read_sink_options({**plan.sink_options("-", 0, 1), **joining, **begun})
+    speed_options = {"startMicros": "1"}  # Required with a speed; the real one is set at the start.
+    return read_sink_options({**plan.sink_options("-", 0, 1), **joining, **speed_options})
 
 
-async def _names(options: SinkOptions) -> frozenset[str]:
+async def _fetch_names(options: SinkOptions) -> frozenset[str]:
     async with mesh.join(options.cluster, **options.joining) as node:
         if options.to != QUEUES:
             await find_members(node, options.timeout_s)
@@ -45,7 +45,7 @@ def destination_names(options: SinkOptions) -> frozenset[str]:
         Unreachable: there is nobody to send to, or there are no keys.
     """
     try:
-        return trio.run(_names, options)
+        return trio.run(_fetch_names, options)
     except DurableError:
         raise
     except (MeshError, SecurityError, OSError) as error:
@@ -61,11 +61,11 @@ def check_names(
         raise QueueMissing(plan.to.broker, missing, cluster)
 
 
-def check_there(plan: ReplayPlan, joining: Mapping[str, str]) -> None:
-    """Raises what `Catalog.check_there` raises. If queues or streams are named, also what `look` and `check` raise:
+def check_exists(plan: ReplayPlan, joining: Mapping[str, str]) -> None:
+    """Raises what `Catalog.check_exists` raises. If queues or streams are named, also what `look` and `check` raise:
     only these need a walk through the log."""
     catalog = Catalog(read_options({**plan.source_options(1), **key_options(joining)}))
-    catalog.check_there()
+    catalog.check_exists()
     if plan.queues or plan.streams:
         catalog.look()
         catalog.planned(catalog.check)

@@ -27,7 +27,7 @@ from spark.commands.replay import _run, _shown
 from spark.errors import CaptureError
 from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
-from spark.replay.preflight import check_there
+from spark.replay.preflight import check_exists
 from spark.replay.replay import INVALID_TOPIC, _write
 from spark.sink.noting import TaskProgress, write_progress
 from spark.sink.report import Counts, Report
@@ -187,9 +187,9 @@ def test_what_is_encrypted_is_looked_at_with_the_keys_of_whoever_sends(tmp_path:
     directory, to = str(captured.data), read_destination("broker2")
     plan = ReplayPlan(directory=directory, to=to, queues=("jobs",))
     with pytest.raises(StoreKeyMissing):
-        check_there(plan, {})
+        check_exists(plan, {})
     key = secret_file(tmp_path / "secret", format_network_secret(NEW_SECRET))
-    check_there(plan, {"mesh.network_secret_file": key, "cluster": "shop"})
+    check_exists(plan, {"mesh.network_secret_file": key, "cluster": "shop"})
 
 
 @pytest.mark.parametrize("more", [[], ["--queue", "jobs"]])
