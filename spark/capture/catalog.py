@@ -51,7 +51,7 @@ def opening(data: Path) -> Iterator[None]:
 
 
 class Catalog:
-    """What a query may read; `look` brings it up to date."""
+    """What a query may read; `refresh` brings it up to date."""
 
     def __init__(self, options: Options) -> None:
         self._options, self._data = options, Path(options.path)
@@ -66,7 +66,7 @@ class Catalog:
                 names = [one for one in vhosts(self._data) if one != asked]
                 raise UnknownVhost(asked, names, f"existing vhosts: {', '.join(names) or 'none'}")
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read what has been written since.
 
         Raises:
@@ -76,9 +76,9 @@ class Catalog:
         """
         self.check_exists()
         with opening(self._data):
-            self.log.look()
+            self.log.refresh()
 
-    def planned(self, plan: Callable[[], T]) -> T:
+    def retry_plan(self, plan: Callable[[], T]) -> T:
         """Return what `plan` returns; it is called again if a segment that it reads has been freed meanwhile.
 
         Raises:
@@ -88,13 +88,13 @@ class Catalog:
             try:
                 return plan()
             except FileNotFoundError:
-                self.look()
+                self.refresh()
         raise DataLost(
             f"segments were freed {ATTEMPTS} times while they were counted",
             "run it again to read what is left",
         )
 
-    def check(self) -> None:
+    def check_selection(self) -> None:
         """Raises NothingSelected if something that the options name is not there."""
         options, lanes = self._options, self.log.lanes().values()
         for kind, names, is_stream in (
@@ -125,15 +125,15 @@ class Catalog:
             if lane.queue in (streams if lane.is_stream else queues)
         }
 
-    def batch(self) -> Selected:
+    def select_batch(self) -> Selected:
         """Return everything that a batch query reads.
 
         Raises:
-            NothingSelected: as `check` does.
+            NothingSelected: as `check_selection` does.
             DataLost: messages at or after the offset to begin with are gone.
             InvalidOption: the offset to begin with is behind the end.
         """
-        self.check()
+        self.check_selection()
         options, spans = self._options, self.log.spans()
         table: dict[int, Offsets] = {}
         for number, lane in self.lanes().items():
@@ -151,7 +151,7 @@ class Catalog:
         """Return the offset to begin with in a lane. `span` is what the log holds of it, `high` the end of reading.
 
         Raises:
-            DataLost, InvalidOption: as `batch` does.
+            DataLost, InvalidOption: as `select_batch` does.
         """
         offset = _asked(lane, start, EARLIEST_OFFSET)
         if offset == LATEST_OFFSET:

@@ -18,7 +18,7 @@ from .stored import StoredLog
 
 
 class Elsewhere:
-    """Finds replacements for one task. It looks at the log when a range is gone, and again for each further one."""
+    """Finds replacements for one task. It refreshes the log when a range is gone, and again for each further one."""
 
     def __init__(self, lanes: LaneTable, keys: KeyFiles) -> None:
         self._lanes, self._keys = lanes, keys
@@ -34,7 +34,7 @@ class Elsewhere:
         if gone.missing or Path(gone.path).exists():
             return []
         log = self._log = self._log or StoredLog(Path(gone.path).parent, self._keys)
-        log.look()
+        log.refresh()
         if log.seed != gone.seed:
             return []
         if gone.carried is None:

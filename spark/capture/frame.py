@@ -46,7 +46,7 @@ def read_capture(
     asked = read_options({"path": str(path), **given})
     check_batch(asked)
     query = Query(asked, schema_of(asked, None if columns is None else chosen(columns)))
-    return frame_of(session, query, query.selected())
+    return frame_of(session, query, query.select())
 
 
 def frame_of(session: SparkSession, query: Query, selected: Selected) -> DataFrame:

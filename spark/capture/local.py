@@ -24,6 +24,6 @@ def batches(options: Mapping[str, str], columns: Sequence[str]) -> Iterator[pa.R
     asked = read_options(options)
     check_batch(asked)
     query = Query(asked, schema_of(asked, columns))
-    selected = query.selected()
+    selected = query.select()
     for work in query.works(selected):
         yield from query.read(work, selected.times)

@@ -25,11 +25,11 @@ class Query:
         self.topics = Topics(options.subscribe, options.subscribe_pattern)
         self.times = Times()
 
-    def selected(self) -> Selected:
+    def select(self) -> Selected:
         """Return everything that a batch query reads, of the log as it is now. Raises what Catalog raises."""
         catalog = Catalog(self.options)
-        catalog.look()
-        found = catalog.planned(catalog.batch)
+        catalog.refresh()
+        found = catalog.retry_plan(catalog.select_batch)
         return found._replace(times=found.times.narrowed(self.times))
 
     def works(self, selected: Selected, cores: int = 1) -> list[Work]:

@@ -40,7 +40,7 @@ class BatchReader(DataSourceReader):
         self._query = Query(options, checked(schema, options))
 
     def partitions(self) -> list[Split]:
-        selected = self._query.selected()
+        selected = self._query.select()
         return splits(self._query.works(selected), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

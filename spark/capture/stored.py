@@ -2,10 +2,10 @@
 
     msgs.3  | ... seal |  msgs.4  | ... seal |  msgs.5  | ...... | last commit | 0 0 0
       complete: read once                           │            │            └ `end`
-                                                    └ the next `look` continues here
+                                                    └ the next `refresh` continues here
                                                                  └ `synced_end`: known from the log itself
 
-Call `look` again to see what was written since; complete segments are not read a second time. Nothing is
+Call `refresh` again to see what was written since; complete segments are not read a second time. Nothing is
 changed, and nothing is locked. What is behind `synced_end` is valid, but a power cut could still take it
 away: `sync` puts it on stable storage, as a broker's own recovery does before it relies on what it found.
 """
@@ -96,7 +96,7 @@ class StoredLog:
     def segment_path(self, number: int) -> str:
         return str(self.path / segment_name(number))
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read what has been written since, and forget what has been freed.
 
         Raises:
@@ -106,12 +106,12 @@ class StoredLog:
         """
         for _ in range(ATTEMPTS):
             with suppress(FileNotFoundError):
-                return self._look()
+                return self._refresh()
         raise NoCapture(
             str(self.path), f"segments vanished {ATTEMPTS} times while they were listed"
         )
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         disk = ReadOnlyDisk(self.path, unlocked=True)
         identity = _identify(disk, self.path)
         digest = _digest(identity.store_id)
@@ -150,8 +150,8 @@ class StoredLog:
         return used
 
     def _holds_something(self, number: int) -> bool:
-        """Return whether a segment without a valid header holds anything. Only the first look searches beyond its
-        front, because every look checks the segment ahead, which holds nothing."""
+        """Return whether a segment without a valid header holds anything. Only the first refresh searches beyond its
+        front, because every refresh checks the segment ahead, which holds nothing."""
         with self._opened(number) as file:
             end = FRONT_BYTES if self.contents else _data_end(file, again=True) or SEARCH_BYTES
             pieces = (
@@ -160,7 +160,7 @@ class StoredLog:
             return any(piece != ZEROS[: len(piece)] for piece in pieces)
 
     def _known(self, there: set[int]) -> dict[int, Contents]:
-        """Return what earlier looks saw of these segments and is still there: all up to a record that is unchanged.
+        """Return what earlier refreshes saw of these segments and is still there: all up to a record that is unchanged.
 
         Records change if an older copy of the directory was put back, or if a power cut on another machine took
         away what was not synced and had been seen here. Other records are then written in their place.

@@ -1,6 +1,6 @@
 """`readStream`: reads the log from a log position on, as far as it is known to be on stable storage.
 
-latestOffset ──> look at the log, sync it, go as far as the trigger may
+latestOffset ──> refresh the log, sync it, go as far as the trigger may
 partitions ────> what is left of [start, end); failOnDataLoss decides about the rest
 checkpoint ────> Spark's own; nothing is acknowledged to the broker, which does not know of this query
 """
@@ -51,12 +51,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_query": self._query}
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._catalog.planned(self._initial).to_json()
+        return self._catalog.retry_plan(self._initial).to_json()
 
     def _initial(self) -> Progress:
         options, catalog = self._options, self._catalog
-        end = self._look()
-        catalog.check()
+        end = self._refresh()
+        catalog.check_selection()
         log, start = catalog.log, options.starting_offsets
         if options.starting_us is not None:
             # A power cut may take what is behind `end`; other records written there then must not count as done.
@@ -86,17 +86,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._look()
+        self._target = self._refresh()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return Progress(self._catalog.log.digest, self._look()).to_json()
+        return Progress(self._catalog.log.digest, self._refresh()).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
-        return self._catalog.planned(lambda: self._latest(begun, limit)).to_json()
+        return self._catalog.retry_plan(lambda: self._latest(begun, limit)).to_json()
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
-        log, end = self._catalog.log, self._look()
+        log, end = self._catalog.log, self._refresh()
         start = self._same_store(start)
         if self._target is not None:
             end = min(end, self._target)
@@ -110,10 +110,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             selected = selected._replace(end=end)
         return start.at(end, log.last_before(end)).shared(self._query.shares(selected))
 
-    def _look(self) -> int:
-        """Look at the log, and return the log position up to which it is on stable storage."""
+    def _refresh(self) -> int:
+        """Refresh the log, and return the log position up to which it is on stable storage."""
         catalog = self._catalog
-        catalog.look()
+        catalog.refresh()
         log = catalog.log
         return log.end if self._options.sync_tail and log.sync() else log.synced_end
 
@@ -157,12 +157,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
         begun, ended = from_json(start), from_json(end)
-        return self._catalog.planned(lambda: self._splits(begun, ended))
+        return self._catalog.retry_plan(lambda: self._splits(begun, ended))
 
     def _splits(self, begun: Progress, ended: Progress) -> list[Split]:
         log = self._catalog.log
         if log.end < ended.position or log.digest != ended.store:  # After a restart.
-            self._look()
+            self._refresh()
             if self._same_store(ended).store != ended.store:
                 # What is there now is for the next batch, from the front of the log on.
                 return splits((), Times())

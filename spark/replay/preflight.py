@@ -62,10 +62,10 @@ def check_names(
 
 
 def check_exists(plan: ReplayPlan, joining: Mapping[str, str]) -> None:
-    """Raises what `Catalog.check_exists` raises. If queues or streams are named, also what `look` and `check` raise:
-    only these need a walk through the log."""
+    """Raises what `Catalog.check_exists` raises. If queues or streams are named, also what `refresh` and
+    `check_selection` raise: only these need a walk through the log."""
     catalog = Catalog(read_options({**plan.source_options(1), **key_options(joining)}))
     catalog.check_exists()
     if plan.queues or plan.streams:
-        catalog.look()
-        catalog.planned(catalog.check)
+        catalog.refresh()
+        catalog.retry_plan(catalog.check_selection)

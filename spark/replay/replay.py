@@ -163,7 +163,7 @@ class Source:
 
     def __init__(self, session: SparkSession, options: Options) -> None:
         self._session, self._options = session, options
-        self._selected = Query(options, schema_of(options, ())).selected()
+        self._selected = Query(options, schema_of(options, ())).select()
 
     def frame(self, columns: Sequence[str]) -> DataFrame:
         query = Query(self._options, schema_of(self._options, columns))

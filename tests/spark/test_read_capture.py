@@ -65,7 +65,7 @@ def test_only_what_is_damaged_can_be_null(
 def tasks_of_a_frame(data: Path) -> Iterator[pa.RecordBatch]:
     options = read_options({"path": str(data)})
     query = Query(options, schema_of(options, ["offset"]))
-    found = query.selected()
+    found = query.select()
     works = pa.array([pickle.dumps([work]) for work in query.works(found)], pa.binary())
     return reading(query, found.times)(iter([pa.record_batch([works], ["works"])]))
 

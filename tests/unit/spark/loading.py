@@ -29,12 +29,12 @@ def query(data: Path, **given: Any) -> Query:
 
 def planned(data: Path, **given: Any) -> list[Work]:
     found = query(data, **given)
-    return found.works(found.selected())
+    return found.works(found.select())
 
 
 def rows_of(data: Path, work: Work, **given: Any) -> list[dict[str, Any]]:
     found = query(data, **given)
-    batches = found.read(work, found.selected().times)
+    batches = found.read(work, found.select().times)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -44,7 +44,7 @@ def loaded(data: Path, **given: Any) -> list[Message]:
 
 def looked(captured: Captured) -> StoredLog:
     log = StoredLog(captured.path)
-    log.look()
+    log.refresh()
     return log
 
 

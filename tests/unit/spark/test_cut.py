@@ -100,7 +100,7 @@ def test_what_is_freed_or_last_or_being_written_is_not_cut(tmp_path: Path) -> No
     loaded(tmp_path)
     for _ in range(60):
         captured.publish([1], [b"x" * 100])
-        log.look()
+        log.refresh()
         assert not any(one.missing for one in log.contents)
     captured.close()
     cut(captured, log.contents[-1].number, SEGMENT_HEADER_BYTES)

@@ -47,17 +47,17 @@ def read(captured: Captured, start: int, how: str, **given: Any) -> list[int]:
 
 @pytest.fixture
 def freeing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Captured, list[int]], None]:
-    """A broker that frees one of these segments whenever the log has been looked at."""
+    """A broker that frees one of these segments whenever the log has been refreshed."""
 
     def free(captured: Captured, numbers: list[int]) -> None:
-        look = StoredLog.look
+        refresh = StoredLog.refresh
 
-        def looked(log: StoredLog) -> None:
-            look(log)
+        def refreshed(log: StoredLog) -> None:
+            refresh(log)
             if numbers:
                 captured.free(numbers.pop(0))
 
-        monkeypatch.setattr(StoredLog, "look", looked)
+        monkeypatch.setattr(StoredLog, "refresh", refreshed)
 
     return free
 

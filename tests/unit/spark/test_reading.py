@@ -97,7 +97,7 @@ def test_no_core_is_idle_where_there_is_enough_to_read(
 ) -> None:
     captured = varied(tmp_path, 9)
     found = query(tmp_path)
-    selected = found.selected()
+    selected = found.select()
     assert len(found.works(selected)) == len(found.works(selected, cores=3)) == 1
     monkeypatch.setattr("spark.capture.plan.SPLIT_BYTES_MIN", 1)
     works = found.works(selected, cores=3)

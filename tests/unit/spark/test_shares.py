@@ -54,7 +54,7 @@ def test_a_batch_has_the_same_tasks_after_a_restart(tmp_path: Path, ordering: st
     live = StoredLog(captured.path)
     for number in range(40):
         captured.publish([1 + number % 3], [b"%d" % number, b"x" * 40])
-        live.look()
+        live.refresh()
     before = [*captured.messages]
     selected = whole(live, 1, live.end)
     kept = kept_of(captured, selected, **options)

@@ -45,7 +45,7 @@ def test_a_commit_is_known_to_be_stable_when_a_later_one_says_so(captured: Captu
     assert (log.end, log.synced_end) == (3, 2), "the last commit is valid, and perhaps not synced"
     captured.publish([1], [b"second"])
     captured.publish([1], [b"third"])
-    log.look()
+    log.refresh()
     assert (log.end, log.synced_end) == (5, 4)
     assert log.sync()
 
@@ -74,7 +74,7 @@ def test_what_is_half_written_is_not_there_and_comes_later(captured: Captured) -
             file.seek(write.at + index)
             file.write(data[index : index + 1])
             file.flush()
-            log.look()
+            log.refresh()
             ends.append(log.end)
     assert ends == sorted(ends)
     assert set(ends) == {3, 4, 5}
@@ -123,7 +123,7 @@ def test_damage_in_the_last_commit_alone_is_the_end_until_a_later_one_follows(
     log = looked(captured)
     assert (log.end, log.contents[0].damaged) == (3, []), "it may just be being written"
     captured.publish([1], [b"later"])
-    log.look()
+    log.refresh()
     assert (log.end, len(log.contents[0].damaged)) == (7, 1)
 
 
@@ -174,9 +174,9 @@ def test_what_is_written_while_the_rest_is_searched_is_no_damage(
         return data
 
     monkeypatch.setattr(RealFile, "pread", read)
-    log.look()
+    log.refresh()
     assert log.contents[0].damaged == []
-    log.look()
+    log.refresh()
     assert (log.end, log.contents[0].damaged) == (5, [])
 
 
@@ -201,7 +201,7 @@ def test_looking_at_an_idle_log_reads_little_however_much_is_allocated(
     log = looked(captured)
     for _ in range(5):
         sizes.clear()
-        log.look()
+        log.refresh()
         assert sum(sizes) < 3 * MIB
     assert holes or (captured.path / segment_name(3)).stat().st_size == 16 * MIB
 
@@ -223,7 +223,7 @@ def test_looking_again_reads_only_what_is_new(tmp_path: Path) -> None:
     assert before.complete
     flip(captured.path / "msgs.0000000001", 100)
     captured.publish([1], [b"more"])
-    log.look()
+    log.refresh()
     assert log.contents[0] is before
     assert log.spans()[1].messages == 41
 
@@ -238,7 +238,7 @@ def test_absent_positions(tmp_path: Path) -> None:
     firsts = [one.first for one in log.contents]
     assert len(firsts) >= 5
     captured.free(1, 3)
-    log.look()
+    log.refresh()
     assert log.absent(1, log.end) == [(1, firsts[1]), (firsts[2], firsts[3])]
     assert log.absent(firsts[2] + 1, firsts[2] + 3) == [(firsts[2] + 1, firsts[2] + 3)]
     assert log.absent(firsts[3], firsts[3] + 1) == []
