@@ -26,7 +26,7 @@ class Mark(NamedTuple):
     """Lowest and highest time of its records that hold messages and were not moved; low > high: there are none."""
 
 
-class Standing(NamedTuple):
+class RecordDigest(NamedTuple):
     """A record that is in the log."""
 
     position: int

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import CaptureError
-from .contents import Standing
+from .contents import RecordDigest
 from .shares import Shares
 from .spans import Span, without
 
@@ -36,10 +36,10 @@ class Progress:
     """How the batch that ends here is shared out; None if none ends here, or if an earlier version planned it."""
     since_us: int = 0
     """Messages that the broker received before this time are not read."""
-    last: Standing | None = None
+    last: RecordDigest | None = None
     """The last record before `position`; None if there was none, or if an earlier version wrote this."""
 
-    def at(self, position: int, last: Standing | None) -> Progress:
+    def at(self, position: int, last: RecordDigest | None) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return replace(self, position=position, absent=absent, shares=None, last=last)
 
@@ -88,8 +88,8 @@ def _shares(found: Mapping[str, Any]) -> Shares | None:
     return Shares(tuple(map(int, found.get("cuts", ()))), int(found.get("groups", 0)))
 
 
-def _last(found: Mapping[str, Any]) -> Standing | None:
+def _last(found: Mapping[str, Any]) -> RecordDigest | None:
     if "last" not in found:
         return None
     position, digest = found["last"]
-    return Standing(int(position), str(digest))
+    return RecordDigest(int(position), str(digest))

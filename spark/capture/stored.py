@@ -42,7 +42,7 @@ from durable.log.record import (
 from durable.log.scan import Damaged
 
 from ..errors import NoCapture
-from .contents import Contents, LaneSpan, Mark, MovedRuns, Standing, together
+from .contents import Contents, LaneSpan, Mark, MovedRuns, RecordDigest, together
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .gather import Ints, Numbers
 from .lanes import Lane, Lanes
@@ -119,8 +119,8 @@ class StoredLog:
             self.contents, self.digest, self._store_id = [], digest, identity.store_id
             self.seed = store_seed(identity.store_id)
             self._decryption = Decryption(self.path, self._keys, identity.store_id)
-        used = self._used(identity.headers)
-        known = self._known({number for number, _ in used})
+        used = self._used_segments(identity.headers)
+        known = self._reusable_contents({number for number, _ in used})
         contents: list[Contents] = []
         expected = FIRST_POSITION
         for number, header in used:
@@ -129,63 +129,67 @@ class StoredLog:
                 one = Contents(number, expected if header is None else header.first)
             begun = bool(one.marks)
             if not one.complete:
-                self._read_on(one, closed=number != used[-1][0])
-            if header is None and one.marks and not (begun or _follows(one, contents)):
+                self._read_new(one, closed=number != used[-1][0])
+            if header is None and one.marks and not (begun or _is_contiguous(one, contents)):
                 one.first = one.marks[0].position
             expected = one.end
             if contents:
                 contents[-1].before = one.first
             if contents and contents[-1].number == number - 1:
-                contents[-1].until = _first_known(one, header)
+                contents[-1].until = _first_position(one, header)
             contents.append(one)
         self.contents, self._lanes = contents, None
 
-    def _used(
+    def _used_segments(
         self, headers: dict[int, SegmentHeader | None]
     ) -> list[tuple[int, SegmentHeader | None]]:
         """Return the segments that hold something, or did before they were damaged."""
         used = [*headers.items()]
-        while used and used[-1][1] is None and not self._holds_something(used[-1][0]):
+        while used and used[-1][1] is None and not self._has_data(used[-1][0]):
             used.pop()
         return used
 
-    def _holds_something(self, number: int) -> bool:
+    def _has_data(self, number: int) -> bool:
         """Return whether a segment without a valid header holds anything. Only the first refresh searches beyond its
         front, because every refresh checks the segment ahead, which holds nothing."""
-        with self._opened(number) as file:
-            end = FRONT_BYTES if self.contents else _data_end(file, again=True) or SEARCH_BYTES
+        with self._segment_file(number) as file:
+            end = (
+                FRONT_BYTES
+                if self.contents
+                else _data_end(file, none_if_unknown=True) or SEARCH_BYTES
+            )
             pieces = (
                 file.pread(min(SEARCH_BYTES, end - at), at) for at in range(0, end, SEARCH_BYTES)
             )
             return any(piece != ZEROS[: len(piece)] for piece in pieces)
 
-    def _known(self, there: set[int]) -> dict[int, Contents]:
+    def _reusable_contents(self, numbers: set[int]) -> dict[int, Contents]:
         """Return what earlier refreshes saw of these segments and is still there: all up to a record that is unchanged.
 
         Records change if an older copy of the directory was put back, or if a power cut on another machine took
         away what was not synced and had been seen here. Other records are then written in their place.
         """
         known: dict[int, Contents] = {}
-        stands = False
+        unchanged = False
         for one in reversed(self.contents):
-            if one.number in there:
-                stands = stands or self._goes_on(one)
-                if stands or not one.last_at:
+            if one.number in numbers:
+                unchanged = unchanged or self._is_unchanged(one)
+                if unchanged or not one.last_at:
                     known[one.number] = one
         return known
 
-    def _goes_on(self, one: Contents) -> bool:
+    def _is_unchanged(self, one: Contents) -> bool:
         """Return whether its last record is unchanged, and thereby all before it, which its checksum covers."""
         if not one.last_at:
             return False
-        with self._opened(one.number) as file:
+        with self._segment_file(one.number) as file:
             return file.pread(CHECKSUM.size, one.last_at + CHECKED_BYTES) == CHECKSUM.pack(
                 one.chain
             )
 
-    def _read_on(self, one: Contents, *, closed: bool) -> None:
-        with self._opened(one.number) as file:
-            data_end = None if closed else _data_end(file, again=one.last_at > 0)
+    def _read_new(self, one: Contents, *, closed: bool) -> None:
+        with self._segment_file(one.number) as file:
+            data_end = None if closed else _data_end(file, none_if_unknown=one.last_at > 0)
             for found in walk(
                 file.pread, one.end_at, file.size_bytes, seed=self.seed, floor=one.end,
                 closed=closed, decrypt=self.decrypt, data_end=data_end,
@@ -195,11 +199,11 @@ class StoredLog:
                 file.forget_read(
                     one.end_at
                 )  # Otherwise zeros that were read ahead would be searched each time.
-            one.cut = closed and not _ends_whole(file, one)
+            one.cut = closed and not _is_end_intact(file, one)
         one.complete |= closed
 
     @contextmanager
-    def _opened(self, number: int) -> Iterator[RealFile]:
+    def _segment_file(self, number: int) -> Iterator[RealFile]:
         file = open_segment(self.segment_path(number))
         try:
             yield file
@@ -211,41 +215,41 @@ class StoredLog:
         if not self.contents:
             return True
         try:
-            with self._opened(self.contents[-1].number) as file:
+            with self._segment_file(self.contents[-1].number) as file:
                 file.fdatasync()
         except OSError:
             return False
         return True
 
-    def last_before(self, position: int) -> Standing | None:
+    def last_before(self, position: int) -> RecordDigest | None:
         """Return the last record before this log position. Reads the block that it is in."""
         for one in reversed(self.contents):
             for mark in reversed(one.marks):
-                if mark.position < position and (found := self._last_of(one, mark, position)):
+                if mark.position < position and (found := self._last_record(one, mark, position)):
                     return found
         return None
 
-    def _last_of(self, one: Contents, mark: Mark, position: int) -> Standing | None:
-        with self._opened(one.number) as file:
+    def _last_record(self, one: Contents, mark: Mark, position: int) -> RecordDigest | None:
+        with self._segment_file(one.number) as file:
             data = file.pread(mark.end_at - mark.at, mark.at)
-        found: Standing | None = None
+        found: RecordDigest | None = None
         at = 0
         while (header := read_header(data, at, self.seed)) and header.position < position:
             if header.kind != SEAL_KIND:
-                of = self._store_id + data[at : at + HEADER_BYTES]
-                found = Standing(header.position, _digest(of))
+                hashed = self._store_id + data[at : at + HEADER_BYTES]
+                found = RecordDigest(header.position, _digest(hashed))
             at += header.total_bytes
         return found
 
     def spans(self) -> dict[int, LaneSpan]:
         """Return what the log holds of each lane. If it holds nothing, the lane ends where the last snapshot says."""
-        found = self._standing()
+        found = self._lane_spans()
         for lane, end in self._declared().ends.items():
             span = found.setdefault(lane, LaneSpan(end, end, 0))
             span.end = max(span.end, end)
         return found
 
-    def _standing(self) -> dict[int, LaneSpan]:
+    def _lane_spans(self) -> dict[int, LaneSpan]:
         found: dict[int, LaneSpan] = {}
         for contents in self.contents:
             for spans in (contents.lanes, contents.moved_lanes):
@@ -270,7 +274,7 @@ class StoredLog:
             if root is not None and not lanes.whole:
                 lanes, lossy = self._lanes_from(0)
             if lossy:
-                lanes.adopt(self._standing())
+                lanes.adopt(self._lane_spans())
             self._lanes = lanes
         return self._lanes
 
@@ -281,7 +285,7 @@ class StoredLog:
             if one.held_end <= position:
                 continue
             lossy |= one.lossy
-            with self._opened(one.number) as file:
+            with self._segment_file(one.number) as file:
                 for found, at, end_at in one.definitions:
                     if found >= position:
                         lossy |= not self._apply(lanes, found, file.pread(end_at - at, at))
@@ -306,9 +310,9 @@ class StoredLog:
         """Return the first log position, by origin, of messages stored at this time or later."""
         carried = self.carried()
         late: list[int] = carried.origin[carried.time_us >= time_us][:1].tolist()
-        return min(self._standing_at(time_us), *late, self.end)
+        return min(self._original_position_at(time_us), *late, self.end)
 
-    def _standing_at(self, time_us: int) -> int:
+    def _original_position_at(self, time_us: int) -> int:
         for one in self.contents:
             for mark in one.marks:
                 if mark.time_low_us <= mark.time_high_us and mark.time_high_us >= time_us:
@@ -316,7 +320,7 @@ class StoredLog:
         return self.end
 
     def _position_at(self, one: Contents, mark: Mark, time_us: int) -> int:
-        with self._opened(one.number) as file:
+        with self._segment_file(one.number) as file:
             for found in walk(
                 file.pread, mark.at, mark.end_at, seed=self.seed, floor=0, closed=True,
                 decrypt=self.decrypt,
@@ -350,15 +354,15 @@ class StoredLog:
         runs = together([runs for one in self.contents for runs in one.moved])
         if not len(runs.origin):
             return runs
-        runs = runs.pick(np.flatnonzero(~self._stands(runs.origin)))
+        runs = runs.pick(np.flatnonzero(~self._has_original(runs.origin)))
         order = np.lexsort((runs.position, runs.lane, runs.origin))
         runs = runs.pick(order)
-        again = (runs.origin[1:] == runs.origin[:-1]) & (runs.lane[1:] == runs.lane[:-1])
-        begins = np.flatnonzero(np.append(True, ~again)[: len(runs.origin)])
+        repeated = (runs.origin[1:] == runs.origin[:-1]) & (runs.lane[1:] == runs.lane[:-1])
+        begins = np.flatnonzero(np.append(True, ~repeated)[: len(runs.origin)])
         first = np.repeat(runs.position[begins], np.diff(np.append(begins, len(runs.origin))))
         return runs.pick(np.flatnonzero(runs.position == first))
 
-    def _stands(self, position: Ints) -> Numbers:
+    def _has_original(self, position: Ints) -> Numbers:
         # `end` and not `until`: what was cut off may have been carried forward before.
         extents = [(one.first, one.end) for one in self.contents]
         firsts, ends = np.array(extents, np.int64).reshape(-1, 2).T
@@ -367,14 +371,14 @@ class StoredLog:
         return found
 
 
-def _follows(one: Contents, earlier: Sequence[Contents]) -> bool:
+def _is_contiguous(one: Contents, earlier: Sequence[Contents]) -> bool:
     """Return whether it certainly begins where the one before ends: none in between was freed, and none was cut."""
     if not earlier:
         return one.number == FIRST_NUMBER
     return earlier[-1].sealed and earlier[-1].number == one.number - 1
 
 
-def _ends_whole(file: RealFile, one: Contents) -> bool:
+def _is_end_intact(file: RealFile, one: Contents) -> bool:
     """Return whether a closed segment may hold everything that was written to it, judging by its end: a seal, or too
     little room for one, because recovery had cut the segment and found no space to lengthen it again."""
     if one.sealed:
@@ -383,7 +387,7 @@ def _ends_whole(file: RealFile, one: Contents) -> bool:
     return bool(one.marks) and len(rest) < SEAL_BYTES and not any(rest)
 
 
-def _first_known(one: Contents, header: SegmentHeader | None) -> int:
+def _first_position(one: Contents, header: SegmentHeader | None) -> int:
     """Return the log position with which a segment began; 0 if that cannot be told.
 
     A segment is begun when all of the one before is on stable storage. So whatever is missing in that one by
@@ -395,18 +399,18 @@ def _first_known(one: Contents, header: SegmentHeader | None) -> int:
     return front.position if front and front.at == SEGMENT_HEADER_BYTES else 0
 
 
-def _data_end(file: RealFile, *, again: bool) -> int | None:
+def _data_end(file: RealFile, *, none_if_unknown: bool) -> int | None:
     """Return the byte from which on nothing was ever written. If the file system does not tell: None
-    with `again`, and otherwise the file's size, so that all of it is looked at once.
+    with `none_if_unknown`, and otherwise the file's size, so that all of it is looked at once.
 
     Call this before reading anything: reading turns allocated space into data.
     """
     end = file.data_end()
-    return None if again and end == file.size_bytes else end
+    return None if none_if_unknown and end == file.size_bytes else end
 
 
-def _digest(of: bytes) -> str:
-    return sha256(of).hexdigest()[:16]
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
 
 
 def _identify(disk: ReadOnlyDisk, path: Path) -> Identity:

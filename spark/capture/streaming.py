@@ -138,8 +138,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start.last is None:
             return start
         log, position = self._catalog.log, start.last.position
-        stands = log.last_before(position + 1)
-        if stands is None or stands.position < position or stands == start.last:
+        current = log.last_before(position + 1)
+        if current is None or current.position < position or current == start.last:
             return start  # Freed or damaged, it tells nothing; what followed it is missed.
         if self._options.fail_on_data_loss:
             raise DataLost(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from durable.errors import RecordDamaged
-from spark.capture.contents import Standing
+from spark.capture.contents import RecordDigest
 from spark.capture.decryption import KeyFiles
 from spark.capture.options import READERS, Options, check_batch, check_streaming, read_options
 from spark.capture.progress import Progress, from_json
@@ -163,7 +163,9 @@ def test_topics() -> None:
 
 
 def test_progress_survives_json() -> None:
-    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7, last=Standing(29, "9b"))
+    found = Progress(
+        "5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7, last=RecordDigest(29, "9b")
+    )
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
     assert found.at(35, None) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
     for wrong in (
