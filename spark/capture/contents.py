@@ -100,9 +100,9 @@ class Contents:
     definitions: list[tuple[int, int, int]] = field(default_factory=list)
     """Log positions of records of definitions, and the bytes at which they begin and end."""
     damaged: list[Damaged] = field(default_factory=list)
-    until: int = 0
+    successor_first: int = 0
     """Log position with which the segment with the next number begins; 0 if that is unknown, or it is not there."""
-    before: int = 0
+    next_first: int = 0
     """Log position with which the next segment that is there begins; 0 if there is none."""
 
     def __post_init__(self) -> None:
@@ -111,12 +111,12 @@ class Contents:
     @property
     def missing(self) -> bool:
         """Whether it held more than can be found in it, because it was cut, or is damaged at its end."""
-        return self.end < self.held_end
+        return self.end < self.original_end
 
     @property
-    def held_end(self) -> int:
+    def original_end(self) -> int:
         """The log position after everything that it ever held; an upper bound if only later segments tell."""
-        return max(self.end, self.until or (self.before if self.cut else 0))
+        return max(self.end, self.successor_first or (self.next_first if self.cut else 0))
 
     @property
     def lossy(self) -> bool:

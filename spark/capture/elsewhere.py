@@ -38,7 +38,9 @@ class Elsewhere:
         if log.seed != gone.seed:
             return []
         if gone.carried is None:
-            return self._carried(log, max(gone.start, gone.order), min(gone.end, gone.until))
+            return self._carried(
+                log, max(gone.start, gone.first_origin), min(gone.end, gone.records_end)
+            )
         low, high = int(gone.carried.origin.min()), int(gone.carried.origin.max())
         return [*_only(self._carried(log, low, high + 1), gone.carried)]
 

@@ -43,7 +43,7 @@ def _holes(contents: Sequence[Contents], lane: int, end: int) -> Iterator[Span]:
     for one in contents:
         hole |= one.first > position
         damaged |= one.lossy
-        position = max(one.end, one.until)
+        position = max(one.end, one.successor_first)
         span = one.lanes.get(lane)
         if span is not None:
             if hole or not damaged:

@@ -79,7 +79,7 @@ class ByteRange:
     end_at: int
     start: int
     end: int
-    order: int
+    first_origin: int
     """The log position that its first record had first; ranges are read in this order."""
     carried: Carried | None
     """None: all records except moved ones."""
@@ -87,7 +87,7 @@ class ByteRange:
     """The wanted lanes that may have messages in it."""
     missing: bool = False
     """Whether none of its records is there, because the segment was cut, or is damaged at its end."""
-    until: int = NO_LIMIT
+    records_end: int = NO_LIMIT
     """The log position after its last record, if it is not of moved records."""
 
     @property
@@ -173,7 +173,7 @@ def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[
 def ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
     """Return all that has to be read, in order, in pieces of about `split_bytes`."""
     found = [*segment_ranges(selected, split_bytes), *carried_ranges(selected, split_bytes)]
-    return sorted(found, key=lambda one: one.order)
+    return sorted(found, key=lambda one: one.first_origin)
 
 
 def segment_ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
@@ -187,36 +187,47 @@ def segment_ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
 
 def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[ByteRange]:
     log, start, end = selected.log, selected.start, selected.end
-    if contents.held_end <= start or contents.first >= end:
+    if contents.original_end <= start or contents.first >= end:
         return
     lanes = frozenset(_wanted(contents.lanes, selected.lanes))
     if not (lanes or contents.lossy):
         return  # A damaged segment is read all the same: any lane may have had messages in it.
 
-    def piece(at: int, end_at: int, order: int, until: int) -> ByteRange:
+    def piece(at: int, end_at: int, first_origin: int, records_end: int) -> ByteRange:
         path = log.segment_path(contents.number)
-        return ByteRange(path, log.seed, at, end_at, start, end, order, None, lanes, until=until)
+        return ByteRange(
+            path,
+            log.seed,
+            at,
+            end_at,
+            start,
+            end,
+            first_origin,
+            None,
+            lanes,
+            records_end=records_end,
+        )
 
-    at, end_at, order, until = -1, SEGMENT_HEADER_BYTES, contents.first, contents.first
+    at, end_at, first_origin, records_end = -1, SEGMENT_HEADER_BYTES, contents.first, contents.first
     for mark, after in _marks(contents):
         wanted = mark.position < end and after > start
         if not contents.damaged:
             wanted &= selected.times.meet(mark.time_low_us, mark.time_high_us)
         if at >= 0 and (not wanted or mark.end_at - at > split_bytes):
-            yield piece(at, end_at, order, until)
+            yield piece(at, end_at, first_origin, records_end)
             at = -1
         if wanted and at < 0:  # Begins where the last block ends: what is between is damaged.
-            at, order = end_at, mark.position
-        end_at, until = mark.end_at, after
+            at, first_origin = end_at, mark.position
+        end_at, records_end = mark.end_at, after
     if at >= 0 or (contents.damaged and not contents.marks):
-        yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, order, contents.end)
+        yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, first_origin, contents.end)
         if contents.end_at > end_at:
             return  # It ends with damage, which is reported by that range.
     if contents.missing and contents.end < end:
         path = log.segment_path(contents.number)
         yield ByteRange(
             path, log.seed, end_at, contents.end_at, max(start, contents.end),
-            min(end, contents.held_end), contents.end, None, frozenset(), missing=True,
+            min(end, contents.original_end), contents.end, None, frozenset(), missing=True,
         )  # fmt: skip
 
 

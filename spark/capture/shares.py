@@ -41,7 +41,7 @@ def shares_of(works: Sequence[Work], start: int, *, ordered: bool) -> Shares:
     """Return the shares of an ordinary plan for log positions from `start` on."""
     if ordered:
         return Shares(groups=max(1, len(works)))
-    begins = {one.ranges[0].order for one in works[1:]}
+    begins = {one.ranges[0].first_origin for one in works[1:]}
     return Shares(tuple(sorted(one for one in begins if one > start)))
 
 
@@ -69,5 +69,5 @@ def _between(selected: Selected, cuts: Sequence[int]) -> list[list[ByteRange]]:
         for low, high in pairwise(edges)
     ]
     for one in carried_ranges(selected, NO_LIMIT, cuts):
-        found[bisect_right(cuts, one.order)].append(one)
-    return [sorted(ranges, key=lambda one: one.order) for ranges in found]
+        found[bisect_right(cuts, one.first_origin)].append(one)
+    return [sorted(ranges, key=lambda one: one.first_origin) for ranges in found]

@@ -134,9 +134,9 @@ class StoredLog:
                 one.first = one.marks[0].position
             expected = one.end
             if contents:
-                contents[-1].before = one.first
+                contents[-1].next_first = one.first
             if contents and contents[-1].number == number - 1:
-                contents[-1].until = _first_position(one, header)
+                contents[-1].successor_first = _first_position(one, header)
             contents.append(one)
         self.contents, self._lanes = contents, None
 
@@ -282,7 +282,7 @@ class StoredLog:
         """Apply all definitions from this log position on. Return the lanes, and whether definitions may be missing."""
         lanes, lossy = Lanes(), False
         for one in self.contents:
-            if one.held_end <= position:
+            if one.original_end <= position:
                 continue
             lossy |= one.lossy
             with self._segment_file(one.number) as file:
@@ -343,7 +343,7 @@ class StoredLog:
 
     def _extents(self) -> list[tuple[int, int]]:
         """Return each segment's log positions, including those cut off from it, which are reported as damage."""
-        return [(one.first, max(one.end, one.until)) for one in self.contents]
+        return [(one.first, max(one.end, one.successor_first)) for one in self.contents]
 
     def carried(self) -> MovedRuns:
         """Return runs that exist only in moved records, each once, in the order that they had first.
@@ -363,7 +363,7 @@ class StoredLog:
         return runs.pick(np.flatnonzero(runs.position == first))
 
     def _has_original(self, position: Ints) -> Numbers:
-        # `end` and not `until`: what was cut off may have been carried forward before.
+        # `end` and not `successor_first`: what was cut off may have been carried forward before.
         extents = [(one.first, one.end) for one in self.contents]
         firsts, ends = np.array(extents, np.int64).reshape(-1, 2).T
         index = np.searchsorted(firsts, position, "right") - 1
