@@ -12,7 +12,7 @@ from durable.errors import UnknownVhost
 
 from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
 from .contents import LaneSpan
-from .freed import freed
+from .freed import freed_offsets
 from .lanes import Lane
 from .options import (
     EARLIEST,
@@ -28,13 +28,13 @@ from .spans import Span
 from .stored import StoredLog
 
 T = TypeVar("T")
-NOTHING = LaneSpan(0, 0, 0)
+EMPTY_SPAN = LaneSpan(0, 0, 0)
 ATTEMPTS = 5
 """Attempts at planning while a broker frees segments."""
 
 
 @contextmanager
-def opening(data: Path) -> Iterator[None]:
+def opening_errors(data: Path) -> Iterator[None]:
     """Report errors of opening a broker's directory in the block.
 
     Raises:
@@ -59,12 +59,12 @@ class Catalog:
 
     def check_exists(self) -> None:
         """Raises NoCapture if no broker ever stored anything here, UnknownVhost if there is no such vhost."""
-        with opening(self._data):
+        with opening_errors(self._data):
             if not self.log.path.is_dir() or is_deleted(self.log.path.parent):
-                asked = self._options.vhost
+                vhost = self._options.vhost
                 # The name of this vhost may be listed although its log is not there, or not yet.
-                names = [one for one in vhosts(self._data) if one != asked]
-                raise UnknownVhost(asked, names, f"existing vhosts: {', '.join(names) or 'none'}")
+                names = [one for one in vhosts(self._data) if one != vhost]
+                raise UnknownVhost(vhost, names, f"existing vhosts: {', '.join(names) or 'none'}")
 
     def refresh(self) -> None:
         """Read what has been written since.
@@ -75,7 +75,7 @@ class Catalog:
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         self.check_exists()
-        with opening(self._data):
+        with opening_errors(self._data):
             self.log.refresh()
 
     def retry_plan(self, plan: Callable[[], T]) -> T:
@@ -137,8 +137,8 @@ class Catalog:
         options, spans = self._options, self.log.spans()
         table: dict[int, Offsets] = {}
         for number, lane in self.lanes().items():
-            span = spans.get(number, NOTHING)
-            end = _end(lane, options.ending_offsets, span)
+            span = spans.get(number, EMPTY_SPAN)
+            end = _end_offset(lane, options.ending_offsets, span)
             start = options.starting_offsets or EARLIEST
             first = self.first_offset(number, lane, start, span, end)
             table[number] = Offsets(lane.queue, lane.partition, first, end)
@@ -153,7 +153,7 @@ class Catalog:
         Raises:
             DataLost, InvalidOption: as `select_batch` does.
         """
-        offset = _asked(lane, start, EARLIEST_OFFSET)
+        offset = _requested_offset(lane, start, EARLIEST_OFFSET)
         if offset == LATEST_OFFSET:
             return span.end
         if offset == EARLIEST_OFFSET:
@@ -163,30 +163,30 @@ class Catalog:
             raise InvalidOption("startingOffsets", value, f"at most {span.end}, which is its end")
         if self._options.fail_on_data_loss:
             log = self.log
-            gone = freed(
+            gone = freed_offsets(
                 log.contents, log.carried, number, low=offset, high=high, end=span.end
             )  # fmt: skip
             if gone:
-                raise DataLost(_told(lane, gone))
+                raise DataLost(_describe_freed(lane, gone))
         return offset
 
 
-def _told(lane: Lane, gone: Sequence[Span]) -> str:
+def _describe_freed(lane: Lane, gone: Sequence[Span]) -> str:
     (low, after), more = gone[0], sum(end - first for first, end in gone[1:])
-    whose = f"{lane.queue!r}" + (f", partition {lane.partition}," if lane.partition else "")
+    queue_label = f"{lane.queue!r}" + (f", partition {lane.partition}," if lane.partition else "")
     others = f" and {more} later ones" if more else ""
-    return f"offsets {low} to {after - 1} of {whose}{others} were freed (retention or compaction)"
+    return f"offsets {low} to {after - 1} of {queue_label}{others} were freed (retention or compaction)"
 
 
-def _asked(lane: Lane, positions: Positions, otherwise: int) -> int:
+def _requested_offset(lane: Lane, positions: Positions, default: int) -> int:
     """Return the offset asked for; -2 is the earliest, -1 the latest."""
     if isinstance(positions, str):
         return {EARLIEST: EARLIEST_OFFSET, LATEST: LATEST_OFFSET}[positions]
-    return positions.get(lane.queue, {}).get(lane.partition, otherwise)
+    return positions.get(lane.queue, {}).get(lane.partition, default)
 
 
-def _end(lane: Lane, positions: Positions, span: LaneSpan) -> int:
-    offset = _asked(lane, positions, LATEST_OFFSET)
+def _end_offset(lane: Lane, positions: Positions, span: LaneSpan) -> int:
+    offset = _requested_offset(lane, positions, LATEST_OFFSET)
     if offset == EARLIEST_OFFSET:
         return span.first
     return OFFSET_MAX if offset == LATEST_OFFSET else offset

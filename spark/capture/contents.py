@@ -67,7 +67,7 @@ class MovedRuns(NamedTuple):
         return MovedRuns(*(column[which] for column in self))
 
 
-def together(all_runs: list[MovedRuns]) -> MovedRuns:
+def concat_runs(all_runs: list[MovedRuns]) -> MovedRuns:
     if not all_runs:
         return MovedRuns(*[np.empty(0, np.int64)] * len(MovedRuns._fields))
     columns = zip(*all_runs, strict=True)
@@ -135,15 +135,15 @@ class Contents:
         self.marks.append(mark)
         for one in np.flatnonzero(found.kind == Kind.DEFINITIONS):
             self.definitions.append((int(found.position[one]), int(found.at[one]), int(ends[one])))
-        of_moved = moved[found.run_record]
-        self._add_lanes(self.lanes, found, ~of_moved)
-        if of_moved.any():
-            self._add_lanes(self.moved_lanes, found, of_moved)
-            record = found.run_record[of_moved]
+        is_moved = moved[found.run_record]
+        self._add_lanes(self.lanes, found, ~is_moved)
+        if is_moved.any():
+            self._add_lanes(self.moved_lanes, found, is_moved)
+            record = found.run_record[is_moved]
             self.moved.append(MovedRuns(
                 np.full(len(record), self.number), found.at[record], ends[record],
-                found.position[record], found.origin[record], found.run_lane[of_moved],
-                found.run_first[of_moved], found.run_messages[of_moved], found.time_us[record],
+                found.position[record], found.origin[record], found.run_lane[is_moved],
+                found.run_first[is_moved], found.run_messages[is_moved], found.time_us[record],
             ))  # fmt: skip
         self.end, self.end_at = found.end, found.end_at
         self.last_at, self.chain = int(found.at[-1]), found.chain

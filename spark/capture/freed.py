@@ -17,7 +17,7 @@ from .contents import Contents, MovedRuns
 from .spans import Span, without
 
 
-def freed(
+def freed_offsets(
     contents: Sequence[Contents], carried: Callable[[], MovedRuns], lane: int, *, low: int,
     high: int, end: int,
 ) -> list[Span]:  # fmt: skip

@@ -23,7 +23,7 @@ from .contents import Contents, LaneSpan, Mark, MovedRuns
 from .gather import Ints
 from .stored import StoredLog
 
-JOINED_BYTES = 1 << 20
+MERGE_GAP_BYTES = 1 << 20
 """Moved records closer together than this are read as one range."""
 GROUPS_MAX = 8
 """Most splits of ordered reading unless more are asked for, because each of them reads everything."""
@@ -55,7 +55,7 @@ class Times(NamedTuple):
         """Return the times that are in both."""
         return Times(max(self.low, other.low), min(self.high, other.high))
 
-    def meet(self, low: int, high: int) -> bool:
+    def overlaps(self, low: int, high: int) -> bool:
         """Return whether any time from `low` to `high`, inclusive, may be among them."""
         return low <= high and low < self.high and high >= self.low
 
@@ -116,14 +116,14 @@ def pack(
     selected: Selected, *, split_bytes: int, splits_min: int, ordered: bool, cores: int = 1
 ) -> list[Work]:
     """Share out everything that has to be read, so that none of `cores` is idle if there is enough."""
-    whole = ranges(selected, NO_LIMIT)
-    total = sum(one.size_bytes for one in whole)
+    all_ranges = ranges(selected, NO_LIMIT)
+    total = sum(one.size_bytes for one in all_ranges)
     if not ordered:
         split_bytes = min(split_bytes, max(SPLIT_BYTES_MIN, -(-total // cores)))
     split_bytes = max(1, min(split_bytes, -(-total // splits_min)))
     if ordered:
-        return _by_lane(
-            whole, selected.lanes, max(splits_min, min(total // split_bytes, GROUPS_MAX))
+        return _pack_by_lane(
+            all_ranges, selected.lanes, max(splits_min, min(total // split_bytes, GROUPS_MAX))
         )
     works: list[list[ByteRange]] = []
     size = 0
@@ -142,19 +142,21 @@ def work_of(ranges: Sequence[ByteRange], table: LaneTable) -> Work:
     return Work(tuple(ranges), {lane: table[lane] for lane in lanes})
 
 
-def work_of_lanes(whole: Sequence[ByteRange], table: LaneTable, *, first: bool) -> Work:
+def work_of_lanes(all_ranges: Sequence[ByteRange], table: LaneTable, *, first: bool) -> Work:
     """Return work with all lanes of `table`, and the ranges that have something of these. `first`: of all tasks that
-    share `whole`, this one also takes the ranges without a known lane."""
+    share `all_ranges`, this one also takes the ranges without a known lane."""
     lanes = table.keys()
     # Damage that belongs to no known lane is read by the first task, so that it is reported exactly once.
-    wanted = [one for one in whole if not lanes.isdisjoint(one.lanes) or (first and not one.lanes)]
+    wanted = [
+        one for one in all_ranges if not lanes.isdisjoint(one.lanes) or (first and not one.lanes)
+    ]
     return Work(tuple(wanted), table)
 
 
-def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[Work]:
+def _pack_by_lane(all_ranges: list[ByteRange], table: LaneTable, groups_max: int) -> list[Work]:
     """Give each task whole lanes, so that it reads a lane from beginning to end."""
     sizes = Counter[int]()
-    for one in whole:
+    for one in all_ranges:
         for lane in one.lanes:
             sizes[lane] += one.size_bytes
     groups: list[set[int]] = [set() for _ in range(max(1, min(len(sizes), groups_max)))]
@@ -164,7 +166,7 @@ def _by_lane(whole: list[ByteRange], table: LaneTable, groups_max: int) -> list[
         groups[least].add(lane)
         loads[least] += size
     works = [
-        work_of_lanes(whole, {lane: table[lane] for lane in group}, first=group is groups[0])
+        work_of_lanes(all_ranges, {lane: table[lane] for lane in group}, first=group is groups[0])
         for group in groups
     ]
     return [one for one in works if one.ranges]
@@ -181,15 +183,17 @@ def segment_ranges(selected: Selected, split_bytes: int) -> list[ByteRange]:
     return [
         one
         for contents in selected.log.contents
-        for one in _of_segment(selected, contents, split_bytes)
+        for one in _ranges_in_segment(selected, contents, split_bytes)
     ]
 
 
-def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[ByteRange]:
+def _ranges_in_segment(
+    selected: Selected, contents: Contents, split_bytes: int
+) -> Iterator[ByteRange]:
     log, start, end = selected.log, selected.start, selected.end
     if contents.original_end <= start or contents.first >= end:
         return
-    lanes = frozenset(_wanted(contents.lanes, selected.lanes))
+    lanes = frozenset(_wanted_lanes(contents.lanes, selected.lanes))
     if not (lanes or contents.lossy):
         return  # A damaged segment is read all the same: any lane may have had messages in it.
 
@@ -212,7 +216,7 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
     for mark, after in _marks(contents):
         wanted = mark.position < end and after > start
         if not contents.damaged:
-            wanted &= selected.times.meet(mark.time_low_us, mark.time_high_us)
+            wanted &= selected.times.overlaps(mark.time_low_us, mark.time_high_us)
         if at >= 0 and (not wanted or mark.end_at - at > split_bytes):
             yield piece(at, end_at, first_origin, records_end)
             at = -1
@@ -237,7 +241,7 @@ def _marks(contents: Contents) -> Iterator[tuple[Mark, int]]:
     return zip(contents.marks, [*following, contents.end], strict=False)  # There may be no mark.
 
 
-def _wanted(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:
+def _wanted_lanes(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:
     for lane, span in spans.items():
         offsets = lanes.get(lane)
         if offsets is not None and span.first < offsets.high and span.end > offsets.low:
@@ -261,15 +265,15 @@ def carried_ranges(
         (region[1:] == region[:-1])
         & (runs.number[1:] == runs.number[:-1])
         & (runs.at[1:] >= runs.at[:-1])
-        & (runs.at[1:] - runs.end_at[:-1] < JOINED_BYTES)
+        & (runs.at[1:] - runs.end_at[:-1] < MERGE_GAP_BYTES)
     )
     begins = np.append(0, np.flatnonzero(~near) + 1)
     for begin, stop in zip(begins, np.append(begins[1:], len(runs.at)), strict=True):
-        for group in _cut(runs.pick(np.arange(begin, stop)), split_bytes):
+        for group in _split_runs(runs.pick(np.arange(begin, stop)), split_bytes):
             yield _carried_range(selected, group)
 
 
-def _cut(runs: MovedRuns, split_bytes: int) -> Iterator[MovedRuns]:
+def _split_runs(runs: MovedRuns, split_bytes: int) -> Iterator[MovedRuns]:
     piece = (runs.at - runs.at[0]) // split_bytes
     edges = np.append(0, np.flatnonzero(piece[1:] != piece[:-1]) + 1)
     for begin, stop in zip(edges, np.append(edges[1:], len(piece)), strict=True):

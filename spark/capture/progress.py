@@ -39,7 +39,7 @@ class Progress:
     last: RecordDigest | None = None
     """The last record before `position`; None if there was none, or if an earlier version wrote this."""
 
-    def at(self, position: int, last: RecordDigest | None) -> Progress:
+    def advanced_to(self, position: int, last: RecordDigest | None) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return replace(self, position=position, absent=absent, shares=None, last=last)
 
@@ -47,7 +47,7 @@ class Progress:
         """Return which of these log positions existed when the query began."""
         return list(without(gone, self.absent))
 
-    def shared(self, shares: Shares) -> Progress:
+    def with_shares(self, shares: Shares) -> Progress:
         return replace(self, shares=shares)
 
     def to_json(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .catalog import Catalog, opening
+from .catalog import Catalog, opening_errors
 from .options import QUEUE, Options
 from .plan import Selected, Times, Work, pack
 from .shares import Shares, shares_of
@@ -57,7 +57,7 @@ class Query:
         options = self.options
         accepts = None if self.topics.all else self.topics
         wanted = Wanted(self.schema, times, accepts, options.batch_rows)
-        with opening(Path(options.path)):
+        with opening_errors(Path(options.path)):
             yield from read(
                 work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,
                 keys=options.keys,

@@ -45,14 +45,16 @@ def shares_of(works: Sequence[Work], start: int, *, ordered: bool) -> Shares:
     return Shares(tuple(sorted(one for one in begins if one > start)))
 
 
-def shared(selected: Selected, shares: Shares) -> list[Work]:
+def share_out(selected: Selected, shares: Shares) -> list[Work]:
     """Return the plan for these shares. A task that has nothing to read any more stays, so that the numbers of
     later tasks do not change."""
-    found = _between(selected, shares.cuts)
+    found = _split_ranges(selected, shares.cuts)
     if shares.groups:
-        (whole,) = found
+        (all_ranges,) = found
         return [
-            work_of_lanes(whole, _group(selected.lanes, number, shares.groups), first=number == 0)
+            work_of_lanes(
+                all_ranges, _group(selected.lanes, number, shares.groups), first=number == 0
+            )
             for number in range(shares.groups)
         ]
     return [work_of(ranges, selected.lanes) for ranges in found]
@@ -62,7 +64,7 @@ def _group(table: LaneTable, number: int, groups: int) -> LaneTable:
     return {lane: offsets for lane, offsets in table.items() if lane % groups == number}
 
 
-def _between(selected: Selected, cuts: Sequence[int]) -> list[list[ByteRange]]:
+def _split_ranges(selected: Selected, cuts: Sequence[int]) -> list[list[ByteRange]]:
     edges = [selected.start, *cuts, selected.end]
     found = [
         segment_ranges(selected._replace(start=low, end=high), NO_LIMIT)

@@ -42,7 +42,7 @@ from durable.log.record import (
 from durable.log.scan import Damaged
 
 from ..errors import NoCapture
-from .contents import Contents, LaneSpan, Mark, MovedRuns, RecordDigest, together
+from .contents import Contents, LaneSpan, Mark, MovedRuns, RecordDigest, concat_runs
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .gather import Ints, Numbers
 from .lanes import Lane, Lanes
@@ -351,7 +351,7 @@ class StoredLog:
         Compaction carries records forward before it frees their segments, and may do so again. While the
         original is there it counts, and after that the copy that was made first.
         """
-        runs = together([runs for one in self.contents for runs in one.moved])
+        runs = concat_runs([runs for one in self.contents for runs in one.moved])
         if not len(runs.origin):
             return runs
         runs = runs.pick(np.flatnonzero(~self._has_original(runs.origin)))

@@ -25,12 +25,12 @@ from durable.log.record import FIRST_POSITION
 
 from ..errors import DataLost
 from .advance import advance
-from .catalog import NOTHING, Catalog
+from .catalog import EMPTY_SPAN, Catalog
 from .options import EARLIEST, LATEST, OFFSET_MAX, Options, check_streaming
 from .plan import Offsets, Selected, Times
 from .progress import Progress, from_json
 from .query import Query
-from .shares import shared
+from .shares import share_out
 from .splits import Split, checked, read, splits
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin(end, {})
         spans = log.spans()
         starts = {
-            number: catalog.first_offset(number, lane, start, spans.get(number, NOTHING))
+            number: catalog.first_offset(number, lane, start, spans.get(number, EMPTY_SPAN))
             for number, lane in catalog.lanes().items()
             if start != EARLIEST
         }
@@ -108,7 +108,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows_max is not None or bytes_max is not None:
             end = advance(selected, rows_max=rows_max, bytes_max=bytes_max)
             selected = selected._replace(end=end)
-        return start.at(end, log.last_before(end)).shared(self._query.shares(selected))
+        return start.advanced_to(end, log.last_before(end)).with_shares(
+            self._query.shares(selected)
+        )
 
     def _refresh(self) -> int:
         """Refresh the log, and return the log position up to which it is on stable storage."""
@@ -127,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Compare with the log's end, not with the end on stable storage, which goes back if a sync fails.
         if log.end < start.position:
             if lossy:
-                return start.at(log.end, log.last_before(log.end))
+                return start.advanced_to(log.end, log.last_before(log.end))
             raise DataLost(
                 f"the log ends at log position {log.end}, but was already read up to {start.position}: "
                 "its end is lost, or an older copy of the directory was restored"
@@ -146,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"log position {position} contains another record than was read there: "
                 "an older copy of the directory was restored, and then written to"
             )
-        return start.at(start.position, log.last_before(start.position))
+        return start.advanced_to(start.position, log.last_before(start.position))
 
     def _selected(self, start: Progress, end: int) -> Selected:
         table = {
@@ -179,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         selected = self._selected(begun, ended.position)
         if ended.shares is None:
             return splits(self._query.works(selected), selected.times)
-        return splits(shared(selected, ended.shares), selected.times)
+        return splits(share_out(selected, ended.shares), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._query, partition)

@@ -167,7 +167,7 @@ def test_progress_survives_json() -> None:
         "5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7, last=RecordDigest(29, "9b")
     )
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert found.at(35, None) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
+    assert found.advanced_to(35, None) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
     for wrong in (
         {},
         {"store": "x"},

@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from spark.capture.plan import Offsets, Selected, Times
 from spark.capture.progress import Progress, from_json
-from spark.capture.shares import shared
+from spark.capture.shares import share_out
 from spark.capture.stored import StoredLog
 from tests.captures import Captured, Message, compacted, of_rows, varied
 from tests.unit.spark.loading import looked, query
@@ -35,13 +35,13 @@ def tasks(
     assert shares is not None
     return [
         of_rows(row for batch in asked.read(one, Times()) for row in batch.to_pylist())
-        for one in shared(selected, shares)
+        for one in share_out(selected, shares)
     ]
 
 
 def kept_of(captured: Captured, selected: Selected, **options: str) -> Progress:
     shares = query(captured.data, includeHeaders="true", **options).shares(selected)
-    return Progress("s", selected.end).shared(shares)
+    return Progress("s", selected.end).with_shares(shares)
 
 
 @pytest.mark.parametrize("ordering", ["none", "queue"])
