@@ -45,8 +45,8 @@ def narrowed(filters: Iterable[Filter], topics: Topics, times: Times) -> Times:
 
 def _narrow(topics: Topics, one: Filter, value: object) -> None:
     if isinstance(one, EqualTo | EqualNullSafe) and isinstance(value, str):
-        topics.among.append(frozenset({value}))
+        topics.allowed_sets.append(frozenset({value}))
     elif isinstance(one, In) and isinstance(value, list | tuple):
-        topics.among.append(frozenset(value))
+        topics.allowed_sets.append(frozenset(value))
     elif isinstance(one, StringStartsWith) and isinstance(value, str):
         topics.prefixes.append(value)

@@ -20,7 +20,7 @@ from durable.vhost.changes import (
     Change,
 )
 
-ADOPTED = "salvaged."
+ADOPTED_PREFIX = "salvaged."
 """Queues for lanes whose declaration may be lost in a damaged record are named with this prefix and the lane's number,
 as `mesh-broker salvage` names them."""
 
@@ -42,12 +42,12 @@ class Lanes:
         self._declared: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Kind of change and lanes, by name: queues and streams share one name space."""
         self._snapshot: set[str] | None = None
-        self._seen: set[int] = set()
+        self._ever_declared: set[int] = set()
         """Lanes of everything that was ever declared."""
-        self.ends: dict[int, int] = {}
+        self.next_offsets: dict[int, int] = {}
         """By lane, the next offset according to the last snapshot."""
-        self._gone_below = self._next_lane = self._last = 0
-        self.whole = False
+        self._deleted_below = self._next_lane = self._last_position = 0
+        self.has_snapshot = False
         """Whether a snapshot was seen from beginning to end."""
 
     def apply(self, change: Change, position: int) -> None:
@@ -58,29 +58,31 @@ class Lanes:
         Raises:
             LookupError, TypeError, ValueError: the change is not valid.
         """
-        word = change[0]
-        if self._snapshot is not None and position > self._last + 1:
+        kind = change[0]
+        if self._snapshot is not None and position > self._last_position + 1:
             self._snapshot = None  # A record of it is missing, and with it some declarations.
-        self._last = position
-        if word == QUEUE:
-            self._declare(word, change[2]["name"], change[1])
-        elif word == STREAM:
-            self._declare(word, change[2]["name"], [change[1]])
-        elif word in (QUEUE_GONE, STREAM_GONE):
+        self._last_position = position
+        if kind == QUEUE:
+            self._declare(kind, change[2]["name"], change[1])
+        elif kind == STREAM:
+            self._declare(kind, change[2]["name"], [change[1]])
+        elif kind in (QUEUE_GONE, STREAM_GONE):
             self._declared.pop(change[1], None)
-        elif word == SNAPSHOT:
+        elif kind == SNAPSHOT:
             self._snapshot, self._next_lane = set(), int(change[1])
-        elif word == LANES:
-            self.ends.update({int(lane): int(following) for lane, following, _ in change[1]})
-        elif word == SNAPSHOT_END and self._snapshot is not None:
+        elif kind == LANES:
+            self.next_offsets.update(
+                {int(lane): int(following) for lane, following, _ in change[1]}
+            )
+        elif kind == SNAPSHOT_END and self._snapshot is not None:
             for name in self._declared.keys() - self._snapshot:
                 del self._declared[name]
-            self._snapshot, self.whole = None, True
-            self._gone_below = self._next_lane
+            self._snapshot, self.has_snapshot = None, True
+            self._deleted_below = self._next_lane
 
-    def _declare(self, word: str, name: str, lanes: Iterable[Any]) -> None:
-        self._declared[name] = word, tuple(map(int, lanes))
-        self._seen.update(self._declared[name][1])
+    def _declare(self, kind: str, name: str, lanes: Iterable[Any]) -> None:
+        self._declared[name] = kind, tuple(map(int, lanes))
+        self._ever_declared.update(self._declared[name][1])
         if self._snapshot is not None:
             self._snapshot.add(name)
 
@@ -89,14 +91,14 @@ class Lanes:
 
         Left out are lanes that a whole snapshot knew and does not declare: those were deleted.
         """
-        for lane in sorted(set(lanes) - self._seen):
-            if lane >= self._gone_below:
-                self._declare(QUEUE, f"{ADOPTED}{lane}", [lane])
+        for lane in sorted(set(lanes) - self._ever_declared):
+            if lane >= self._deleted_below:
+                self._declare(QUEUE, f"{ADOPTED_PREFIX}{lane}", [lane])
 
     def all(self) -> dict[int, Lane]:
         """Return all declared lanes by id."""
         return {
-            lane: Lane(name, partition, word == STREAM)
-            for name, (word, lanes) in self._declared.items()
+            lane: Lane(name, partition, kind == STREAM)
+            for name, (kind, lanes) in self._declared.items()
             for partition, lane in enumerate(lanes)
         }

@@ -55,7 +55,7 @@ class Query:
         from .reading import read
 
         options = self.options
-        accepts = None if self.topics.all else self.topics
+        accepts = None if self.topics.accepts_all else self.topics
         wanted = Wanted(self.schema, times, accepts, options.batch_rows)
         with opening_errors(Path(options.path)):
             yield from read(

@@ -244,7 +244,7 @@ class StoredLog:
     def spans(self) -> dict[int, LaneSpan]:
         """Return what the log holds of each lane. If it holds nothing, the lane ends where the last snapshot says."""
         found = self._lane_spans()
-        for lane, end in self._declared().ends.items():
+        for lane, end in self._declared_lanes().next_offsets.items():
             span = found.setdefault(lane, LaneSpan(end, end, 0))
             span.end = max(span.end, end)
         return found
@@ -262,16 +262,16 @@ class StoredLog:
 
     def lanes(self) -> dict[int, Lane]:
         """Return all declared lanes by lane id."""
-        return self._declared().all()
+        return self._declared_lanes().all()
 
-    def _declared(self) -> Lanes:
+    def _declared_lanes(self) -> Lanes:
         if self._lanes is None:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             cipher = self._decryption.cipher()
             root = Checkpoints(disk, self._store_id, lambda: END_UNKNOWN, cipher).read_root()
             # The snapshot repeats everything that was declared before it.
             lanes, lossy = self._lanes_from(0 if root is None else root.snapshot)
-            if root is not None and not lanes.whole:
+            if root is not None and not lanes.has_snapshot:
                 lanes, lossy = self._lanes_from(0)
             if lossy:
                 lanes.adopt(self._lane_spans())

@@ -14,18 +14,20 @@ class Topics:
     """Topics, or patterns as orders.*.created and orders.>, of which one must match."""
     expression: str | None = None
     """A regular expression for the whole topic."""
-    among: list[frozenset[str]] = field(default_factory=list)
+    allowed_sets: list[frozenset[str]] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
 
     @property
-    def all(self) -> bool:
+    def accepts_all(self) -> bool:
         return (
-            self.patterns is None and self.expression is None and not (self.among or self.prefixes)
+            self.patterns is None
+            and self.expression is None
+            and not (self.allowed_sets or self.prefixes)
         )
 
     def __call__(self, topic: str) -> bool:
         return (
-            all(topic in one for one in self.among)
+            all(topic in one for one in self.allowed_sets)
             and all(topic.startswith(one) for one in self.prefixes)
             and (self.expression is None or re.fullmatch(self.expression, topic) is not None)
             and (self.patterns is None or any(_matches(one, topic) for one in self.patterns))

@@ -23,5 +23,5 @@ def test_either_copy_of_a_snapshot_says_what_there_is(lost: int | None) -> None:
         if at != lost:
             lanes.apply(change, 2 + at)
     lanes.adopt([1, 2])
-    assert (lanes.whole, lanes.ends) == (True, {2: 5})
+    assert (lanes.has_snapshot, lanes.next_offsets) == (True, {2: 5})
     assert lanes.all() == {2: Lane("b", 0, is_stream=False)}

@@ -156,10 +156,10 @@ def test_topics() -> None:
     assert accepted(patterns=("*.eu", "orders")) == ["orders", "orders.eu", "audit.eu"]
     assert accepted(expression="orders.*") == everything[:3]
     assert accepted(expression="orders") == ["orders"]
-    assert accepted(among=[frozenset({"orders", "audit.eu"})], prefixes=["o"]) == ["orders"]
+    assert accepted(allowed_sets=[frozenset({"orders", "audit.eu"})], prefixes=["o"]) == ["orders"]
     assert accepted() == everything
-    assert Topics().all
-    assert not Topics(prefixes=["x"]).all
+    assert Topics().accepts_all
+    assert not Topics(prefixes=["x"]).accepts_all
 
 
 def test_progress_survives_json() -> None:
