@@ -32,7 +32,7 @@ class KeyFiles:
     keys_dir: Path | None = None
 
 
-AS_ANY_NODE = KeyFiles()
+DEFAULT_KEY_FILES = KeyFiles()
 
 
 class Decryption:
@@ -43,7 +43,7 @@ class Decryption:
     """
 
     def __init__(
-        self, log: Path, files: KeyFiles = AS_ANY_NODE, store_id: bytes | None = None
+        self, log: Path, files: KeyFiles = DEFAULT_KEY_FILES, store_id: bytes | None = None
     ) -> None:
         self._log, self._files, self._store_id = log, files, store_id
         self._cipher: Cipher | None = None

@@ -17,14 +17,14 @@ from .plan import NO_LIMIT, ByteRange, Carried, LaneTable, Selected, Times, carr
 from .stored import StoredLog
 
 
-class Elsewhere:
+class Replacements:
     """Finds replacements for one task. It refreshes the log when a range is gone, and again for each further one."""
 
     def __init__(self, lanes: LaneTable, keys: KeyFiles) -> None:
         self._lanes, self._keys = lanes, keys
         self._log: StoredLog | None = None
 
-    def of(self, gone: ByteRange) -> list[ByteRange]:
+    def find(self, gone: ByteRange) -> list[ByteRange]:
         """Return ranges to be read instead, in the order that their records had first. There are none if the range
         was missing from the beginning, if its segment is still there, or if another store is there now.
 
@@ -42,13 +42,13 @@ class Elsewhere:
                 log, max(gone.start, gone.first_origin), min(gone.end, gone.records_end)
             )
         low, high = int(gone.carried.origin.min()), int(gone.carried.origin.max())
-        return [*_only(self._carried(log, low, high + 1), gone.carried)]
+        return [*_select_runs(self._carried(log, low, high + 1), gone.carried)]
 
     def _carried(self, log: StoredLog, start: int, end: int) -> list[ByteRange]:
         return [*carried_ranges(Selected(log, self._lanes, Times(), start, end), NO_LIMIT)]
 
 
-def _only(ranges: list[ByteRange], wanted: Carried) -> Iterator[ByteRange]:
+def _select_runs(ranges: list[ByteRange], wanted: Carried) -> Iterator[ByteRange]:
     """Yield only the runs that were moved records already when this was planned: other ranges have the rest."""
     pairs = {*zip(wanted.origin.tolist(), wanted.lane.tolist(), strict=True)}
     for one in ranges:

@@ -18,8 +18,8 @@ from durable.log.scan import Damaged
 
 from ..errors import CaptureCut, CaptureDamaged, DataLost
 from .columns import Tables, Wanted
-from .decryption import AS_ANY_NODE, Decryption, KeyFiles
-from .elsewhere import Elsewhere
+from .decryption import DEFAULT_KEY_FILES, Decryption, KeyFiles
+from .elsewhere import Replacements
 from .options import FAIL, KEEP
 from .plan import ByteRange, Work
 from .segment import chunks
@@ -32,7 +32,7 @@ KEPT_BYTES_MAX = 1 << 20
 
 def read(
     work: Work, wanted: Wanted, *, damaged: str, fail_on_data_loss: bool,
-    keys: KeyFiles = AS_ANY_NODE,
+    keys: KeyFiles = DEFAULT_KEY_FILES,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Yield all rows of one task.
 
@@ -46,27 +46,27 @@ def read(
     if not work.ranges:
         return
     decryption = Decryption(Path(work.ranges[0].path).parent, keys)  # All are of one log.
-    tables, elsewhere = Tables(wanted, work.lanes), Elsewhere(work.lanes, keys)
+    tables, replacements = Tables(wanted, work.lanes), Replacements(work.lanes, keys)
     ranges = deque(work.ranges)
     while ranges:
         one = ranges.popleft()
         begun = False
         try:
-            with _opened(one) as file:
+            with _open_range(one) as file:
                 begun = True
-                yield from _range(file, one, tables, damaged, decryption)
+                yield from _read_range(file, one, tables, damaged, decryption)
         except DataLost as error:
             if fail_on_data_loss:
                 raise
             # If reading had begun, the segment was cut or became a spare, and some rows are out already.
-            carried = [] if begun else elsewhere.of(one)
+            carried = [] if begun else replacements.find(one)
             left = " except what compaction moved elsewhere" if carried else ""
             logger.warning("%s: %d bytes skipped%s", error.what, one.size_bytes, left)
             ranges.extendleft(reversed(carried))
 
 
 @contextmanager
-def _opened(one: ByteRange) -> Iterator[File]:
+def _open_range(one: ByteRange) -> Iterator[File]:
     """Open the segment of a range. Raises DataLost if it has been freed, or belongs to another store now."""
     name = Path(one.path).name
     try:
@@ -82,11 +82,11 @@ def _opened(one: ByteRange) -> Iterator[File]:
         file.close()
 
 
-def _range(
+def _read_range(
     file: File, one: ByteRange, tables: Tables, damaged: str, decryption: Decryption
 ) -> Iterator[pa.RecordBatch]:
     stretches = size_bytes = 0
-    for found in _found(file, one, tables, decryption):
+    for found in _scan_range(file, one, tables, decryption):
         if not isinstance(found, Damaged):
             yield found
             continue
@@ -102,7 +102,7 @@ def _range(
         logger.warning("%s: %d damaged parts, %d bytes", one.path, stretches, size_bytes)
 
 
-def _found(
+def _scan_range(
     file: File, one: ByteRange, tables: Tables, decryption: Decryption
 ) -> Iterator[pa.RecordBatch | Damaged]:
     if one.missing:

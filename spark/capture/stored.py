@@ -43,7 +43,7 @@ from durable.log.scan import Damaged
 
 from ..errors import NoCapture
 from .contents import Contents, LaneSpan, Mark, MovedRuns, RecordDigest, concat_runs
-from .decryption import AS_ANY_NODE, Decryption, KeyFiles
+from .decryption import DEFAULT_KEY_FILES, Decryption, KeyFiles
 from .gather import Ints, Numbers
 from .lanes import Lane, Lanes
 from .walk import SEARCH_BYTES, ZEROS, walk
@@ -61,7 +61,7 @@ def open_segment(path: str) -> RealFile:
 class StoredLog:
     """The log of one vhost. `contents` has its segments that hold something, in order."""
 
-    def __init__(self, path: Path, keys: KeyFiles = AS_ANY_NODE) -> None:
+    def __init__(self, path: Path, keys: KeyFiles = DEFAULT_KEY_FILES) -> None:
         self.path, self._keys = path, keys
         self._decryption = Decryption(path, keys)
         self.contents: list[Contents] = []
