@@ -35,10 +35,10 @@ class Records:
         """Select some, by mask or by index."""
         return Records(self.chunk, self._which[which])
 
-    def make_sense(self) -> Numbers:
+    def valid_batches(self) -> Numbers:
         """Return which ones are batches of messages whose lengths add up. Other properties are valid only for those."""
-        sense: Numbers = self._end - self._body >= BATCH_BYTES
-        records = self.pick(sense)
+        valid: Numbers = self._end - self._body >= BATCH_BYTES
+        records = self.pick(valid)
         end, messages = records._end, records.messages
         fits = (
             (records._field(0, "<u4") == FRONT)
@@ -48,8 +48,8 @@ class Records:
         )  # fmt: skip
         records = records.pick(fits)
         fits[fits] = records._values_at + records._sums(records._lengths) == records._end
-        sense[sense] = fits
-        return sense
+        valid[valid] = fits
+        return valid
 
     def _field(self, at: int, dtype: str) -> Numbers:
         return numbers(self._buffer, self._body + at, dtype)

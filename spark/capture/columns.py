@@ -32,7 +32,7 @@ TABLE_BYTES_MAX = 16 << 20
 """Limit of the rows built at once: a record that went to a thousand queues makes a thousand times as many rows."""
 ROW_BYTES = 128
 """Estimate of what a row takes besides its value."""
-TOPICS_MAX = 1 << 16
+TOPICS_CACHED_MAX = 1 << 16
 """How many topics are remembered with whether they are wanted."""
 LONG_RUN = 16
 """From so many rows per run on, it is faster to copy whole runs."""
@@ -40,7 +40,7 @@ Accepts = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowSpec:
     """What is to become rows, besides the lanes, and how."""
 
     schema: pa.Schema
@@ -54,70 +54,70 @@ class Wanted:
 class Tables:
     """Makes Arrow batches of chunks, for one task."""
 
-    def __init__(self, wanted: Wanted, lanes: LaneTable) -> None:
-        self._wanted, self._lanes = wanted, lanes
-        self._known: dict[str, bool] = {}
+    def __init__(self, spec: RowSpec, lanes: LaneTable) -> None:
+        self._spec, self._lanes = spec, lanes
+        self._topic_cache: dict[str, bool] = {}
 
     def batches(self, chunk: Chunk, carried: Carried | None) -> Iterator[pa.RecordBatch | Damaged]:
         """Yield all wanted rows of a chunk, and Damaged for each record that holds no valid batch of messages."""
         records = Records(chunk, np.arange(len(chunk.at)))
-        sense = records.make_sense()
-        if not sense.all():
-            for one in np.flatnonzero(~sense):
+        valid = records.valid_batches()
+        if not valid.all():
+            for one in np.flatnonzero(~valid):
                 at = chunk.segment_at + int(chunk.at[one])
                 yield Damaged(at, at + int(records.total_bytes[one]))
-            records = records.pick(sense)
-        low, high = self._wanted.times
+            records = records.pick(valid)
+        low, high = self._spec.times
         in_time = (records.time_us >= low) & (records.time_us < high)
         if not in_time.all():
             records = records.pick(in_time)
-        if self._wanted.accepts is not None and len(records):
+        if self._spec.accepts is not None and len(records):
             records = records.pick(self._accepted(records.topics()))
         runs = find_runs(records, self._lanes, carried)
         for some in _slices(records, runs):
             table = self._table(records, some)
-            for at in range(0, table.num_rows, self._wanted.rows_max):
-                yield table.slice(at, self._wanted.rows_max)
+            for at in range(0, table.num_rows, self._spec.rows_max):
+                yield table.slice(at, self._spec.rows_max)
 
     def damaged_row(self, data: bytes) -> pa.RecordBatch:
         """Return a row in which all is null except the value."""
-        schema = self._wanted.schema
+        schema = self._spec.schema
         columns = [pa.array([data if one.name == "value" else None], one.type) for one in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _accepted(self, topics: pa.Array) -> Numbers:
-        accepts, known = self._wanted.accepts, self._known
+        accepts, cache = self._spec.accepts, self._topic_cache
         assert accepts is not None, "asked for only then"
         encoded = topics.dictionary_encode()
         names = encoded.dictionary.to_pylist()
-        if len(known) > TOPICS_MAX:
-            known.clear()
+        if len(cache) > TOPICS_CACHED_MAX:
+            cache.clear()
         for one in names:
-            if one not in known:
-                known[one] = accepts(one)
-        accepted: Numbers = np.array([known[one] for one in names], bool)
+            if one not in cache:
+                cache[one] = accepts(one)
+        accepted: Numbers = np.array([cache[one] for one in names], bool)
         found: Numbers = accepted[encoded.indices.to_numpy()]
         return found
 
     def _table(self, records: Records, runs: Runs) -> pa.RecordBatch:
         # Pick the records of these runs, each once and in order.
-        fresh = np.append(True, runs.record[1:] != runs.record[:-1])
-        records = records.pick(runs.record[fresh])
-        record = np.cumsum(fresh) - 1
+        is_new = np.append(True, runs.record[1:] != runs.record[:-1])
+        records = records.pick(runs.record[is_new])
+        record = np.cumsum(is_new) - 1
         messages = runs.high - runs.low
         # Which of the records' messages become rows; None: all of them, in order.
         rows = None
-        if not fresh.all() or (messages != records.messages).any():
+        if not is_new.all() or (messages != records.messages).any():
             rows = pa.array(counted(records.row_start[record] + runs.low, messages))
         repeat = _Repeat(messages)
-        made: dict[str, Callable[[], pa.Array]] = {
+        builders: dict[str, Callable[[], pa.Array]] = {
             "queue": lambda: repeat.texts(runs.queues()),
             "partition": lambda: repeat.numbers(runs.partition, pa.int32()),
             "offset": lambda: pa.array(counted(runs.first + runs.low, messages)),
             "timestamp": lambda: repeat.numbers(records.time_us[record], TIME),
             "exchange": lambda: repeat.texts(records.exchanges().take(pa.array(record))),
             "topic": lambda: repeat.texts(records.topics().take(pa.array(record))),
-            "value": lambda: _picked(records.values(), rows),
+            "value": lambda: _take_rows(records.values(), rows),
             "publisher": lambda: repeat.texts(records.publishers().take(pa.array(record))),
             "epoch": lambda: repeat.numbers(records.epoch[record], pa.int64()),
             "sequence": lambda: pa.array(counted(records.sequence[record] + runs.low, messages)),
@@ -126,8 +126,10 @@ class Tables:
             ),
             "headers": lambda: _headers(records, rows),
         }
-        schema = self._wanted.schema
-        return pa.RecordBatch.from_arrays([made[name]() for name in schema.names], schema=schema)
+        schema = self._spec.schema
+        return pa.RecordBatch.from_arrays(
+            [builders[name]() for name in schema.names], schema=schema
+        )
 
 
 def _slices(records: Records, runs: Runs) -> Iterator[Runs]:
@@ -170,7 +172,7 @@ class _Repeat:
         return pa.Array.from_buffers(values.type, self.rows, buffers)
 
 
-def _picked(values: pa.Array, rows: pa.Array | None) -> pa.Array:
+def _take_rows(values: pa.Array, rows: pa.Array | None) -> pa.Array:
     return values if rows is None else values.take(rows)
 
 
@@ -178,4 +180,4 @@ def _headers(records: Records, rows: pa.Array | None) -> pa.Array:
     raw = records.raw_headers()
     if raw is None:
         return no_headers(records.rows if rows is None else len(rows))
-    return header_lists(_picked(raw, rows))
+    return header_lists(_take_rows(raw, rows))

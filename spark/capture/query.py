@@ -51,15 +51,15 @@ class Query:
         Raises:
             what reading.py raises; NoCapture: the planner had the directory, and this machine does not.
         """
-        from .columns import Wanted  # Imported here, because planning needs no pyarrow.
+        from .columns import RowSpec  # Imported here, because planning needs no pyarrow.
         from .reading import read
 
         options = self.options
         accepts = None if self.topics.accepts_all else self.topics
-        wanted = Wanted(self.schema, times, accepts, options.batch_rows)
+        spec = RowSpec(self.schema, times, accepts, options.batch_rows)
         with opening_errors(Path(options.path)):
             yield from read(
-                work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,
+                work, spec, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,
                 keys=options.keys,
             )  # fmt: skip
 

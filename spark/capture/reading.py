@@ -17,7 +17,7 @@ from durable.log.record import store_seed
 from durable.log.scan import Damaged
 
 from ..errors import CaptureCut, CaptureDamaged, DataLost
-from .columns import Tables, Wanted
+from .columns import RowSpec, Tables
 from .decryption import DEFAULT_KEY_FILES, Decryption, KeyFiles
 from .elsewhere import Replacements
 from .options import FAIL, KEEP
@@ -31,7 +31,7 @@ KEPT_BYTES_MAX = 1 << 20
 
 
 def read(
-    work: Work, wanted: Wanted, *, damaged: str, fail_on_data_loss: bool,
+    work: Work, spec: RowSpec, *, damaged: str, fail_on_data_loss: bool,
     keys: KeyFiles = DEFAULT_KEY_FILES,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Yield all rows of one task.
@@ -46,7 +46,7 @@ def read(
     if not work.ranges:
         return
     decryption = Decryption(Path(work.ranges[0].path).parent, keys)  # All are of one log.
-    tables, replacements = Tables(wanted, work.lanes), Replacements(work.lanes, keys)
+    tables, replacements = Tables(spec, work.lanes), Replacements(work.lanes, keys)
     ranges = deque(work.ranges)
     while ranges:
         one = ranges.popleft()

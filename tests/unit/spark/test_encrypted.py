@@ -17,7 +17,7 @@ from durable.log.encryption import Encryption
 from durable.log.record import CHECKED_BYTES, HEADER_BYTES, store_seed
 from durable.log.scan import Found, scan
 from security.files import format_network_secret
-from spark.capture.columns import Wanted
+from spark.capture.columns import RowSpec
 from spark.capture.decryption import KeyFiles
 from spark.capture.options import Options
 from spark.capture.plan import Times
@@ -141,7 +141,7 @@ def test_a_task_without_the_key_says_so(tmp_path: Path, monkeypatch: pytest.Monk
         driver.setenv("MESH_NETWORK_SECRET", format_network_secret(NEW_SECRET))
         (work,) = planned(tmp_path)
         assert len(rows_of(tmp_path, work)) == len(captured.messages)
-    wanted = Wanted(schema_of(Options(), ["value"]), Times(), None, 10)
+    wanted = RowSpec(schema_of(Options(), ["value"]), Times(), None, 10)
     with pytest.raises(StoreKeyMissing, match="is encrypted for keys"):
         list(read(work, wanted, damaged="skip", fail_on_data_loss=False))
     with pytest.raises(KeysUnusable):
