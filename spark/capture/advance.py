@@ -8,7 +8,7 @@ from durable.log.scan import Damaged
 
 from .gather import Ints
 from .plan import ByteRange, LaneTable, Selected, ranges
-from .runs import among
+from .runs import is_carried
 from .stored import open_segment
 from .walk import BLOCK_BYTES, Block, walk
 
@@ -30,7 +30,7 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
             ):  # fmt: skip
                 if isinstance(found, Damaged):
                     continue
-                record_rows = _rows(found, one, selected)
+                record_rows = _row_counts(found, one, selected)
                 taken = record_rows > 0
                 total_rows = rows + np.cumsum(record_rows)
                 total_bytes = size_bytes + np.cumsum(np.where(taken, _sizes(found), 0))
@@ -54,7 +54,7 @@ def _sizes(block: Block) -> Ints:
     return np.append(block.at[1:], block.end_at) - block.at
 
 
-def _rows(block: Block, one: ByteRange, selected: Selected) -> Ints:
+def _row_counts(block: Block, one: ByteRange, selected: Selected) -> Ints:
     """Return how many rows each record makes."""
     record, lane, first = block.run_record, block.run_lane, block.run_first
     messages = block.run_messages
@@ -62,12 +62,14 @@ def _rows(block: Block, one: ByteRange, selected: Selected) -> Ints:
     rows = np.clip(high - first, 0, messages) - np.clip(low - first, 0, messages)
     position = block.position[record]
     if one.carried is None:
-        there = (block.origin[record] == position) & (position >= one.start) & (position < one.end)
+        is_wanted = (
+            (block.origin[record] == position) & (position >= one.start) & (position < one.end)
+        )
     else:
-        there = among(position, lane, one.carried)
-    return np.bincount(record[there], np.maximum(rows[there], 0), minlength=len(block.at)).astype(
-        np.int64
-    )
+        is_wanted = is_carried(position, lane, one.carried)
+    return np.bincount(
+        record[is_wanted], np.maximum(rows[is_wanted], 0), minlength=len(block.at)
+    ).astype(np.int64)
 
 
 def _bounds(lane: Ints, lanes: LaneTable) -> tuple[Ints, Ints]:

@@ -11,20 +11,20 @@ from mesh.protocol.batch import COUNT_MAX, FLAG_HEADERS, MAGIC, MESSAGES, VERSIO
 from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
 
 from .fields import field
-from .gather import Bytes, Ints, Numbers, counted, joined, numbers, spans
+from .gather import Bytes, Ints, Numbers, concat_ranges, joined, numbers, spans
 from .segment import Chunk
 
 FRONT = MAGIC | VERSION << 16 | MESSAGES << 24
 
 
 class Records:
-    """The batches of a chunk with the indices `which`, in order, each with the header of its record."""
+    """The batches of a chunk with these `indices`, in order, each with the header of its record."""
 
-    def __init__(self, chunk: Chunk, which: Ints) -> None:
-        self.chunk, self._which = chunk, which
+    def __init__(self, chunk: Chunk, indices: Ints) -> None:
+        self.chunk, self._indices = chunk, indices
         self._buffer: Bytes = np.frombuffer(chunk.bodies, np.uint8)
-        self.at, self.before = chunk.at[which], chunk.before[which]
-        self._body, self._end = chunk.body_at[which], chunk.body_end[which]
+        self.at, self.messages_before = chunk.at[indices], chunk.messages_before[indices]
+        self._body, self._end = chunk.body_at[indices], chunk.body_end[indices]
         self.headers: Bytes = np.frombuffer(chunk.headers, np.uint8)
         self.size_bytes = self._end - self._body
 
@@ -33,7 +33,7 @@ class Records:
 
     def pick(self, which: Numbers) -> Records:
         """Select some, by mask or by index."""
-        return Records(self.chunk, self._which[which])
+        return Records(self.chunk, self._indices[which])
 
     def valid_batches(self) -> Numbers:
         """Return which ones are batches of messages whose lengths add up. Other properties are valid only for those."""
@@ -159,7 +159,7 @@ class Records:
     def _u32(self, at: Ints, count: Ints) -> Ints:
         """Return `count` consecutive numbers from each `at` on."""
         # The index of each number within its own column.
-        within = counted(np.zeros_like(count), count)
+        within = concat_ranges(np.zeros_like(count), count)
         return numbers(self._buffer, np.repeat(at, count) + 4 * within, "<u4").astype(np.int64)
 
     def _sums(self, values: Ints) -> Ints:

@@ -21,7 +21,7 @@ from durable.log.scan import Damaged
 from mesh.times import FIRST_US, LAST_US
 
 from .batches import Records
-from .gather import Ints, Numbers, counted
+from .gather import Ints, Numbers, concat_ranges
 from .headers import header_lists, no_headers
 from .plan import Carried, LaneTable, Times
 from .rows import TIME
@@ -108,19 +108,21 @@ class Tables:
         # Which of the records' messages become rows; None: all of them, in order.
         rows = None
         if not is_new.all() or (messages != records.messages).any():
-            rows = pa.array(counted(records.row_start[record] + runs.low, messages))
+            rows = pa.array(concat_ranges(records.row_start[record] + runs.low, messages))
         repeat = _Repeat(messages)
         builders: dict[str, Callable[[], pa.Array]] = {
             "queue": lambda: repeat.texts(runs.queues()),
             "partition": lambda: repeat.numbers(runs.partition, pa.int32()),
-            "offset": lambda: pa.array(counted(runs.first + runs.low, messages)),
+            "offset": lambda: pa.array(concat_ranges(runs.first + runs.low, messages)),
             "timestamp": lambda: repeat.numbers(records.time_us[record], TIME),
             "exchange": lambda: repeat.texts(records.exchanges().take(pa.array(record))),
             "topic": lambda: repeat.texts(records.topics().take(pa.array(record))),
             "value": lambda: _take_rows(records.values(), rows),
             "publisher": lambda: repeat.texts(records.publishers().take(pa.array(record))),
             "epoch": lambda: repeat.numbers(records.epoch[record], pa.int64()),
-            "sequence": lambda: pa.array(counted(records.sequence[record] + runs.low, messages)),
+            "sequence": lambda: pa.array(
+                concat_ranges(records.sequence[record] + runs.low, messages)
+            ),
             "published": lambda: repeat.numbers(
                 records.published_us[record].clip(FIRST_US, LAST_US), TIME
             ),

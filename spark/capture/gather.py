@@ -26,7 +26,7 @@ def numbers(buffer: Bytes, at: Ints, dtype: str) -> Numbers:
     return view[at]
 
 
-def counted(start: Ints, count: Ints) -> Ints:
+def concat_ranges(start: Ints, count: Ints) -> Ints:
     """Return `count[0]` numbers from start[0] on, then `count[1]` from start[1] on, and so forth."""
     ends = np.cumsum(count)
     total = int(ends[-1]) if len(ends) else 0

@@ -20,9 +20,9 @@ from durable.vhost.groups import (
 )
 from mesh.protocol.batch import HEADER_BYTES, LOST, MAGIC, VERSION
 
-from .gather import Bytes, Ints, Numbers, counted, numbers
+from .gather import Bytes, Ints, Numbers, concat_ranges, numbers
 
-MARKS = [MAGIC | VERSION << 16 | kind << 8 * KIND_AT for kind in KINDS]
+GROUP_FRONTS = [MAGIC | VERSION << 16 | kind << 8 * KIND_AT for kind in KINDS]
 
 
 def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -48,8 +48,8 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
     size[inside] = numbers(buffer, entry, "<u4")
     messages[inside] = numbers(buffer, entry + FIELD_BYTES, "<u4")
     begin = (at + front)[body]
-    begin += _before(size, count)
-    columns = body, begin, begin + size, _before(messages, count)
+    begin += _sum_before(size, count)
+    columns = body, begin, begin + size, _sum_before(messages, count)
     cut = inside & (size >= HEADER_BYTES)
     cut[cut] = numbers(buffer, begin[cut] + KIND_AT, "u1") == LOST
     if not cut.any():
@@ -73,7 +73,7 @@ class _Tables:
     def entries(self) -> Ints:
         """Return where each entry begins, group by group."""
         count = self.count
-        inside = counted(np.zeros_like(count), count)
+        inside = concat_ranges(np.zeros_like(count), count)
         at: Ints = np.repeat(self._start, count) + np.repeat(self._entry_bytes, count) * inside
         return at
 
@@ -82,7 +82,7 @@ def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
     """Return the indices of bodies that are groups whose lengths add up."""
     size = end - at
     found: Ints = np.flatnonzero(size >= FRONT.size)
-    found = found[np.isin(numbers(buffer, at[found], "<u4"), MARKS)]
+    found = found[np.isin(numbers(buffer, at[found], "<u4"), GROUP_FRONTS)]
     tables = _Tables(buffer, at[found])
     fits: Numbers = (
         (tables.count > 0)
@@ -100,7 +100,7 @@ def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
     return whole
 
 
-def _before(values: Ints, count: Ints) -> Ints:
+def _sum_before(values: Ints, count: Ints) -> Ints:
     """Return, for each value, the sum of the values before it in the same body."""
     sums = np.cumsum(values) - values
     first = np.repeat(np.cumsum(count) - count, count)

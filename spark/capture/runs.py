@@ -11,7 +11,7 @@ from durable.log.record import HEADER_BYTES, TARGET_BYTES
 
 from .batches import Records
 from .fields import field
-from .gather import Ints, Numbers, counted, numbers
+from .gather import Ints, Numbers, concat_ranges, numbers
 from .plan import Carried, LaneTable
 
 
@@ -46,14 +46,16 @@ def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Ru
     targets = field(records.headers, records.at, "target_count").astype(np.int64)
     record = np.repeat(np.arange(len(records)), targets)
     at = records.at[record] + HEADER_BYTES
-    at += TARGET_BYTES * counted(np.zeros_like(targets), targets)
+    at += TARGET_BYTES * concat_ranges(np.zeros_like(targets), targets)
     lane, first = numbers(records.headers, at, "<i8"), numbers(records.headers, at + 8, "<i8")
     index = np.minimum(np.searchsorted(ids, lane), max(len(ids) - 1, 0))
-    there = ids[index] == lane if len(ids) else np.zeros(len(lane), bool)
+    is_wanted = ids[index] == lane if len(ids) else np.zeros(len(lane), bool)
     if carried is not None:
-        there &= among(field(records.headers, records.at, "position")[record], lane, carried)
-    record, index = record[there], index[there]
-    first = first[there] + records.before[record]
+        is_wanted &= is_carried(
+            field(records.headers, records.at, "position")[record], lane, carried
+        )
+    record, index = record[is_wanted], index[is_wanted]
+    first = first[is_wanted] + records.messages_before[record]
     bounds = np.array([(one.low, one.high) for one in offsets], np.int64).reshape(-1, 2)[index]
     messages = records.messages[record]
     low = np.clip(bounds[:, 0] - first, 0, messages)
@@ -65,7 +67,7 @@ def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Ru
     return runs if (low < high).all() else runs.pick(low < high)
 
 
-def among(position: Ints, lane: Ints, carried: Carried) -> Numbers:
+def is_carried(position: Ints, lane: Ints, carried: Carried) -> Numbers:
     """Return which pairs of log position and lane are among those carried."""
     left = np.searchsorted(carried.position, position, "left")
     count = np.searchsorted(carried.position, position, "right") - left

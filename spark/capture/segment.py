@@ -52,7 +52,7 @@ class Chunk(NamedTuple):
     """The same bytes as `headers`, unless some bodies were encrypted."""
     body_at: Ints
     body_end: Ints
-    before: Ints
+    messages_before: Ints
     """How many messages of its record come before the batch."""
     segment_at: int
     """Where byte 0 of `headers` is in the segment."""
@@ -85,9 +85,9 @@ def chunks(
     at, floor = wanted.at, 0
     while at < wanted.end_at:
         data = window.read(min(window_bytes, wanted.end_at - at), at)
-        ats, size_bytes, floor = _usual(data, wanted, kinds, floor)
-        if ats:
-            yield from _decrypted(_chunk(data, ats, at), decrypt)
+        starts, size_bytes, floor = _scan_valid(data, wanted, kinds, floor)
+        if starts:
+            yield from _decrypted(_chunk(data, starts, at), decrypt)
         at += size_bytes
         if size_bytes:
             continue
@@ -103,9 +103,11 @@ def chunks(
             header = found.record.header
             floor = header.position + 1
             if header.kind in kinds and wanted.start <= header.position < wanted.end:
-                there = memoryview(found.record.contents).obj
-                assert isinstance(there, bytes), "windows are read as bytes"
-                yield from _decrypted(_chunk(there, [found.at - window.at], window.at), decrypt)
+                window_data = memoryview(found.record.contents).obj
+                assert isinstance(window_data, bytes), "windows are read as bytes"
+                yield from _decrypted(
+                    _chunk(window_data, [found.at - window.at], window.at), decrypt
+                )
             break
         else:
             if found is None:  # Zeros, or the end of the file: it was cut, or is a spare again.
@@ -116,7 +118,7 @@ def chunks(
             return
 
 
-def _usual(
+def _scan_valid(
     data: bytes, wanted: ByteRange, kinds: frozenset[int], floor: int
 ) -> tuple[list[int], int, int]:
     """Find consecutive valid records from the front of `data` on.
@@ -126,7 +128,7 @@ def _usual(
     """
     unpack, seed, view, size = WHOLE_HEADER.unpack_from, wanted.seed, memoryview(data), len(data)
     start, stop = wanted.start, wanted.end
-    ats: list[int] = []
+    starts: list[int] = []
     at = 0
     while at + HEADER_BYTES <= size:
         fields = unpack(data, at)  # A Header's fields, without making one.
@@ -141,13 +143,13 @@ def _usual(
         ):
             break
         if fields[2] in kinds and start <= position < stop:
-            ats.append(at)
+            starts.append(at)
         at, floor = end, position + 1
-    return ats, at, floor
+    return starts, at, floor
 
 
-def _chunk(data: bytes, ats: list[int], base: int) -> Chunk:
-    at = np.array(ats, np.int64)
+def _chunk(data: bytes, starts: list[int], base: int) -> Chunk:
+    at = np.array(starts, np.int64)
     buffer = np.frombuffer(data, np.uint8)
     body = at + HEADER_BYTES + TARGET_BYTES * field(buffer, at, "target_count")
     end = body + field(buffer, at, "body_bytes")
@@ -188,9 +190,13 @@ def _decrypted(chunk: Chunk, decrypt: Decrypt) -> Iterator[Chunk | Damaged]:
 
 
 def _ungrouped(chunk: Chunk) -> Chunk:
-    record, body_at, body_end, before = ungrouped(chunk.bodies, chunk.body_at, chunk.body_end)
+    record, body_at, body_end, messages_before = ungrouped(
+        chunk.bodies, chunk.body_at, chunk.body_end
+    )
     at = chunk.at[record]
-    return chunk._replace(at=at, body_at=body_at, body_end=body_end, before=before)
+    return chunk._replace(
+        at=at, body_at=body_at, body_end=body_end, messages_before=messages_before
+    )
 
 
 def _origin_bytes(buffer: Bytes, at: Ints) -> Ints:

@@ -43,7 +43,7 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import MESSAGES
 
 from .fields import field
-from .gather import Ints, Numbers, counted, numbers
+from .gather import Ints, Numbers, concat_ranges, numbers
 from .spans import without
 
 BLOCK_RECORDS = 4096
@@ -289,7 +289,9 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     messages[known] *= np.isin(numbers(data, batch[known] + KIND_AT, "u1"), (MESSAGES, *GROUPS))
     targets[~known] = 0
     runs = np.repeat(np.arange(len(at)), targets)
-    target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)
+    target_at = (
+        at[runs] + HEADER_BYTES + TARGET_BYTES * concat_ranges(np.zeros_like(targets), targets)
+    )
     cut = np.flatnonzero(known & (field(data, at, "flags") & CUT).astype(bool)).tolist()
     left: dict[int, list[Piece]] = {}
     for one in cut:
@@ -323,5 +325,5 @@ def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tupl
     count = np.fromiter(map(len, pieces), np.int64, len(pieces))
     starts, counts = np.array([*chain(*pieces)], np.int64).reshape(-1, 2).T
     before = np.cumsum(count) - count
-    which = np.repeat(before[runs], count[runs]) + counted(np.zeros_like(runs), count[runs])
+    which = np.repeat(before[runs], count[runs]) + concat_ranges(np.zeros_like(runs), count[runs])
     return np.repeat(np.arange(len(runs)), count[runs]), starts[which], counts[which]
