@@ -57,7 +57,7 @@ ZEROS = bytes(SEARCH_BYTES)
 TOTAL_AT, COUNT_AT, BATCH_FRONT_BYTES = 8, 16, 24
 """Offsets in a batch, and in a group of batches; see mesh/protocol/batch.py, durable/vhost/groups.py."""
 MESSAGE_KINDS = (int(Kind.PUBLISH), int(Kind.CAPTURE), int(Kind.MOVED))
-_MORE_BYTES = ORIGIN.size + BATCH_FRONT_BYTES
+_BODY_FRONT_BYTES = ORIGIN.size + BATCH_FRONT_BYTES
 Piece = tuple[int, int]
 """A range of a record's messages: the first one, and how many."""
 
@@ -116,10 +116,10 @@ class _Walk:
         self._decrypt = decrypt
         self._data, self._base = b"", 0
         self._data_end = end if closed or data_end is None else min(end, data_end)
-        self._zeros_end_it = not closed and data_end is None
+        self._zeros_are_end = not closed and data_end is None
         self._dirty_end = 0
         """The byte after the last searched byte that is not zero."""
-        self._asked_again = -1
+        self._reread_at = -1
         """A byte position that is known to have been on stable storage, and was therefore read a second time."""
 
     def run(self, at: int, floor: int) -> Iterator[Block | Damaged]:
@@ -142,12 +142,12 @@ class _Walk:
                 or flags & ENCRYPTED
                 or fields[11] < floor
                 or at + total > self._end
-                or not (self._closed or self._body_is_intact(at, fields))
+                or not (self._closed or self._is_body_intact(at, fields))
             ) and not (front := self._encrypted_front(at, floor)):
                 if ats:
                     yield _block(fronts, ats, at)
                     fronts, ats = [], []
-                following, dirty_end = self._next(at, floor)
+                following, dirty_end = self._find_next(at, floor)
                 if dirty_end > at:
                     yield Damaged(at, dirty_end if following is None else following)
                 if following is None:
@@ -158,8 +158,8 @@ class _Walk:
                 size = HEADER_BYTES + TARGET_BYTES * targets
                 if flags & CUT:
                     size = total
-                elif kind in kinds and body_bytes >= _MORE_BYTES:
-                    size += _MORE_BYTES
+                elif kind in kinds and body_bytes >= _BODY_FRONT_BYTES:
+                    size += _BODY_FRONT_BYTES
                 if index + size > len(data):
                     index, data = self._load(at, size), self._data
                 front = data[index : index + size]
@@ -184,7 +184,7 @@ class _Walk:
             self._data += bytes(HEADER_BYTES)
         return 0
 
-    def _body_is_intact(self, at: int, fields: tuple[int, ...]) -> bool:
+    def _is_body_intact(self, at: int, fields: tuple[int, ...]) -> bool:
         index, size = at - self._base, fields[4]
         if index + size > len(self._data):
             index = self._load(at, size, WINDOW_BYTES)
@@ -212,11 +212,11 @@ class _Walk:
         size = TARGET_BYTES * header.target_count
         if header.cut:
             size = len(record.contents)
-        elif header.kind in MESSAGE_KINDS and record.header.body_bytes >= _MORE_BYTES:
-            size += _MORE_BYTES
+        elif header.kind in MESSAGE_KINDS and record.header.body_bytes >= _BODY_FRONT_BYTES:
+            size += _BODY_FRONT_BYTES
         return self._data[index : index + HEADER_BYTES] + bytes(record.contents[:size])
 
-    def _next(self, at: int, floor: int) -> tuple[int | None, int]:
+    def _find_next(self, at: int, floor: int) -> tuple[int | None, int]:
         """Find the next record after what is not valid at `at`. Return where it is, and where the invalid bytes end.
 
         None if there is no next record. If the second value is `at` itself, there is nothing here, or nothing
@@ -236,9 +236,9 @@ class _Walk:
                 break
         else:
             return None, self._dirty_end if self._closed else at
-        if at != self._asked_again:
+        if at != self._reread_at:
             # The bytes here, and the record behind that says so, may have been written between the two reads.
-            self._asked_again, self._data = at, b""
+            self._reread_at, self._data = at, b""
             return at, at
         return following, following
 
@@ -259,7 +259,7 @@ class _Walk:
                         following = max(following, at + index + header.total_bytes)
                         index += header.total_bytes - 1
                     index = data.find(MAGIC, index + 1)
-            elif self._zeros_end_it:
+            elif self._zeros_are_end:
                 return
             if len(data) < HEADER_BYTES + ALIGNMENT:  # A file that was cut may end at any byte.
                 return
@@ -279,11 +279,11 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     moved = kind == Kind.MOVED
     origin = position.copy()
     origin[moved] = numbers(data, body[moved], "<i8")
-    shown = np.zeros(len(at), np.int64)
-    shown[moved] = numbers(data, body[moved] + 8, "<i8") >> EPOCH_BITS
+    original_kind = np.zeros(len(at), np.int64)
+    original_kind[moved] = numbers(data, body[moved] + 8, "<i8") >> EPOCH_BITS
     batch = body + np.where(moved, ORIGIN.size, 0)
     known = np.isin(kind, MESSAGE_KINDS) & (sizes > body - at)
-    known &= np.isin(shown, (0, *MESSAGE_KINDS))
+    known &= np.isin(original_kind, (0, *MESSAGE_KINDS))
     messages = np.zeros(len(at), np.int64)
     messages[known] = numbers(data, batch[known] + COUNT_AT, "<u4")
     messages[known] *= np.isin(numbers(data, batch[known] + KIND_AT, "u1"), (MESSAGES, *GROUPS))
@@ -293,14 +293,14 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
         at[runs] + HEADER_BYTES + TARGET_BYTES * concat_ranges(np.zeros_like(targets), targets)
     )
     cut = np.flatnonzero(known & (field(data, at, "flags") & CUT).astype(bool)).tolist()
-    left: dict[int, list[Piece]] = {}
+    pieces_left: dict[int, list[Piece]] = {}
     for one in cut:
         with suppress(RemoteProtocolError):  # Reported when the record is read.
-            left[one] = _left(data[batch[one] : at[one] + sizes[one]].tobytes())
+            pieces_left[one] = _pieces_left(data[batch[one] : at[one] + sizes[one]].tobytes())
     lane, first = numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8")
     run_messages = messages[runs]
-    if left:
-        run, start, run_messages = _pieces(runs, messages, left)
+    if pieces_left:
+        run, start, run_messages = _split_runs(runs, messages, pieces_left)
         runs, lane, first = runs[run], lane[run], first[run] + start
     seal = int(kind[-1] == SEAL_KIND)
     return Block(
@@ -310,18 +310,20 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     )  # fmt: skip
 
 
-def _left(body: bytes) -> list[Piece]:
+def _pieces_left(body: bytes) -> list[Piece]:
     """Return the pieces left of a group, which further bytes may follow. Raises RemoteProtocolError."""
     total = int.from_bytes(body[TOTAL_AT : TOTAL_AT + 4], "little")
     group = memoryview(body)[:total]
-    whole = [(0, read_front(group).messages)]
-    return [(low, high - low) for low, high in without(whole, cut_ranges(group))]
+    full_span = [(0, read_front(group).messages)]
+    return [(low, high - low) for low, high in without(full_span, cut_ranges(group))]
 
 
-def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tuple[Ints, Ints, Ints]:
-    """Split runs into pieces. `left` has the pieces of records that were cut. Return for each piece its run, its first
+def _split_runs(
+    runs: Ints, messages: Ints, pieces_left: Mapping[int, list[Piece]]
+) -> tuple[Ints, Ints, Ints]:
+    """Split runs into pieces. `pieces_left` has the pieces of records that were cut. Return for each piece its run, its first
     message and its number of messages."""
-    pieces = [left.get(one, [(0, count)]) for one, count in enumerate(messages.tolist())]
+    pieces = [pieces_left.get(one, [(0, count)]) for one, count in enumerate(messages.tolist())]
     count = np.fromiter(map(len, pieces), np.int64, len(pieces))
     starts, counts = np.array([*chain(*pieces)], np.int64).reshape(-1, 2).T
     before = np.cumsum(count) - count
