@@ -13,13 +13,13 @@ from bench.roles.spark_workers import peak_rss_bytes
 from bench.roles.stage import Stage, leave_on_sigterm, play
 from bench.spark import ceiling
 from spark.capture.options import Options
-from spark.capture.rows import HEADERS, SQL, ddl, schema_of
+from spark.capture.rows import HEADERS, SQL_TYPES, ddl, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MASTER = "local[2]"
-COLUMNS = [name for name in SQL if name != HEADERS]
+COLUMNS = [name for name in SQL_TYPES if name != HEADERS]
 """All columns."""
 
 

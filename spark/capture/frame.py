@@ -18,7 +18,7 @@ from ..errors import InvalidOption, UnknownColumn
 from .options import check_batch, read_options
 from .plan import Selected, Times, Work
 from .query import Query, spare_modules
-from .rows import SQL, ddl, schema_of
+from .rows import SQL_TYPES, ddl, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,8 +68,10 @@ def chosen(columns: Iterable[str]) -> tuple[str, ...]:
     if not names:
         raise InvalidOption("columns", columns, "at least one name, or None for all columns")
     for column in names:
-        if column not in SQL:
-            raise UnknownColumn(column, None, [f"{name} {kind}" for name, kind in SQL.items()])
+        if column not in SQL_TYPES:
+            raise UnknownColumn(
+                column, None, [f"{name} {kind}" for name, kind in SQL_TYPES.items()]
+            )
     return names
 
 

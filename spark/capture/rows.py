@@ -20,22 +20,22 @@ import pyarrow as pa
 from .options import KEEP, Options
 
 HEADERS = "headers"
-SQL: Mapping[str, str] = {
+SQL_TYPES: Mapping[str, str] = {
     "queue": "string", "partition": "int", "offset": "bigint",
     "timestamp": "timestamp", "exchange": "string", "topic": "string", "value": "binary",
     "publisher": "binary", "epoch": "bigint", "sequence": "bigint", "published": "timestamp",
     HEADERS: "array<struct<key:string,value:binary>>",
 }  # fmt: skip
 """The type of each column, in Spark's notation."""
-_READ = {"timestamp": "timestamp_ltz"}
+_DDL_TYPES = {"timestamp": "timestamp_ltz"}
 """A time in UTC, even if a session's `spark.sql.timestampType` gives `timestamp` another meaning."""
 TIME = pa.timestamp("us", "UTC")
 HEADER_LIST = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-_ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "timestamp": TIME, "binary": pa.binary()}  # fmt: skip
-ARROW: Mapping[str, pa.DataType] = {
-    name: _ARROW.get(kind, HEADER_LIST) for name, kind in SQL.items()
+_ARROW_BY_SQL = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "timestamp": TIME, "binary": pa.binary()}  # fmt: skip
+ARROW_TYPES: Mapping[str, pa.DataType] = {
+    name: _ARROW_BY_SQL.get(kind, HEADER_LIST) for name, kind in SQL_TYPES.items()
 }
 
 
@@ -46,14 +46,14 @@ def schema_of(options: Options, columns: Iterable[str] | None = None) -> pa.Sche
     JVM's time. Rows that stand for kept damage have nulls.
     """
     if columns is None:
-        columns = (name for name in SQL if options.include_headers or name != HEADERS)
+        columns = (name for name in SQL_TYPES if options.include_headers or name != HEADERS)
     nullable = options.damaged == KEEP
-    return pa.schema([pa.field(name, ARROW[name], nullable) for name in columns])
+    return pa.schema([pa.field(name, ARROW_TYPES[name], nullable) for name in columns])
 
 
 def ddl(schema: pa.Schema) -> str:
     """Return the schema in Spark's notation."""
     return ", ".join(
-        f"{one.name} {_READ.get(SQL[one.name], SQL[one.name])}{'' if one.nullable else ' NOT NULL'}"
+        f"{one.name} {_DDL_TYPES.get(SQL_TYPES[one.name], SQL_TYPES[one.name])}{'' if one.nullable else ' NOT NULL'}"
         for one in schema
     )

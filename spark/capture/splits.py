@@ -13,7 +13,7 @@ from ..errors import ContradictoryOptions, UnknownColumn
 from .options import KEEP, Options
 from .plan import Times, Work
 from .query import Query, spare_modules
-from .rows import ARROW, SQL
+from .rows import ARROW_TYPES, SQL_TYPES
 
 
 @dataclass(init=False)
@@ -48,10 +48,12 @@ def checked(schema: StructType, options: Options) -> pa.Schema:
     for one in schema.fields:
         if names.count(one.name) > 1:
             raise ContradictoryOptions(("schema",), f"column {one.name} appears twice")
-        if SQL.get(one.name) != one.dataType.simpleString():
-            known = [f"{name} {kind}" for name, kind in SQL.items()]
+        if SQL_TYPES.get(one.name) != one.dataType.simpleString():
+            known = [f"{name} {kind}" for name, kind in SQL_TYPES.items()]
             raise UnknownColumn(one.name, one.dataType.simpleString(), known)
         if not one.nullable and options.damaged == KEEP:
             why = f"{one.name} is NOT NULL, but null in rows of damaged data"
             raise ContradictoryOptions(("schema", "damaged"), why)
-    return pa.schema([pa.field(one.name, ARROW[one.name], one.nullable) for one in schema.fields])
+    return pa.schema(
+        [pa.field(one.name, ARROW_TYPES[one.name], one.nullable) for one in schema.fields]
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from mesh.commands.terminal import jsonable, payload_fields, printable, write_stdout
 from mesh.times import format_time
 
-from ..capture.rows import SQL
+from ..capture.rows import SQL_TYPES
 from .reading import read_batches
 
 PLAIN = ("queue", "offset", "timestamp", "topic", "value")
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 def run(args: argparse.Namespace) -> int:
     """Raises CaptureError, DurableError."""
     if args.json:
-        found, line = read_batches(args, tuple(SQL), includeHeaders="true"), as_json
+        found, line = read_batches(args, tuple(SQL_TYPES), includeHeaders="true"), as_json
     else:
         found, line = read_batches(args, PLAIN), as_payload if args.payload else as_text
     left = args.limit

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mesh.commands.terminal import print_stderr
 
-from ..capture.rows import SQL
+from ..capture.rows import SQL_TYPES
 from ..errors import ExportFailed
 from .parquet import Folders, gathered
 from .reading import read_batches
@@ -19,7 +19,7 @@ from .reading import read_batches
 
 def run(args: argparse.Namespace) -> int:
     """Raises CaptureError, DurableError, ExportFailed; what has been written until then stays."""
-    found = read_batches(args, tuple(SQL), includeHeaders="true")
+    found = read_batches(args, tuple(SQL_TYPES), includeHeaders="true")
     if args.out.exists() and any(args.out.iterdir()):
         raise ExportFailed(str(args.out), "the directory is not empty")
     rows = 0

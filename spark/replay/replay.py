@@ -21,7 +21,7 @@ from mesh.names import TOPIC_BYTES_MAX, check_topic
 from ..capture.frame import frame_of
 from ..capture.options import Options, read_options
 from ..capture.query import Query
-from ..capture.rows import SQL, schema_of
+from ..capture.rows import SQL_TYPES, schema_of
 from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
 from ..sink.messages import REPLAYED_FROM, lane_name
@@ -204,7 +204,7 @@ def _read_selected(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> 
     of them if there is a condition, which may need any."""
     needed = {*columns, *(SAMPLE_COLUMNS if plan.sample_sql() else ())}
     every = plan.where is not None
-    frame = source.frame([one for one in SQL if every or one in needed])
+    frame = source.frame([one for one in SQL_TYPES if every or one in needed])
     for condition in (plan.where, plan.sample_sql()):
         if condition is not None:
             frame = frame.where(condition)

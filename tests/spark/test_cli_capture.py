@@ -17,7 +17,7 @@ import trio
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import durable
-from spark.capture.rows import SQL
+from spark.capture.rows import SQL_TYPES
 from tests.brokers import SMALL, client, numbered, serving
 from tests.processes import SECRET
 from tests.shell import Shell
@@ -75,7 +75,7 @@ def test_cat_as_json_loses_nothing(shell: Shell) -> None:
     first, second = rows(shell.run("capture", "cat", "data", "--stream", "audit", "--json").stdout)
     assert (first["payload_base64"], first["headers"]) == ("G1szMW3/", {"who": "me"})
     assert (second["payload"], second["exchange"]) == ("plain", "amq.topic")
-    assert {*SQL} - {"value"} <= {*second}, "Found: not when it was published"
+    assert {*SQL_TYPES} - {"value"} <= {*second}, "Found: not when it was published"
     assert second["published"] <= second["timestamp"]
 
 

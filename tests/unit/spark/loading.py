@@ -14,7 +14,7 @@ from durable.log.encryption import Encryption
 from spark.capture.options import check_batch, read_options
 from spark.capture.plan import Work
 from spark.capture.query import Query
-from spark.capture.rows import SQL, schema_of
+from spark.capture.rows import SQL_TYPES, schema_of
 from spark.capture.stored import StoredLog
 from spark.errors import CaptureDamaged
 from tests.captures import Captured, Message, of_rows, varied
@@ -24,7 +24,7 @@ from tests.stores import flip
 def query(data: Path, **given: Any) -> Query:
     options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
     check_batch(options)
-    return Query(options, schema_of(options, SQL))
+    return Query(options, schema_of(options, SQL_TYPES))
 
 
 def planned(data: Path, **given: Any) -> list[Work]:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.capture.options import read_options
-from spark.capture.rows import SQL, schema_of
+from spark.capture.rows import SQL_TYPES, schema_of
 from spark.capture.streaming import StreamReader
 from tests.captures import Message, of_rows
 
@@ -17,7 +17,7 @@ BATCHES_MAX = 100
 
 def reader(data: Path, **given: Any) -> StreamReader:
     options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
-    return StreamReader(options, from_arrow_schema(schema_of(options, SQL)))
+    return StreamReader(options, from_arrow_schema(schema_of(options, SQL_TYPES)))
 
 
 class Stream:

@@ -14,7 +14,7 @@ import pytest
 
 from durable.errors import RecordDamaged
 from spark.capture.options import Options
-from spark.capture.rows import SQL, schema_of
+from spark.capture.rows import SQL_TYPES, schema_of
 from spark.commands import export, parquet
 from spark.errors import ExportFailed
 
@@ -32,7 +32,7 @@ def batch(first: int, topics: int) -> pa.RecordBatch:
         "value": [b"%d" % at for at in offsets], "publisher": [b"p"] * ROWS, "epoch": [1] * ROWS,
         "sequence": [*offsets], "published": [0] * ROWS, "headers": [[]] * ROWS,
     }  # fmt: skip
-    return pa.RecordBatch.from_pydict(columns, schema_of(Options(), SQL))
+    return pa.RecordBatch.from_pydict(columns, schema_of(Options(), SQL_TYPES))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, out: Path, batches: Iterable[pa.RecordBatch]) -> int:
