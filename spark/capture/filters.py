@@ -26,24 +26,24 @@ from .topics import Topics
 TOPIC, TIMESTAMP = ("topic",), ("timestamp",)
 
 
-def narrowed(filters: Iterable[Filter], topics: Topics, times: Times) -> Times:
+def narrow(filters: Iterable[Filter], topics: Topics, times: Times) -> Times:
     """Add to `topics` what the filters say about topics, and return `times` narrowed by them."""
     low, high = times
     for one in filters:
         attribute = getattr(one, "attribute", None)
         value = getattr(one, "value", None)
         if attribute == TOPIC:
-            _narrow(topics, one, value)
+            _narrow_topics(topics, one, value)
         elif attribute == TIMESTAMP and isinstance(value, datetime):
-            at = round(value.timestamp() * 1e6)
+            time_us = round(value.timestamp() * 1e6)
             if isinstance(one, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
-                low = max(low, at)
+                low = max(low, time_us)
             if isinstance(one, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual):
-                high = min(high, at + 1)
+                high = min(high, time_us + 1)
     return Times(low, high)
 
 
-def _narrow(topics: Topics, one: Filter, value: object) -> None:
+def _narrow_topics(topics: Topics, one: Filter, value: object) -> None:
     if isinstance(one, EqualTo | EqualNullSafe) and isinstance(value, str):
         topics.allowed_sets.append(frozenset({value}))
     elif isinstance(one, In) and isinstance(value, list | tuple):

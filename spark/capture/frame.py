@@ -42,10 +42,10 @@ def read_capture(
     Raises:
         CaptureError, DurableError: at once, for anything that would be wrong with a plan.
     """
-    given = {name: as_text(value) for name, value in options.items() if value is not None}
-    asked = read_options({"path": str(path), **given})
-    check_batch(asked)
-    query = Query(asked, schema_of(asked, None if columns is None else chosen(columns)))
+    given = {name: option_text(value) for name, value in options.items() if value is not None}
+    parsed = read_options({"path": str(path), **given})
+    check_batch(parsed)
+    query = Query(parsed, schema_of(parsed, None if columns is None else column_names(columns)))
     return frame_of(session, query, query.select())
 
 
@@ -54,11 +54,13 @@ def frame_of(session: SparkSession, query: Query, selected: Selected) -> DataFra
     context = context_of(session)
     # The number of cores for which Spark shares out files, too; Spark Connect cannot tell it.
     works = query.works(selected, cores=1 if context is None else context.defaultParallelism)
-    rows = sent(session, works) if context is None else parallelized(session, context, works)
-    return rows.mapInArrow(reading(query, selected.times), ddl(query.schema))
+    rows = (
+        repartitioned(session, works) if context is None else parallelized(session, context, works)
+    )
+    return rows.mapInArrow(make_reader(query, selected.times), ddl(query.schema))
 
 
-def chosen(columns: Iterable[str]) -> tuple[str, ...]:
+def column_names(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the names of columns as a tuple. Raises InvalidOption, UnknownColumn."""
     if isinstance(columns, str):
         raise InvalidOption("columns", columns, f"a list of names, such as [{columns!r}]")
@@ -75,7 +77,7 @@ def chosen(columns: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def reading(
+def make_reader(
     query: Query, times: Times
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that all tasks run. Its rows have one column: a pickled list of Work."""
@@ -112,7 +114,7 @@ def parallelized(session: SparkSession, context: SparkContext, works: Sequence[W
     return DataFrame(session._jsparkSession.createDataset(pickled, binary).toDF(), session)
 
 
-def sent(session: SparkSession, works: Sequence[Work]) -> DataFrame:
+def repartitioned(session: SparkSession, works: Sequence[Work]) -> DataFrame:
     """Return the same frame where there are no RDDs: a shuffle puts each work in its partition."""
     import pyarrow as pa
 
@@ -122,7 +124,7 @@ def sent(session: SparkSession, works: Sequence[Work]) -> DataFrame:
     return frame.repartitionById(max(1, len(works)), "number").select("works")
 
 
-def as_text(value: object) -> str:
+def option_text(value: object) -> str:
     """Return an option as text, like Spark's readers; lists and dicts, which these do not accept, become JSON."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -21,9 +21,9 @@ def batches(options: Mapping[str, str], columns: Sequence[str]) -> Iterator[pa.R
     Raises:
         CaptureError, DurableError: as a batch query, each in one line.
     """
-    asked = read_options(options)
-    check_batch(asked)
-    query = Query(asked, schema_of(asked, columns))
+    parsed = read_options(options)
+    check_batch(parsed)
+    query = Query(parsed, schema_of(parsed, columns))
     selected = query.select()
     for work in query.works(selected):
         yield from query.read(work, selected.times)

@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .filters import narrowed
+from .filters import narrow
 from .options import Options, check_batch, read_options
 from .query import Query
 from .rows import ddl, schema_of
-from .splits import Split, checked, read, splits
+from .splits import Split, arrow_schema, read, splits
 from .streaming import StreamReader
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_batch(options)
-        self._query = Query(options, checked(schema, options))
+        self._query = Query(options, arrow_schema(schema, options))
 
     def partitions(self) -> list[Split]:
         selected = self._query.select()
@@ -52,7 +52,7 @@ class PushingReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         query = self._query
-        query.times = narrowed(filters, query.topics, query.times)
+        query.times = narrow(filters, query.topics, query.times)
         return filters
 
 

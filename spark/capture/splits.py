@@ -36,7 +36,7 @@ def read(query: Query, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     spare_modules()
 
 
-def checked(schema: StructType, options: Options) -> pa.Schema:
+def arrow_schema(schema: StructType, options: Options) -> pa.Schema:
     """Convert the schema to Arrow. Nullability is kept, because Spark expects exactly the schema that it was given.
 
     Raises:

@@ -31,7 +31,7 @@ from .plan import Offsets, Selected, Times
 from .progress import Progress, from_json
 from .query import Query
 from .shares import share_out
-from .splits import Split, checked, read, splits
+from .splits import Split, arrow_schema, read, splits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_streaming(options)
-        self._options, self._query = options, Query(options, checked(schema, options))
+        self._options, self._query = options, Query(options, arrow_schema(schema, options))
         self._catalog = Catalog(options)
         self._target: int | None = None
         """The log position where `availableNow` ends."""

@@ -321,8 +321,8 @@ def _pieces_left(body: bytes) -> list[Piece]:
 def _split_runs(
     runs: Ints, messages: Ints, pieces_left: Mapping[int, list[Piece]]
 ) -> tuple[Ints, Ints, Ints]:
-    """Split runs into pieces. `pieces_left` has the pieces of records that were cut. Return for each piece its run, its first
-    message and its number of messages."""
+    """Split runs into pieces. `pieces_left` has the pieces of records that were cut. Return for each piece its run,
+    its first message and its number of messages."""
     pieces = [pieces_left.get(one, [(0, count)]) for one, count in enumerate(messages.tolist())]
     count = np.fromiter(map(len, pieces), np.int64, len(pieces))
     starts, counts = np.array([*chain(*pieces)], np.int64).reshape(-1, 2).T

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructType
 
 from spark import read_capture
-from spark.capture.frame import reading
+from spark.capture.frame import make_reader
 from spark.capture.options import read_options
 from spark.capture.query import Query
 from spark.capture.rows import schema_of
@@ -67,7 +67,7 @@ def tasks_of_a_frame(data: Path) -> Iterator[pa.RecordBatch]:
     query = Query(options, schema_of(options, ["offset"]))
     found = query.select()
     works = pa.array([pickle.dumps([work]) for work in query.works(found)], pa.binary())
-    return reading(query, found.times)(iter([pa.record_batch([works], ["works"])]))
+    return make_reader(query, found.times)(iter([pa.record_batch([works], ["works"])]))
 
 
 def tasks_of_the_format(data: Path) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.record import HEADER_BYTES, MAGIC, TARGET_BYTES
 from spark.capture.options import read_options
-from spark.capture.splits import checked
+from spark.capture.splits import arrow_schema
 from spark.capture.stored import StoredLog
 from spark.errors import ContradictoryOptions, DataLost
 from tests.captures import SECOND_US, T0_US, Captured, Message, jobs_and_audit, publish
@@ -411,4 +411,4 @@ def test_a_column_that_is_asked_for_twice_is_a_line() -> None:
     """Found: the task failed with a stack of Java's alone."""
     twice = StructType().add("queue", "string").add("topic", "string").add("queue", "string")
     with pytest.raises(ContradictoryOptions, match=r"^schema: column queue appears twice$"):
-        checked(twice, read_options({"path": "data"}))
+        arrow_schema(twice, read_options({"path": "data"}))
