@@ -33,13 +33,13 @@ def add(commands: Commands) -> None:
     export = family.add_parser("export", help="write messages to Parquet files, by date and topic")
     for command, module in ((stats, "stats"), (cat, "cat"), (export, "export")):
         add_selection(command)
-        command.set_defaults(run=_later(module))
+        command.set_defaults(run=_load_and_run(module))
     export.add_argument(
         "out", type=path, metavar="OUT", help="output directory; must not exist or be empty"
     )
 
 
-def _later(module: str) -> Callable[[argparse.Namespace], int]:
+def _load_and_run(module: str) -> Callable[[argparse.Namespace], int]:
     """Return a function that loads the command's module only when it runs: `mesh --help` does without pyarrow."""
 
     def run(args: argparse.Namespace) -> int:

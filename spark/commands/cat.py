@@ -48,7 +48,7 @@ def as_text(row: Row) -> bytes:
 
 
 def as_json(row: Row) -> bytes:
-    told = {
+    fields = {
         **{name: row[name] for name in ("queue", "partition", "offset")},
         "timestamp": format_time(row["timestamp"]), **{name: row[name] for name in ("exchange", "topic")},
         **payload_fields(row["value"]), "publisher": row["publisher"].hex(),
@@ -56,7 +56,7 @@ def as_json(row: Row) -> bytes:
         "published": format_time(row["published"]),
         "headers": {one["key"]: header(one["value"]) for one in row["headers"]},
     }  # fmt: skip
-    return json.dumps(told).encode()
+    return json.dumps(fields).encode()
 
 
 def header(value: bytes) -> Any:

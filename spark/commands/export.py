@@ -13,7 +13,7 @@ from mesh.commands.terminal import print_stderr
 
 from ..capture.rows import SQL_TYPES
 from ..errors import ExportFailed
-from .parquet import Folders, gathered
+from .parquet import Folders, joined_batches
 from .reading import read_batches
 
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         args.out.mkdir(parents=True, exist_ok=True)  # Even if there are no messages.
     folders = Folders(args.out)
     try:
-        for batch in gathered(found):
+        for batch in joined_batches(found):
             with writing(args.out):
                 folders.write(batch)
             rows += batch.num_rows

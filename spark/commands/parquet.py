@@ -26,7 +26,7 @@ DATE, TOPIC = "date", "topic"
 HIVE = ds.partitioning(pa.schema([(DATE, pa.date32()), (TOPIC, pa.string())]), flavor="hive")
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join batches to about GATHERED_BYTES each, since the rows of one batch in a folder become a row group."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
@@ -60,8 +60,8 @@ class Folders:
     """Writes one file per folder. At most FILES_OPEN_MAX are open, those written to last."""
 
     def __init__(self, root: Path) -> None:
-        self._root, self._files = root, 0
-        self._open: OrderedDict[str, Any] = OrderedDict()
+        self._root, self._file_count = root, 0
+        self._open_files: OrderedDict[str, Any] = OrderedDict()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Raises OSError, pyarrow.ArrowException."""
@@ -70,20 +70,22 @@ class Folders:
             self._file(place, rows.schema).write_batch(rows)
 
     def _file(self, place: str, schema: pa.Schema) -> Any:
-        if place not in self._open:
-            if len(self._open) == FILES_OPEN_MAX:
-                _, oldest = self._open.popitem(last=False)
+        if place not in self._open_files:
+            if len(self._open_files) == FILES_OPEN_MAX:
+                _, oldest = self._open_files.popitem(last=False)
                 oldest.close()
             directory = self._root / place
             directory.mkdir(parents=True, exist_ok=True)
-            self._open[place] = pq.ParquetWriter(directory / f"part-{self._files}.parquet", schema)
-            self._files += 1
-        self._open.move_to_end(place)
-        return self._open[place]
+            self._open_files[place] = pq.ParquetWriter(
+                directory / f"part-{self._file_count}.parquet", schema
+            )
+            self._file_count += 1
+        self._open_files.move_to_end(place)
+        return self._open_files[place]
 
     def close(self) -> None:
         """Close all files; only then can they be read. Raises as `write` does, after all have been closed."""
         with ExitStack() as closing:
-            for file in self._open.values():
+            for file in self._open_files.values():
                 closing.callback(file.close)
-            self._open.clear()
+            self._open_files.clear()

@@ -18,12 +18,12 @@ def quiet(into: int) -> Iterator[None]:
     """During the block, make descriptor 2, which children inherit, `into`; `sys.stderr` still leads to where it led
     before."""
     sys.stderr.flush()
-    kept, before, told = os.dup(STDERR), sys.stderr, BaseServer.handle_error
+    kept, before, handle_error = os.dup(STDERR), sys.stderr, BaseServer.handle_error
     # PySpark logs each failed query as a JSON object with all its stack traces.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # PySpark's server in this process prints a stack trace if the JVM was killed.
-    BaseServer.handle_error = _untold  # type: ignore[method-assign, assignment]
+    BaseServer.handle_error = _ignore_error  # type: ignore[method-assign, assignment]
     os.dup2(into, STDERR)
     sys.stderr = os.fdopen(kept, "w", buffering=1, closefd=False)
     try:
@@ -32,9 +32,9 @@ def quiet(into: int) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(kept, STDERR)
         sys.stderr = before
-        BaseServer.handle_error = told  # type: ignore[method-assign]
+        BaseServer.handle_error = handle_error  # type: ignore[method-assign]
         os.close(kept)
 
 
-def _untold(*_: Any) -> None:
+def _ignore_error(*_: Any) -> None:
     """Replaces `BaseServer.handle_error`, which would print a stack trace."""

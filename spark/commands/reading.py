@@ -25,7 +25,7 @@ OPTIONS = {
 TIMES = {"since": "startingTimestamp", "until": "endingTimestamp"}
 
 
-def converted(read: Callable[..., T], option: str = "", *rest: Any) -> Callable[[str], T]:
+def argparse_type(read: Callable[..., T], option: str = "", *rest: Any) -> Callable[[str], T]:
     """Return a converter for argparse, whose own kind of error is shown as wrong usage."""
 
     def convert(text: str) -> T:
@@ -59,17 +59,17 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
     command.add_argument(
-        "--topic", type=converted(check_existing_pattern, "--topic"), action="append", metavar="PATTERN",
+        "--topic", type=argparse_type(check_existing_pattern, "--topic"), action="append", metavar="PATTERN",
         help="pattern of topics, such as orders.*.created or orders.>; repeatable",
     )  # fmt: skip
     command.add_argument(
-        "--from", dest="since", type=converted(read_moment, "--from"), metavar="T",
+        "--from", dest="since", type=argparse_type(read_moment, "--from"), metavar="T",
         help="stored at this time or later: 2026-11-21T20:15, UTC unless it has a zone, or seconds "
         "since 1970",
     )  # fmt: skip
     command.add_argument(
         "--until",
-        type=converted(read_moment, "--until"),
+        type=argparse_type(read_moment, "--until"),
         metavar="T",
         help="stored before this time",
     )

@@ -34,7 +34,7 @@ from ..replay.plan import (
 )
 from ..settings import joining_options
 from .quiet import quiet
-from .reading import converted, wrong_usage
+from .reading import argparse_type, wrong_usage
 
 CLUSTER, MASTER, TIMEOUT_S = "spark", "local[2]", 10.0
 
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     command.add_argument("directory", metavar="DIR", help="the broker's data directory")
     command.add_argument(
-        "--to", required=True, type=converted(read_destination), metavar="CLUSTER|TOPICS",
+        "--to", required=True, type=argparse_type(read_destination), metavar="CLUSTER|TOPICS",
         help="cluster of a broker; or topics: '>' unchanged, 'replayed.>' with a prefix, "
         "'s/^orders/test/' renamed",
     )  # fmt: skip
@@ -72,25 +72,25 @@ def add(commands: Commands) -> None:
         "--stream", type=nonempty_name, action="append", default=[], metavar="S",
         help="stream; repeatable (default: all queues and streams)",
     )  # fmt: skip
-    what.add_argument("--topic", type=converted(check_existing_pattern, "--topic"), metavar="PATTERN",
+    what.add_argument("--topic", type=argparse_type(check_existing_pattern, "--topic"), metavar="PATTERN",
                       help="pattern of topics, such as orders.*.created or orders.>")  # fmt: skip
-    what.add_argument("--from", dest="from_us", type=converted(read_moment, "--from"), metavar="T",
+    what.add_argument("--from", dest="from_us", type=argparse_type(read_moment, "--from"), metavar="T",
                       help="stored at this time or later: 2026-11-21T20:15, UTC unless it has a zone, or "
                       "seconds since 1970")  # fmt: skip
-    what.add_argument("--until", dest="until_us", type=converted(read_moment, "--until"), metavar="T",
+    what.add_argument("--until", dest="until_us", type=argparse_type(read_moment, "--until"), metavar="T",
                       help="stored before this time")  # fmt: skip
     what.add_argument("--where", metavar="SQL", help="condition on the columns")
-    what.add_argument("--sample", type=converted(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
+    what.add_argument("--sample", type=argparse_type(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
                       help="share of the messages, such as 0.1; the same ones each time")  # fmt: skip
     what.add_argument(
         "--again", action="store_true", help="also send messages that were replayed before"
     )
     pace = command.add_argument_group("pace (default: as fast as possible)")
-    pace.add_argument("--speed", type=converted(read_number, "--speed", SPEED_MAX), default=0.0, metavar="X",
+    pace.add_argument("--speed", type=argparse_type(read_number, "--speed", SPEED_MAX), default=0.0, metavar="X",
                       help="1: as originally, 10: ten times as fast")  # fmt: skip
-    pace.add_argument("--rate", type=converted(read_number, "--rate", 1e9), default=0.0, metavar="N",
+    pace.add_argument("--rate", type=argparse_type(read_number, "--rate", 1e9), default=0.0, metavar="N",
                       help="at most N messages a second, shared by all tasks")  # fmt: skip
-    pace.add_argument("--max-gap", type=converted(read_duration, "--max-gap"), metavar="TIME",
+    pace.add_argument("--max-gap", type=argparse_type(read_duration, "--max-gap"), metavar="TIME",
                       help="cut longer pauses to this, such as 5s, before --speed")  # fmt: skip
     pace.add_argument("--loop", type=count, default=1, metavar="N", help="replay N times in a row")
     run_as = command.add_argument_group("run")
@@ -143,13 +143,13 @@ def _run(
     from ..sessions import session
 
     began = time.monotonic()
-    shown = sys.stderr.isatty() and not args.json
-    if shown:
+    is_interactive = sys.stderr.isatty() and not args.json
+    if is_interactive:
         print_stderr("starting Spark, which may take a minute")
     with one_line_errors():
         spark = session(args.master, **{"spark.log.level": "OFF"})
     try:
-        with _bar(shown) as progress:
+        with _progress_bar(is_interactive) as progress:
             found = replay(
                 spark, plan, joining, names=names, dry_run=args.dry_run, progress=progress
             )
@@ -159,27 +159,27 @@ def _run(
     finally:
         with suppress(ConnectionError):  # The JVM was killed, which has been reported.
             spark.stop()
-    told = {
+    summary = {
         **found.plain(),
         "dry_run": args.dry_run,
         "wall_seconds": round(time.monotonic() - began, 3),
     }
-    _show(told, args.json)
-    if told["sent"] and told["sent"] == told["nobody"]:
+    _show(summary, args.json)
+    if summary["sent"] and summary["sent"] == summary["nobody"]:
         print_stderr("no message reached a subscriber: no subscription matches these topics")
         return 1
     return 0
 
 
-def _show(told: dict[str, Any], as_json: bool) -> None:
+def _show(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(told), flush=True)
+        print(json.dumps(summary), flush=True)
         return
-    for name, value in told.items():
-        print(f"{name.removesuffix('_us').replace('_', ' '):<14} {_shown(name, value)}")
+    for name, value in summary.items():
+        print(f"{name.removesuffix('_us').replace('_', ' '):<14} {_formatted(name, value)}")
 
 
-def _shown(name: str, value: Any) -> str:
+def _formatted(name: str, value: Any) -> str:
     if name.endswith("_us"):
         return (
             f"{datetime.fromtimestamp(value / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f} UTC" if value else "-"
@@ -192,9 +192,9 @@ def _shown(name: str, value: Any) -> str:
 
 
 @contextmanager
-def _bar(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+def _progress_bar(is_shown: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on the terminal during the block."""
-    if not shown:
+    if not is_shown:
         yield None
         return
     began = time.monotonic()

@@ -27,7 +27,7 @@ TOOK_BASE = 1.01
 HEADINGS = ("queue", "topic", "messages", "bytes", "per s", "p50 us", "p99 us", "max us")
 
 
-class Topic:
+class TopicStats:
     """Totals and latencies of one topic in one queue or stream."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Topic:
         """Return the time from publisher to broker that `percent` of all messages did not exceed."""
         return min(int(self._took.percentile_us(percent)), self.max_us)
 
-    def told(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
         seconds = (self.last_us - self.first_us) / 1e6
         return {
             "messages": self.messages, "bytes": self.bytes, "first": _moment(self.first_us),
@@ -64,19 +64,19 @@ class Topic:
 
 def run(args: argparse.Namespace) -> int:
     """Raises CaptureError, DurableError."""
-    topics: dict[tuple[str, str], Topic] = {}
+    topics: dict[tuple[str, str], TopicStats] = {}
     for batch in read_batches(args, COLUMNS):
         for key, rows in _split(batch):
-            topics.setdefault(key, Topic()).add(rows)
-    told = [
-        {"queue": queue, "topic": topic, **found.told()}
+            topics.setdefault(key, TopicStats()).add(rows)
+    table = [
+        {"queue": queue, "topic": topic, **found.to_row()}
         for (queue, topic), found in sorted(topics.items())
     ]
     if args.json:
-        for row in told:
+        for row in table:
             print(json.dumps(row))
     else:
-        _show(told)
+        _show(table)
     return 0
 
 
@@ -101,14 +101,14 @@ def _moment(us: int) -> str:
     return format_time(datetime.fromtimestamp(us / 1e6, UTC), "milliseconds")
 
 
-def _show(told: list[dict[str, Any]]) -> None:
+def _show(table: list[dict[str, Any]]) -> None:
     rows = [
         (
             printable(row["queue"]), printable(row["topic"]), f"{row['messages']:,}",
             f"{row['bytes']:,}", "-" if row["messages_per_s"] is None else f"{row['messages_per_s']:,}",
             f"{row['p50_us']:,}", f"{row['p99_us']:,}", f"{row['max_us']:,}",
         )
-        for row in told
+        for row in table
     ]  # fmt: skip
     for line in lines(HEADINGS, rows, names=2):
         print(line)

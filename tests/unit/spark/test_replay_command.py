@@ -23,7 +23,7 @@ from mesh.errors import InvalidName
 from mesh.names import check_topic
 from security.files import format_network_secret
 from spark.commands.quiet import quiet
-from spark.commands.replay import _run, _shown
+from spark.commands.replay import _formatted, _run
 from spark.errors import CaptureError
 from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
@@ -211,7 +211,7 @@ def test_with_all_in_place_spark_starts(begun: list[str], more: list[str]) -> No
     ],
 )
 def test_the_report_as_people_read_it(name: str, value: Any, text: str) -> None:
-    assert _shown(name, value) == text
+    assert _formatted(name, value) == text
 
 
 def test_the_survey_finds_what_is_no_topic_as_the_mesh_does() -> None:
