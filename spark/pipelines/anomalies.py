@@ -55,7 +55,7 @@ def anomalies(
 
     before = f.col("age") > 0
     n = f.col("n")
-    told = (
+    windows = (
         rows.withColumn("age", age_at("window.end"))
         .groupBy("span", "topic")
         .agg(
@@ -69,7 +69,7 @@ def anomalies(
     count = f.greatest(f.col("windows"), f.lit(1))
     mean = f.col("sum") / count
     deviation = f.sqrt(f.greatest(f.col("squares") / count - mean * mean, mean, f.lit(1.0)))
-    scored = told.select(
+    scored = windows.select(
         "start", "topic", "messages", mean.alias("mean"), deviation.alias("deviation"), "windows"
     )
     score = (f.col("messages") - f.col("mean")) / f.col("deviation")

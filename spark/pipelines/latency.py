@@ -17,7 +17,7 @@ from .windows import LATE_S, watermarked, window
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-SHARES: Mapping[str, float] = {
+QUANTILES: Mapping[str, float] = {
     "p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p99_9_us": 0.999, "p99_99_us": 0.9999,
 }  # fmt: skip
 KEPT_BITS = 8
@@ -50,7 +50,7 @@ def latency(
     )  # fmt: skip
     shares = [
         f.least(percentile(f.col("histogram"), f.col("messages"), share), "max_us").alias(name)
-        for name, share in SHARES.items()
+        for name, share in QUANTILES.items()
     ]
     return summed.select(
         f.col("window.start").alias("start"), *by, "messages", "negative", "min_us", *shares,
