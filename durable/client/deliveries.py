@@ -18,7 +18,7 @@ from mesh.errors import MeshError
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
+from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed, afresh
 from ..protocol.calls import CONSUME
 from ..protocol.parts import (
     DELIVER,
@@ -155,6 +155,8 @@ class Deliveries(Feed):
         self._session: _Session | None = None
         self._lost_settlements = 0
         """How many messages' settlements were lost with a connection and not reported yet."""
+        self._ended: DurableError | None = None
+        """Why the broker ended the latest tunnel, if it did."""
 
     async def _drain(self, error: BaseException | None) -> None:
         session, tunnel = self._session, self._tunnel
@@ -190,7 +192,8 @@ class Deliveries(Feed):
             BrokerLost: settlements made since the last call were lost with a connection, or the broker
                 is silent for as long as one answer may take. Up to `unsettled` messages may come again. A
                 loss is reported once.
-            ConsumerCancelled: the broker ended this consumer meanwhile.
+            ConsumerCancelled, AccessRefused: the broker ended this consumer meanwhile, or before: then again, if
+                settlements made since were lost.
         """
         session, timeout_s = self._session, self._channel.timeout_s
         if session is not None and session.unsettled:
@@ -208,7 +211,12 @@ class Deliveries(Feed):
                 raise BrokerLost(self._channel.cluster, why, session.unsettled)
         if self._lost_settlements:
             lost, self._lost_settlements = self._lost_settlements, 0
-            raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
+            if self._ended is None:
+                raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
+            error = afresh(self._ended)
+            if isinstance(error, ConsumerCancelled):
+                error.unsettled = lost
+            raise error
 
     async def _receive_within(self, timeout_s: float) -> bool:
         """Receive one part; return whether one came in time."""
@@ -242,7 +250,8 @@ class Deliveries(Feed):
             session.mark_durable(decode_number(part))
         elif kind == ENDED:
             session.end()
-            raise decode_ended(part)
+            self._ended = decode_ended(part)
+            raise afresh(self._ended)
         else:
             raise Malformed(f"a part of unknown kind {kind!r}")
 
@@ -257,4 +266,5 @@ class Deliveries(Feed):
             self._run_until_closed(stack, session.run)
             stack.callback(session.end)
             self._last = None  # Its tag is of the old tunnel; tags start anew with each.
+            self._ended = None
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()

@@ -131,7 +131,10 @@ class QueueInUse(DurableError):
 
 
 class ConsumerCancelled(DurableError):
-    """The broker ended the consumer of `queue`, because of `reason`. Unsettled messages are delivered again."""
+    """The broker ended the consumer of `queue`, because of `reason`. Unsettled messages are delivered again, and so
+    may up to `unsettled` settled ones be: their settlements are not known to have arrived."""
+
+    unsettled = 0
 
     def __init__(self, queue: str, reason: str) -> None:
         super().__init__(f"the broker ended the consumer of {queue!r}: {reason}")
