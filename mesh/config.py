@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from security.announcement import CLUSTERS_MAX, LIFETIME_S_MAX
 
@@ -231,9 +232,10 @@ class MeshConfig:
                     f"{name}: {value} is too small for {other}, which is {getattr(self, other)}: "
                     f"want at least {least}"
                 )
-        self._check_keys()
-
-    def _check_keys(self) -> None:
-        given = [name for name in KEY_SOURCES if getattr(self, name) is not None]
-        if len(given) > 1:
+        if len(given := self.key_source) > 1:
             raise ConfigError(f"{' and '.join(given)}: give one source of keys, not several")
+
+    @property
+    def key_source(self) -> dict[str, Any]:
+        """The key setting that is given, as keywords of `load_keyring`; empty if none is."""
+        return {name: value for name in KEY_SOURCES if (value := getattr(self, name))}

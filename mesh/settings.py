@@ -72,7 +72,7 @@ def load_config(
     levels = read_levels(keywords, environ=environ, directory=directory)
     values = _merge(levels)
     config = MeshConfig(clusters=tuple(clusters), **{name: value for name, (value, _) in values.items()})  # fmt: skip
-    if not has_keyring and not any(getattr(config, name) for name in KEY_SOURCES):
+    if not has_keyring and not config.key_source:
         raise ConfigError(
             "no keys: set network_secret, network_secret_file or keys_dir "
             "(or MESH_NETWORK_SECRET, ...). `mesh keys new-network FILE` creates a secret"

@@ -99,10 +99,7 @@ async def _run_checks(args: argparse.Namespace, report: Callable[..., None]) -> 
         report(("settings", False, str(error)))
         return
     try:
-        keyring = load_keyring(
-            network_secret=config.network_secret, network_secret_file=config.network_secret_file,
-            keys_dir=config.keys_dir,
-        )  # fmt: skip
+        keyring = load_keyring(**config.key_source)
         keys = _keys(args, keyring)
     except SecurityError as error:
         report(("keys", False, str(error)))
