@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import trio
 
-from discovery.endpoint import parse_endpoint
+from discovery.endpoint import is_address, parse_endpoint
 from discovery.errors import BadEndpoint
 
 from ..node import Node
@@ -34,19 +34,25 @@ async def endpoint_problem(endpoint: str) -> str | None:
 
     async def ask() -> None:
         nonlocal problem
+        # What a node dials: of a name the first IPv4 address.
+        family = trio.socket.AF_UNSPEC if is_address(host) else trio.socket.AF_INET
         try:
-            found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+            found = await trio.socket.getaddrinfo(
+                host, port, family=family, type=trio.socket.SOCK_STREAM
+            )
         except (OSError, UnicodeError):
-            problem = f"host name {host} cannot be resolved; correct it, or use an IP address"
+            problem = (
+                f"host name {host} cannot be resolved to an IPv4 address; correct it, or use an IP "
+                "address"
+            )
             return
-        for family, kind, protocol, _, address in found:
-            try:
-                with trio.socket.socket(family, kind, protocol) as probe:
-                    await probe.connect(address)
-                    problem = None
-                    return
-            except OSError as error:  # Also for an address family that this machine lacks.
-                problem = _explain(error)
+        family, kind, protocol, _, address = found[0]
+        try:
+            with trio.socket.socket(family, kind, protocol) as probe:
+                await probe.connect(address)
+                problem = None
+        except OSError as error:  # Also for an address family that this machine lacks.
+            problem = _explain(error)
 
     await run_within(ANSWER_S_MAX, ask)
     return problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import nullcontext
+from socket import AF_INET, AF_INET6, gaierror
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -55,6 +56,42 @@ async def test_an_address_of_a_family_that_is_not_here_is_one_that_leads_nowhere
 
     monkeypatch.setattr(trio.socket, "socket", refuse)
     assert "not supported by protocol" in str(await endpoint_problem("tcp://[::1]:1"))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "problem"),
+    [
+        (["::1"], "host name shop.example cannot be resolved to an IPv4 address; correct it, or"),
+        (["::1", "192.0.2.1", "192.0.2.2"], "connection refused, nothing listens there"),
+        (["::1", "192.0.2.2", "192.0.2.1"], None),
+    ],
+)
+async def test_of_a_name_the_address_is_tried_that_a_node_dials(
+    addresses: list[str], problem: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: a name counted as one that answers where any of its addresses did, also by IPv6."""
+
+    async def resolve(
+        _host: str, port: int, *, family: int = 0, **_: object
+    ) -> list[tuple[object, ...]]:
+        of = [(AF_INET6 if ":" in one else AF_INET, one) for one in addresses]
+        found: list[tuple[object, ...]] = [
+            (kind, 0, 0, "", (one, port)) for kind, one in of if family in (0, kind)
+        ]
+        if not found:
+            raise gaierror("no address of this family")
+        return found
+
+    async def connect(address: tuple[str, int]) -> None:
+        if address[0] == "192.0.2.1":
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(
+        trio.socket, "socket", lambda *_: nullcontext(SimpleNamespace(connect=connect))
+    )
+    found = await unreachable("tcp://shop.example:7400")
+    assert str(found).startswith(str(problem))
 
 
 async def test_a_loop_that_is_late_has_time_left_to_look_around(mock_clock: MockClock) -> None:
