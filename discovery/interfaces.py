@@ -16,11 +16,20 @@ MDNS_GROUP, MDNS_PORT = "224.0.0.251", 5353
 
 def addresses() -> list[str]:
     """Return the IPv4 addresses of this host in the order of its interfaces, loopback last."""
+    return list(address_indexes())
+
+
+def address_indexes() -> dict[str, int]:
+    """Return for each of `addresses` the index of its interface: an interface that takes the place of another one, with
+    the same address, has another index."""
     import ifaddr  # 2 ms; most users of this package never list interfaces
 
-    ips = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
-    found = dict.fromkeys(str(ip.ip) for ip in ips if ip.is_IPv4)
-    return sorted(found, key=lambda text: ipaddress.IPv4Address(text).is_loopback)
+    found: dict[str, int] = {}
+    for adapter in ifaddr.get_adapters():
+        for ip in adapter.ips:
+            if ip.is_IPv4:
+                found.setdefault(str(ip.ip), adapter.index or 0)
+    return dict(sorted(found.items(), key=lambda one: ipaddress.IPv4Address(one[0]).is_loopback))
 
 
 def host_id() -> bytes:

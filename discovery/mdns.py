@@ -174,7 +174,11 @@ class MdnsFinder:
                     self._open_problem = f"zeroconf failed to close: {error}"
 
     async def _wait_no_echo(self) -> None:
-        """Return when an announcement of ours was not heard back for `echo_s` and then `retry_s`; else never."""
+        """Return when our first announcement was not heard back for `echo_s` and then `retry_s`; else never.
+
+        Once it was heard, this is not checked again: `Responder.follow_interfaces` replaces sockets that cannot hear
+        any more, and all others hear again by themselves.
+        """
         while True:
             while self._wanted is None:
                 await self._wanted_changed.wait()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 
 from .errors import ResponderError
-from .interfaces import addresses, multicast_addresses
+from .interfaces import address_indexes, multicast_addresses
 
 if TYPE_CHECKING:
     from zeroconf import ServiceBrowser, ServiceInfo, ServiceStateChange, Zeroconf
@@ -84,8 +84,8 @@ class ZeroconfResponder:
         from zeroconf import DNSQuestionType, IPVersion, ServiceBrowser, Zeroconf
 
         self._instance, self._on_change = instance, on_change
-        self._follows_interfaces = interfaces is None
-        self._candidates = addresses() if interfaces is None else list(interfaces)
+        self._given = interfaces
+        self._candidates = self._present()
         usable, reasons = multicast_addresses(self._candidates)
         if not usable:
             raise ResponderError("; ".join(reasons) or "no interface has an IPv4 address")
@@ -139,9 +139,8 @@ class ZeroconfResponder:
         asyncio.run_coroutine_threadsafe(question, loop)
 
     async def follow_interfaces(self) -> None:
-        """Use interfaces that have appeared since, unless the interfaces were given explicitly."""
-        if self._follows_interfaces:
-            await self._in_thread(self._follow_interfaces)
+        """Use interfaces that have appeared since, or that have replaced others, and of those given only these."""
+        await self._in_thread(self._follow_interfaces)
 
     async def close(self) -> None:
         """Say goodbye, then stop and join zeroconf's threads."""
@@ -166,7 +165,7 @@ class ZeroconfResponder:
             port=port,
             properties=txt,
             server=f"{self._instance}.local.",
-            parsed_addresses=_addresses_to_publish(self._candidates),
+            parsed_addresses=_addresses_to_publish(list(self._candidates)),
         )
         if self._published is None:
             # No probing for the name, which is random: this takes milliseconds instead of 1.1 s.
@@ -181,15 +180,25 @@ class ZeroconfResponder:
         self._zeroconf.unregister_all_services()
         self._published = None
 
+    def _present(self) -> dict[str, int]:
+        """Return the addresses that might be used, each with the index of its interface, or 0 if there is none."""
+        here = address_indexes()
+        return here if self._given is None else {one: here.get(one, 0) for one in self._given}
+
     def _follow_interfaces(self) -> None:
-        candidates = addresses()
-        if candidates == self._candidates:
+        before, candidates = self._candidates, self._present()
+        if candidates == before:
             return
         usable, _ = multicast_addresses(candidates)
-        if usable:
-            logger.info("zeroconf: interfaces are now %s", ", ".join(usable))
-            self._candidates = candidates
-            self._zeroconf.update_interfaces(usable)
+        kept = [one for one in usable if candidates[one] == before.get(one)]
+        if not kept:
+            raise ResponderError("none of its interfaces is left")
+        logger.info("zeroconf: interfaces are now %s", ", ".join(usable))
+        self._candidates = candidates
+        # First without interfaces that have replaced others: zeroconf compares addresses, and would keep the sockets
+        # of the former ones, which hear nothing any more.
+        self._zeroconf.update_interfaces(kept)
+        self._zeroconf.update_interfaces(usable)
 
     def _close(self) -> None:
         self._browser.cancel()

@@ -146,7 +146,9 @@ class Capture:
         waits only for earlier ones, no two wait for each other."""
         words = tuple(topic.split("."))
         for closed in [*self._closing]:
-            if closed.number < one.number and overlap(check_existing_pattern(closed.pattern), words):
+            if closed.number < one.number and overlap(
+                check_existing_pattern(closed.pattern), words
+            ):
                 await closed.ended.wait()
 
     async def _store(self, one: _PatternSubscription, delivery: Delivery) -> None:

@@ -74,7 +74,9 @@ async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
     if await broker.delete_vhost(args.name):
         print_stderr(f"vhost {args.name} deleted")
     else:
-        print_stderr(f"vhost {args.name} does not exist{_suggestion(args.name, await broker.vhosts())}")
+        print_stderr(
+            f"vhost {args.name} does not exist{_suggestion(args.name, await broker.vhosts())}"
+        )
 
 
 async def _permissions(broker: Connection, args: argparse.Namespace) -> None:

@@ -59,7 +59,11 @@ def add_broker_options(
         help=f"cluster that the broker serves (default {BROKER})",
     )  # fmt: skip
     group.add_argument(
-        "--vhost", type=nonempty_name, default=vhost, metavar="V", help=f"vhost (default {vhost_text})"
+        "--vhost",
+        type=nonempty_name,
+        default=vhost,
+        metavar="V",
+        help=f"vhost (default {vhost_text})",
     )
     group.add_argument(
         "--timeout", type=positive_seconds, default=TIMEOUT_S, metavar="SECONDS",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import ifaddr
 
-from discovery.interfaces import addresses, host_id, multicast_addresses
+from discovery.interfaces import address_indexes, addresses, host_id, multicast_addresses
 
 if TYPE_CHECKING:
     import pytest
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 def test_loopback_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     def adapter(*ips: str) -> SimpleNamespace:
-        return SimpleNamespace(ips=[SimpleNamespace(ip=ip, is_IPv4=":" not in ip) for ip in ips])
+        found = [SimpleNamespace(ip=ip, is_IPv4=":" not in ip) for ip in ips]
+        return SimpleNamespace(ips=found, index=len(ips))
 
     machine = [adapter("127.0.0.1", "::1"), adapter("10.0.0.9", "10.0.0.1"), adapter("10.0.0.9")]
     monkeypatch.setattr(ifaddr, "get_adapters", lambda: machine)
     assert addresses() == ["10.0.0.9", "10.0.0.1", "127.0.0.1"]
+    assert address_indexes() == {"10.0.0.9": 2, "10.0.0.1": 2, "127.0.0.1": 2}
 
 
 def test_host_id_is_8_bytes_and_the_same_again() -> None:

@@ -1,0 +1,89 @@
+"""The responder follows the interfaces of this machine, with a fake machine and a fake zeroconf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import zeroconf
+
+from discovery import responder
+from discovery.errors import ResponderError
+from discovery.responder import ZeroconfResponder
+
+LOOPBACK = {"127.0.0.1": 1}
+
+
+class FakeZeroconf:
+    done = False
+
+    def __init__(self, *, interfaces: list[str], **_: object) -> None:
+        self.used = [interfaces]
+
+    def update_interfaces(self, interfaces: list[str]) -> None:
+        self.used.append(interfaces)
+
+
+class Machine:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.here = {"10.0.0.1": 2, **LOOPBACK}
+        self.deaf: set[str] = set()
+        monkeypatch.setattr(zeroconf, "Zeroconf", FakeZeroconf)
+        monkeypatch.setattr(zeroconf, "ServiceBrowser", lambda *_, **__: None)
+        monkeypatch.setattr(responder, "address_indexes", lambda: self.here)
+        monkeypatch.setattr(responder, "multicast_addresses", self.usable)
+
+    def usable(self, candidates: dict[str, int]) -> tuple[list[str], list[str]]:
+        return [one for one in candidates if one in self.here and one not in self.deaf], []
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def opened(given: list[str] | None = None) -> tuple[ZeroconfResponder, list[list[str]]]:
+    one: Any = ZeroconfResponder("ab12", given, lambda *_: None)
+    return one, one._zeroconf.used
+
+
+async def test_interfaces_that_come_and_go_are_followed(machine: Machine) -> None:
+    one, used = opened()
+    await one.follow_interfaces()
+    assert used == [["10.0.0.1", "127.0.0.1"]]
+    machine.here = LOOPBACK
+    await one.follow_interfaces()
+    assert used.pop() == ["127.0.0.1"]
+    machine.here = {"10.0.0.2": 3, **LOOPBACK}
+    await one.follow_interfaces()
+    assert used.pop() == ["10.0.0.2", "127.0.0.1"]
+
+
+async def test_an_interface_that_has_replaced_one_of_the_same_address_is_followed(
+    machine: Machine,
+) -> None:
+    """Found: between two looks nothing seemed to have changed, and nothing was heard on it any more."""
+    one, used = opened()
+    machine.here = {"10.0.0.1": 3, **LOOPBACK}
+    await one.follow_interfaces()
+    assert used[1:] == [["127.0.0.1"], ["10.0.0.1", "127.0.0.1"]]
+    await one.follow_interfaces()
+    assert len(used) == 3, "once"
+
+
+async def test_of_interfaces_that_were_given_no_others_are_used(machine: Machine) -> None:
+    one, used = opened(["10.0.0.1", "127.0.0.1"])
+    machine.here = {"10.0.0.2": 4, "10.0.0.1": 3, **LOOPBACK}
+    await one.follow_interfaces()
+    assert used[1:] == [["127.0.0.1"], ["10.0.0.1", "127.0.0.1"]]
+
+
+@pytest.mark.parametrize("here", [LOOPBACK, {"10.0.0.1": 3, **LOOPBACK}], ids=["gone", "replaced"])
+async def test_without_an_interface_that_it_had_a_new_responder_is_needed(
+    machine: Machine, here: dict[str, int]
+) -> None:
+    """Found: it went on with sockets that heard nothing, and reported no problem."""
+    one, _ = opened(["10.0.0.1"])
+    machine.here = here
+    with pytest.raises(ResponderError, match="none of its interfaces is left"):
+        await one.follow_interfaces()
