@@ -24,6 +24,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from security.files import NETWORK_PREFIX
+
 from .config import KEY_SOURCES, MeshConfig
 from .errors import ConfigError
 
@@ -205,7 +207,13 @@ def convert(value: Any, name: str, what: str, *, as_text: bool) -> Any:
         wanted = WANTED[kind.removesuffix(" | None")]
         if kind == "int" and "bytes" in name:
             wanted = "a number of bytes, such as 65536 or 64KiB"
-        raise ConfigError(f"{what}: want {wanted}, got {value!r}") from None
+        raise ConfigError(f"{what}: want {wanted}, got {_shown(name, value)}") from None
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return the value as an error shows it. Errors are logged and passed on, so no secret is in them."""
+    is_secret = name in SECRETS or NETWORK_PREFIX in str(value)
+    return f"a secret, as {type(value).__name__}" if is_secret else repr(value)
 
 
 def _to_bool(value: Any, as_text: bool) -> bool:
@@ -246,6 +254,8 @@ def _to_tuple(value: Any, as_text: bool) -> tuple[str, ...]:
 
 def _to_path(value: Any, as_text: bool) -> Path:
     if value == "":  # Path("") would be the current directory.
+        raise ValueError
+    if str(value).startswith(NETWORK_PREFIX):  # Every error about the file would show the secret.
         raise ValueError
     try:
         path = Path(value).expanduser()

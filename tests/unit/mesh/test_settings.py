@@ -12,6 +12,9 @@ import pytest
 from mesh.config import AT_LEAST, AT_MOST, RELATIONS, MeshConfig
 from mesh.errors import ConfigError
 from mesh.settings import TYPES, key_source, list_settings, load_config
+from security.files import format_network_secret
+
+SECRET = format_network_secret(bytes(32))
 
 
 def load(
@@ -164,6 +167,28 @@ def test_a_higher_source_of_keys_replaces_a_lower_one(tmp_path: Path) -> None:
     assert "network_secret=" not in repr(config), "a secret is not shown"
     shown = {row.name: row.value for row in list_settings({"network_secret": "x"}, environ={})}
     assert shown["network_secret"] == "(set)"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "toml", "environ"),
+    [
+        ({"network_secret": SECRET.encode()}, "", {}),  # As read from a file.
+        ({"network_secret": [SECRET, SECRET]}, "", {}),  # Two generations.
+        ({}, f"network_secret = ['{SECRET}']", {}),
+        ({"network_secret_file": SECRET}, "", {}),
+        ({"network_secret_file": Path(SECRET)}, "", {}),
+        ({}, "", {"MESH_NETWORK_SECRET_FILE": f"{SECRET} {SECRET}"}),
+        ({}, "", {"MESH_KEYS_DIR": SECRET}),
+        ({}, f"seeds = [['{SECRET}']]", {}),
+    ],
+)
+def test_no_secret_is_in_an_error(
+    tmp_path: Path, keywords: dict[str, Any], toml: str, environ: dict[str, str]
+) -> None:
+    """Found: a secret given as bytes, in a list, or in place of its file's path was in the error, and so in logs."""
+    with pytest.raises(ConfigError, match=r"want .*, got a secret") as caught:
+        load(tmp_path, keywords, toml, **environ)
+    assert SECRET not in str(caught.value)
 
 
 def test_without_keys_the_error_says_how_to_make_them(tmp_path: Path) -> None:
