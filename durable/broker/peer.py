@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..definitions import BindingDefinition
-from ..errors import ExclusiveQueue, QueueFull, Unknown
+from ..errors import DurableError, ExclusiveQueue, QueueFull, Unknown, UnknownExchange
 from ..protocol.failures import describe_error
 from ..protocol.parts import Refusal
 from ..queues.queue import Queue
@@ -57,12 +57,17 @@ class Peer:
         return self.permissions.sees(self.cluster, name)
 
     def redacted(self, refusal: Refusal) -> Refusal:
-        """Return the refusal as this client may see it: an exchange may lead to a queue that the client has
-        no permission for, whose name and limits are left out."""
-        if refusal.code != QueueFull.__name__ or self.sees(refusal.details["queue"]):
+        """Return the refusal as this client may see it, without names that it has no permission for: of a full
+        queue behind an exchange, which is left out with its limits, and of an exchange that is suggested."""
+        told: DurableError
+        details = refusal.details
+        if refusal.code == QueueFull.__name__ and not self.sees(details["queue"]):
+            told = QueueFull("", None, None)
+        elif refusal.code == UnknownExchange.__name__ and not self.sees(details["nearest"]):
+            told = UnknownExchange(details["name"], beside=UnknownExchange.FOR_QUEUE)
+        else:
             return refusal
-        _, details = describe_error(QueueFull("", None, None))
-        return refusal._replace(details=details)
+        return refusal._replace(details=describe_error(told)[1])
 
     @contextmanager
     def hide_suggestions(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from durable.errors import (
     NoAdministrator,
     QueueFull,
     Unconfirmed,
+    UnknownExchange,
     UnknownQueue,
     UnknownVhost,
 )
@@ -354,6 +355,22 @@ async def test_a_full_queue_behind_an_exchange_is_not_told_to_who_may_do_nothing
         assert "salaries" not in str(hidden.value)
         with pytest.raises(QueueFull, match=r"'salaries' is full \(1 messages\)"):
             await shop.publish("amq.direct", "in", b"x")
+
+
+async def test_a_mistyped_exchange_suggests_to_a_publisher_only_what_it_may_know(
+    tmp_path: Path,
+) -> None:
+    """Found: calls left the suggestion out, publishes did not."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.declare_exchange("salaries-eu")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", write="salaries-e")
+        with pytest.raises(UnknownExchange) as hidden:
+            await crm.publish("salaries-e", "in", b"x")
+        assert (hidden.value.name, hidden.value.nearest) == ("salaries-e", "")
+        assert "salaries-eu" not in str(hidden.value)
+        with pytest.raises(UnknownExchange, match="did you mean 'salaries-eu'"):
+            await shop.publish("salaries-e", "in", b"x")
 
 
 @pytest.mark.parametrize("cleared", [True, False])
