@@ -7,7 +7,7 @@ C.public         mesh-cluster-public-1 C <hex public> <hex verify>        on cal
 C.old.secret, C.old.public: the previous generation, until it is dropped
 
 A file appears completely or not at all, and is on disk when the function returns. If a rotation is killed
-halfway, the keys still load, and calling `drop-old` and then `rotate` again completes it.
+halfway, the keys still load, and calling `rotate` again completes it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def new_cluster(directory: Path, cluster: str) -> ClusterKeys:
 
 
 def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
-    """Make a new pair, and keep the current one as the old generation.
+    """Make a new pair, and keep the current one as the old generation; complete a rotation that was killed halfway.
 
     Raises:
         BadKeyFile: there is no secret to rotate, or there are two generations already.
@@ -156,16 +156,32 @@ def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
         f"No such file; rotate on the machine that has the secret of {cluster}, or correct the name"
     )
     current = _read_pair(directory / f"{cluster}.secret", cluster, absent_reason=absent_reason)
-    try:
-        _check_absent(directory, cluster + OLD)
-    except FileExistsError:
-        why = f"a rotation of {cluster} is in progress; drop the old generation first"
-        raise BadKeyFile(directory, why) from None
+    there = directory / f"{cluster}{OLD}.secret"
+    old = _read_pair(there, cluster) if there.exists() else None
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
+    if old is not None and old != current:
+        if not _lacks_public(directory, old):
+            raise BadKeyFile(directory, _in_progress(cluster))
+        pair = current
+    elif old is None:
+        try:
+            _check_absent(directory, cluster + OLD)
+        except FileExistsError:
+            raise BadKeyFile(directory, _in_progress(cluster)) from None
     # In this order there is a secret that callers know at every moment.
-    _write_pair(directory, current, ending=OLD, replace=False)
+    _write_pair(directory, old or current, ending=OLD, replace=old is not None)
     _write_pair(directory, pair, replace=True)
     return pair
+
+
+def _in_progress(cluster: str) -> str:
+    return f"a rotation of {cluster} is in progress; drop the old generation first"
+
+
+def _lacks_public(directory: Path, old: ClusterKeys) -> bool:
+    """Return whether a rotation was killed before the public half of the new pair was written, so nobody has it."""
+    path = directory / f"{old.cluster}.public"
+    return path.exists() and _read_pair(path, old.cluster) == old.public_half()
 
 
 def drop_old_cluster(directory: Path, cluster: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -302,6 +303,35 @@ def test_a_rotation_killed_halfway_still_loads_and_can_be_completed(
     assert drop_old_cluster(tmp_path, "a") is (stop > 0)
     rotate_cluster(tmp_path, "a")
     assert [row.generation for row in list_keys(keys_dir=tmp_path)] == ["new", "old"]
+
+
+@pytest.mark.parametrize("stop", range(4))
+def test_a_rotation_killed_halfway_is_completed_by_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """Found: it was refused as in progress, and to drop the old generation first, as told, either kept the key that
+    was to be replaced, or lost the only one that callers have."""
+    first = new_cluster(tmp_path, "a")
+    files = iter(range(4))
+
+    def killed(real: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: object) -> None:
+            if next(files) == stop:
+                raise KeyboardInterrupt
+            real(*args)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", killed(os.link))
+        patched.setattr(os, "replace", killed(os.replace))
+        with pytest.raises(KeyboardInterrupt):
+            rotate_cluster(tmp_path, "a")
+    second = rotate_cluster(tmp_path, "a")
+    assert load_keyring(keys_dir=tmp_path).own("a") == (second, first)
+    assert [row.generation for row in describe(keys_dir=tmp_path)] == ["new", "old"]
+    with pytest.raises(BadKeyFile, match="in progress"):
+        rotate_cluster(tmp_path, "a")
 
 
 def test_dropping_the_old_generation(tmp_path: Path) -> None:
