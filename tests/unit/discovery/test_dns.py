@@ -1,9 +1,10 @@
-"""DNS names, with trio's own seam for a fake resolver."""
+"""DNS names, with a fake resolver."""
 
 from __future__ import annotations
 
 import itertools
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ import trio
 
 from discovery.dns import DnsFinder
 from discovery.errors import BadEndpoint
-from tests.waiting import virtual_sleep
+from tests.waiting import PATIENCE_S, until, virtual_sleep
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -19,27 +20,23 @@ if TYPE_CHECKING:
 Answer = list[str] | Exception | None
 
 
-class FakeResolver(trio.abc.HostnameResolver):
+class FakeResolver:
     """Gives its answers in turn, the last one for ever. None: no answer at all."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.asked_s: list[float] = []
 
-    async def getaddrinfo(
-        self, host: bytes | None, port: Any, family: int = 0, kind: int = 0, *_: Any
-    ) -> list[Any]:
+    async def look_up(self, host: str, port: int) -> list[tuple[Any, ...]]:
         self.asked_s.append(trio.current_time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer is None:
             await trio.sleep_forever()
         if isinstance(answer, Exception):
             raise answer
-        assert host == b"nodes.example"
+        assert host == "nodes.example"
+        kind = socket.SOCK_STREAM
         return [(socket.AF_INET, kind, 6, "", (address, port)) for address in answer or []]
-
-    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
-        raise NotImplementedError
 
 
 class Run:
@@ -47,8 +44,7 @@ class Run:
 
     def __init__(self, *answers: Answer) -> None:
         self.resolver = FakeResolver(*answers)
-        trio.socket.set_custom_hostname_resolver(self.resolver)
-        self.finder = DnsFinder("dns://nodes.example:9000")
+        self.finder = DnsFinder("dns://nodes.example:9000", look_up=self.resolver.look_up)
         self.found: list[str] = []
 
     async def start(self, nursery: trio.Nursery) -> Run:
@@ -123,6 +119,29 @@ async def test_while_a_name_is_looked_up_again_what_was_found_last_holds(
     nursery.cancel_scope.cancel()
     assert len(run.resolver.asked_s) == 2
     assert run.finder.problem() is None
+
+
+async def test_a_resolver_that_hangs_uses_up_no_threads_of_others(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: each look-up that was given up kept one of trio's threads until the resolver answered. With all of them
+    taken a node could not leave, and a broker would not have read its log."""
+    asked, answers = threading.Semaphore(0), threading.Event()
+
+    def hang(*_: object, **__: object) -> list[Any]:
+        asked.release()
+        answers.wait(PATIENCE_S)
+        return []
+
+    monkeypatch.setattr("discovery.dns.getaddrinfo", hang)
+    try:
+        finder = DnsFinder("dns://nodes.example:9000")
+        await nursery.start(finder.run, lambda _: None)
+        await until(lambda: asked.acquire(blocking=False))
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    finally:
+        answers.set()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("name", ["nodes.example:9000", "tcp://a:1", "dns://a", "dns://a:0"])
