@@ -104,8 +104,8 @@ def in_spare(volume: Volume) -> PlainLog:
 def behind_spare(volume: Volume) -> tuple[PlainLog, int]:
     """Return a log that writes to the segment after a spare, and the number of that spare's segment."""
     log = in_spare(volume)
-    small = log.committer.placer.cursor.number
-    while log.committer.placer.cursor.number == small:
+    small = log.committer.placer.write_point.number
+    while log.committer.placer.write_point.number == small:
         log.write(acks(7, 0, 1))
     return log, small
 

@@ -21,7 +21,7 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, copy_error
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
-from .placing import AheadState, Cursor, Place, Placer, essential
+from .placing import AheadState, Place, Placer, WritePoint, essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 from .spares import Spare
@@ -76,12 +76,12 @@ class Committer:
     """The state of one log. Reads no clock, touches no disk."""
 
     def __init__(
-        self, config: LogConfig, segments: Segments, cursor: Cursor, *, store_id: bytes,
+        self, config: LogConfig, segments: Segments, point: WritePoint, *, store_id: bytes,
         epoch: int, chain: int, ahead_ready: bool, spares: Iterable[Spare] = (),
         cipher: Cipher | None = None,
     ) -> None:  # fmt: skip
         self.config, self.segments, self.epoch = config, segments, epoch
-        self.placer = Placer(config, cursor, segments, ahead_ready=ahead_ready, spares=spares)
+        self.placer = Placer(config, point, segments, ahead_ready=ahead_ready, spares=spares)
         self._store_id, self._seed = store_id, store_seed(store_id)
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
@@ -90,7 +90,7 @@ class Committer:
         self._gathered: deque[Place] = deque()
         self.pending_bytes = 0
         """Bytes appended and not durable yet."""
-        self.durable_end = cursor.position
+        self.durable_end = point.position
         """All log positions before this one are on stable storage."""
         self.commit: Commit | None = None
         """The commit under way."""
@@ -103,7 +103,7 @@ class Committer:
     @property
     def end(self) -> int:
         """The log position of the next record."""
-        return self.placer.cursor.position
+        return self.placer.write_point.position
 
     @property
     def gathered(self) -> bool:
@@ -142,7 +142,7 @@ class Committer:
         return (
             self.placer.can_leave
             and last is not None
-            and last.number == self.placer.cursor.number
+            and last.number == self.placer.write_point.number
             and not last.references
         )
 

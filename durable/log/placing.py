@@ -111,7 +111,7 @@ class Backlog:
     """Bytes still to be carried forward of the segment that is being compacted."""
 
 
-class Cursor(NamedTuple):
+class WritePoint(NamedTuple):
     """Where the next record goes, if it fits. A log without segments is at the end of segment 0."""
 
     number: int
@@ -127,10 +127,10 @@ class Placer:
     """Gives out places, in the order of the calls."""
 
     def __init__(
-        self, config: LogConfig, cursor: Cursor, segments: Segments, *, ahead_ready: bool,
+        self, config: LogConfig, point: WritePoint, segments: Segments, *, ahead_ready: bool,
         spares: Iterable[Spare] = (),
     ) -> None:  # fmt: skip
-        self._config, self.cursor, self._segments = config, cursor, segments
+        self._config, self.write_point, self._segments = config, point, segments
         self.spares = Spares(config, spares)
         self.spares.had_small |= any(
             was_small_spare(config, one.capacity_bytes) for one in segments
@@ -149,7 +149,7 @@ class Placer:
         if self._making_ahead or self.ahead is AheadState.READY:
             return None
         self._making_ahead = True
-        return self.cursor.number + 1
+        return self.write_point.number + 1
 
     def segment_made(self) -> None:
         self.ahead, self._making_ahead = AheadState.READY, False
@@ -176,7 +176,7 @@ class Placer:
     def needs_carrier(self) -> bool:
         """Whether there should be a carrier. With few segments there is little to carry forward, and without small
         spares acks need the next segment more."""
-        writing, small = self.cursor.number, self._in_small_spare
+        writing, small = self.write_point.number, self._in_small_spare
         if self._config.compaction_share_max == 0 or not (self.spares.had_small or small):
             return False
         whole = (
@@ -191,7 +191,7 @@ class Placer:
     @property
     def _in_small_spare(self) -> bool:
         """Whether the segment being written was a small spare."""
-        return was_small_spare(self._config, self.cursor.capacity_bytes)
+        return was_small_spare(self._config, self.write_point.capacity_bytes)
 
     @property
     def carrier_missing(self) -> bool:
@@ -222,7 +222,11 @@ class Placer:
             return inf
         if self.spares.carrier is not None:
             return self.append_bytes_max - self._snapshot_bytes
-        return 0 if self.cursor.sealed else self._ordinary_end(self.cursor) - self.cursor.at
+        return (
+            0
+            if self.write_point.sealed
+            else self._ordinary_end(self.write_point) - self.write_point.at
+        )
 
     @property
     def _snapshot_bytes_max(self) -> int:
@@ -236,18 +240,18 @@ class Placer:
     def snapshot_spent(self) -> bool:
         """Whether a snapshot has used what was kept in the segment being written. For right after opening: a segment
         may have been freed by that snapshot, and no other one made for it."""
-        cursor = self.cursor
-        left = cursor.capacity_bytes - SEAL_BYTES - cursor.at
-        return not cursor.sealed and left < self._snapshot_bytes
+        point = self.write_point
+        left = point.capacity_bytes - SEAL_BYTES - point.at
+        return not point.sealed and left < self._snapshot_bytes
 
     @property
     def can_leave(self) -> bool:
         """Whether there is a spare to go on in, and the rest of the segment being written is small enough to leave."""
-        cursor, kept = self.cursor, self._snapshot_bytes
+        point, kept = self.write_point, self._snapshot_bytes
         return (
             self.ahead is AheadState.REFUSED
             and not self._in_small_spare
-            and cursor.at > cursor.capacity_bytes // 2
+            and point.at > point.capacity_bytes // 2
             and self.spares.for_bytes(kept + 1) is not None
         )
 
@@ -269,13 +273,13 @@ class Placer:
             self._check_snapshot(drafts, total)
         if self.ahead is AheadState.REFUSED:
             self._check_declared(drafts)
-        cursor, kept = self.cursor, 0
+        point, kept = self.write_point, 0
         if (
             self.ahead is not AheadState.READY
         ):  # With a segment ahead there is room for any purpose.
             kept = self._withheld_bytes(purpose_of(drafts))
         leave = leave and self._can_leave_with(drafts)
-        here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
+        here = not point.sealed and point.at + total <= self._ordinary_end(point) - kept
         if here and not leave:
             places = self._place_here(drafts, sizes)
         else:
@@ -286,13 +290,13 @@ class Placer:
 
     def _place_here(self, drafts: Sequence[Draft], sizes: Sequence[int]) -> list[Place]:
         """Place all in the segment being written: nearly always all of them fit, whatever they are."""
-        number, first, at, capacity_bytes, position, _ = self.cursor
+        number, first, at, capacity_bytes, position, _ = self.write_point
         places: list[Place] = []
         for draft, size in zip(drafts, sizes, strict=True):
             places.append(Place(draft, position, number, at, size))
             at += size
             position += 1
-        self.cursor = Cursor(number, first, at, capacity_bytes, position)
+        self.write_point = WritePoint(number, first, at, capacity_bytes, position)
         return places
 
     def _withheld_bytes(self, purpose: Purpose) -> int:
@@ -305,7 +309,7 @@ class Placer:
             share = share if purpose is Purpose.DEAD_LETTERS else 1.0
         elif purpose is Purpose.DEAD_LETTERS:
             share = 0.0
-        ordinary = max(0, self._ordinary_bytes(self.cursor.capacity_bytes))
+        ordinary = max(0, self._ordinary_bytes(self.write_point.capacity_bytes))
         kept, moved = int(share * ordinary), self.backlog.moved_bytes
         if moved and self.spares.carrier is None:
             kept = max(kept, moved + int((1 - FULL_SHARE) * ordinary))  # Acks come in between.
@@ -316,10 +320,10 @@ class Placer:
     ) -> list[Place]:
         """Place drafts where the segment being written ends, or where the part of it ends that they may use."""
         places: list[Place] = []
-        cursor, ahead, purpose = self.cursor, self.ahead, purpose_of(drafts)
+        point, ahead, purpose = self.write_point, self.ahead, purpose_of(drafts)
         spare: Spare | None = None
         for draft, size in zip(drafts, sizes, strict=True):
-            if leave or not self._fits(cursor, draft, size, ahead, kept):
+            if leave or not self._fits(point, draft, size, ahead, kept):
                 leave = False
                 if ahead is AheadState.READY:
                     ahead, segment_bytes = AheadState.WANTED, self._config.segment_bytes
@@ -327,12 +331,12 @@ class Placer:
                     segment_bytes = spare.size_bytes
                 else:
                     raise self._refusal(sum(sizes), ahead)
-                cursor = self._roll(cursor, draft, places, segment_bytes)
-            places.append(Place(draft, cursor.position, cursor.number, cursor.at, size))
-            cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
-        self.cursor, self.ahead = cursor, ahead
+                point = self._roll(point, draft, places, segment_bytes)
+            places.append(Place(draft, point.position, point.number, point.at, size))
+            point = point._replace(at=point.at + size, position=point.position + 1)
+        self.write_point, self.ahead = point, ahead
         if spare is not None:
-            self.spares.assign(spare, cursor.number)
+            self.spares.assign(spare, point.number)
         return places
 
     def _carrier_for(self, purpose: Purpose) -> Spare | None:
@@ -361,26 +365,28 @@ class Placer:
         )
         least = self._config.reserve_bytes // 2
         sizes = [one.size_bytes for one in self.spares.small]
-        for size_bytes in (self.cursor.capacity_bytes, *sizes):
+        for size_bytes in (self.write_point.capacity_bytes, *sizes):
             if least <= room(size_bytes) - self._snapshot_bytes < least + declared:
                 raise self._refusal(declared, self.ahead)
 
-    def _ordinary_end(self, cursor: Cursor) -> int:
+    def _ordinary_end(self, point: WritePoint) -> int:
         """Return the end of the ordinary part of this segment, as a byte."""
-        return SEGMENT_HEADER_BYTES + self._ordinary_bytes(cursor.capacity_bytes)
+        return SEGMENT_HEADER_BYTES + self._ordinary_bytes(point.capacity_bytes)
 
-    def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: AheadState, kept: int) -> bool:
-        limit = cursor.capacity_bytes - SEAL_BYTES
+    def _fits(
+        self, point: WritePoint, draft: Draft, size: int, ahead: AheadState, kept: int
+    ) -> bool:
+        limit = point.capacity_bytes - SEAL_BYTES
         if not essential(draft):
-            limit = self._ordinary_end(cursor) - kept
+            limit = self._ordinary_end(point) - kept
         elif ahead is AheadState.READY or (draft.snapshot and self.ahead is AheadState.WANTED):
-            limit = self._ordinary_end(cursor)  # A snapshot can wait for a wanted segment.
+            limit = self._ordinary_end(point)  # A snapshot can wait for a wanted segment.
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
-            if was_small_spare(self._config, cursor.capacity_bytes) and not self.spares.small:
+            if was_small_spare(self._config, point.capacity_bytes) and not self.spares.small:
                 # The next snapshot makes the other spare free, and may be larger than the last one.
                 limit -= self._config.reserve_bytes // 2
-        return not cursor.sealed and cursor.at + size <= limit
+        return not point.sealed and point.at + size <= limit
 
     def _update_snapshot_bytes(self, drafts: Sequence[Draft]) -> None:
         """Adapt what is kept: the next snapshot contains these definitions, or is as large as this one."""
@@ -415,14 +421,14 @@ class Placer:
         return self.spares.for_bytes(size) is not None
 
     def _roll(
-        self, cursor: Cursor, draft: Draft, places: list[Place], segment_bytes: int
-    ) -> Cursor:
+        self, point: WritePoint, draft: Draft, places: list[Place], segment_bytes: int
+    ) -> WritePoint:
         """Go on to the next segment. Behind the last record goes a seal, unless there is one or no room for it."""
-        if not cursor.sealed and cursor.at + SEAL_BYTES <= cursor.capacity_bytes:
-            seal = seal_draft(cursor.first, cursor.position - cursor.first, draft.time_us)
-            places.append(Place(seal, cursor.position, cursor.number, cursor.at, SEAL_BYTES))
-        return Cursor(
-            cursor.number + 1, cursor.position, SEGMENT_HEADER_BYTES, segment_bytes, cursor.position
+        if not point.sealed and point.at + SEAL_BYTES <= point.capacity_bytes:
+            seal = seal_draft(point.first, point.position - point.first, draft.time_us)
+            places.append(Place(seal, point.position, point.number, point.at, SEAL_BYTES))
+        return WritePoint(
+            point.number + 1, point.position, SEGMENT_HEADER_BYTES, segment_bytes, point.position
         )  # fmt: skip
 
     def _refusal(self, needed: int, ahead: AheadState) -> Exception:

@@ -36,7 +36,7 @@ from .header import (
 )
 from .identity import Identity, identify
 from .marks import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
-from .placing import Cursor
+from .placing import WritePoint
 from .record import FIRST_POSITION, HEADER_BYTES, SEAL_KIND, Buffer, Record, read_header, store_seed
 from .report import Continuity, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan_together
@@ -71,7 +71,7 @@ class Recovered:
     """The state from which a log continues."""
 
     segments: Segments
-    cursor: Cursor
+    write_point: WritePoint
     chain: int
     ahead_ready: bool
     report: RecoveryReport
@@ -186,19 +186,19 @@ class _Recovery:
         continuity = self._continuity
         found_end = continuity.expected or FIRST_POSITION
         continuity.finish(self._known_durable, self._segments.start or None)
-        cursor, torn = self._prepare_end(scanned)
+        point, torn = self._prepare_end(scanned)
         for one in scanned[:-2]:
             self._save_damage(one)
             one.close()
         for one in scanned[-2:]:  # These stay open until they are stable.
             self._save_damage(one)
-        ready = [one for one in ahead if self._make_ready(one, cursor.number + 1)]
+        ready = [one for one in ahead if self._make_ready(one, point.number + 1)]
         self._make_stable(scanned[-2:])
         for one in (*scanned, *ahead):
             one.close()
         report = RecoveryReport(
             store_id=self._identity.store_id, formatted=self._identity.formatted,
-            start=self._segments.start or cursor.position, end=cursor.position, found_end=found_end,
+            start=self._segments.start or point.position, end=point.position, found_end=found_end,
             epoch=continuity.epoch + 1, segments=len(self._segments), records=continuity.records,
             bytes_read=self._bytes_read, seconds=elapsed_s(), gaps=tuple(continuity.gaps),
             absent=tuple(continuity.absent), damage=tuple(self._damage), torn=torn,
@@ -206,7 +206,7 @@ class _Recovery:
         )  # fmt: skip
         decrypt = self._decrypt or (refuse_encrypted if cipher is None else cipher.decrypt)
         return Recovered(
-            self._segments, cursor, continuity.chain or 0, bool(ready), report, cipher, decrypt
+            self._segments, point, continuity.chain or 0, bool(ready), report, cipher, decrypt
         )
 
     def _to_scan(self) -> list[int]:
@@ -325,12 +325,14 @@ class _Recovery:
         later = [h.first for n, h in self._identity.headers.items() if n > number and h is not None]
         return min(later, default=POSITION_MAX)
 
-    def _prepare_end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
+    def _prepare_end(self, scanned: list[_Scanned]) -> tuple[WritePoint, TornTail | None]:
         """Return where writing goes on, and what had to be cut for that."""
         position = self._continuity.expected or FIRST_POSITION
         if not scanned:
             last = self._segments.last
-            return Cursor(last.number if last else 0, position, 0, 0, position, sealed=True), None
+            return WritePoint(
+                last.number if last else 0, position, 0, 0, position, sealed=True
+            ), None
         segment = scanned[-1].segment
         if (
             segment.sealed
@@ -338,7 +340,7 @@ class _Recovery:
             torn: TornTail | None = TornTail(segment.number + 1, 0, 0, 0, position, None)
         else:
             torn = self._cut_tail(scanned[-1], position)
-        return Cursor(
+        return WritePoint(
             segment.number, segment.first, segment.end_at, segment.capacity_bytes, position,
             sealed=segment.sealed,
         ), torn  # fmt: skip

@@ -55,7 +55,7 @@ class Store:
         self.report = report = recovered.report
         self.segments = recovered.segments
         self.committer = Committer(
-            config, self.segments, recovered.cursor, store_id=report.store_id, epoch=report.epoch,
+            config, self.segments, recovered.write_point, store_id=report.store_id, epoch=report.epoch,
             chain=recovered.chain, ahead_ready=recovered.ahead_ready, cipher=recovered.cipher,
             spares=[Spare(number, file.size_bytes) for number, file in self._spares.items()],
         )  # fmt: skip
@@ -100,7 +100,9 @@ class Store:
         if placer.carrier_missing:
             with suppress(StoreFull):
                 with self._space_for(self._config.segment_bytes):
-                    self._disk.rename(segment_name(placer.cursor.number + 1), spare_name(CARRIER))
+                    self._disk.rename(
+                        segment_name(placer.write_point.number + 1), spare_name(CARRIER)
+                    )
                 self._disk.sync_directory()
                 file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
                 placer.ahead_became_carrier(Spare(CARRIER, file.size_bytes))
@@ -151,10 +153,10 @@ class Store:
         """Open the files that will be written next: later there may be no descriptor left for them, and a commit that
         fails stops the store for good."""
         placer = self.committer.placer
-        if not placer.cursor.sealed:
-            self._file(placer.cursor.number)
+        if not placer.write_point.sealed:
+            self._file(placer.write_point.number)
         if placer.ahead is AheadState.READY:
-            self._file(placer.cursor.number + 1)
+            self._file(placer.write_point.number + 1)
 
     def use_carrier(self, number: int) -> None:
         """Make the carrier segment `number`.

@@ -136,7 +136,7 @@ def test_a_start_from_a_mark_finds_what_one_from_the_front_does(
     front, found = there.opened(start, b"")
     log, visited = there.opened(start, marks)
     assert visited == found
-    assert log.store.committer.placer.cursor == front.store.committer.placer.cursor
+    assert log.store.committer.placer.write_point == front.store.committer.placer.write_point
     assert told(log) == told(front)
     written = log.write(publish(9, 100))
     assert written == front.write(publish(9, 100))

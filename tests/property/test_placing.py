@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from durable.errors import StoreBusy, StoreFull
 from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
-from durable.log.placing import AheadState, Backlog, Cursor, Place, Placer
+from durable.log.placing import AheadState, Backlog, Place, Placer, WritePoint
 from durable.log.record import Draft, Kind
 from durable.log.segments import Segment, Segments
 from durable.log.spares import CARRIER, Spare
@@ -29,8 +29,8 @@ class OneByOne(Placer):
     def _place_here(self, drafts: object, sizes: object) -> list[Place]:
         raise AssertionError
 
-    def _ordinary_end(self, cursor: Cursor) -> int:
-        end = super()._ordinary_end(cursor)
+    def _ordinary_end(self, point: WritePoint) -> int:
+        end = super()._ordinary_end(point)
         return end if self.fitting else -1
 
     fitting = False
@@ -55,9 +55,9 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
     try:
         places = placer.place(appended, leave=leave and placer.can_leave)
     except (TooLarge, StoreBusy, StoreFull) as error:
-        return type(error), placer.cursor, placer.ahead
+        return type(error), placer.write_point, placer.ahead
     return (
-        places, placer.cursor, placer.ahead, placer.spares.small, placer.spares.carrier,
+        places, placer.write_point, placer.ahead, placer.spares.small, placer.spares.carrier,
         placer.spares._assigned, placer.append_bytes_max,
     )  # fmt: skip
 
@@ -84,8 +84,8 @@ def test_all_at_once_is_as_one_by_one(
 ) -> None:  # fmt: skip
     placers: list[Placer] = []
     for kind in (Placer, OneByOne):
-        cursor = Cursor(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
-        placer = kind(CONFIG, cursor, whole(segments), ahead_ready=True, spares=spares)
+        point = WritePoint(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
+        placer = kind(CONFIG, point, whole(segments), ahead_ready=True, spares=spares)
         placer.ahead, placer.backlog = ahead, backlog
         placer.keep_for_snapshot(kept)
         placers.append(placer)

@@ -259,11 +259,11 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         await client.publish(hosted, "kept", b"so that the first segment stays")
         await client.publish(hosted, "jobs", b"x")
         room = CONFIG.log.segment_bytes - log.append_bytes_max + 900
-        cursor = log._committer.placer.cursor
-        while cursor.number < 2 or cursor.capacity_bytes - cursor.at > room:
+        point = log._committer.placer.write_point
+        while point.number < 2 or point.capacity_bytes - point.at > room:
             await client.publish(hosted, "fill", bytes(200))
             await settle(hosted, "fill", ACK)
-            cursor = log._committer.placer.cursor
+            point = log._committer.placer.write_point
         checkpointer = Checkpointer(
             hosted,
             FaultyDisk(volume),
@@ -280,7 +280,9 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         (dead,) = hosted.vhost.take_dead()
         hosted.vhost.forward_dead(dead, [found], 0)  # In the same turn as:
         await checkpointer.write()
-        assert log._committer.placer.cursor.number == cursor.number + 1, "the snapshot stands in it"
+        assert log._committer.placer.write_point.number == point.number + 1, (
+            "the snapshot stands in it"
+        )
         assert lane.settled.covers(0, 1)
         left.append(volume.copy())
 

@@ -197,7 +197,7 @@ async def test_a_damaged_one_costs_its_messages_and_no_others(tmp_path: Path) ->
         hosted = broker.hosted("/")
         (lane,) = hosted.vhost.registry.queue("jobs").lanes
         runs = {lane.index.find(at) for at in range(COUNT)}
-        end_at = hosted.log._committer.placer.cursor.at
+        end_at = hosted.log._committer.placer.write_point.at
     log = vhost_path(tmp_path, "/") / "log"
     (log / "checkpoint").unlink()
     flip(log / "msgs.0000000001", (SEGMENT_HEADER_BYTES + end_at) // 2)

@@ -40,9 +40,9 @@ def make_store(checkpoint_in: int, segments: int = SEGMENTS) -> tuple[Volume, Sp
     async def life(hosted: RunningVhost) -> None:
         await declare(hosted, "jobs")
         log = hosted.log
-        cursor = log._committer.placer.cursor
-        while cursor.number < segments or cursor.at < 6000:
-            if cursor.number == checkpoint_in and cursor.at > 3000 and not known:
+        point = log._committer.placer.write_point
+        while point.number < segments or point.at < 6000:
+            if point.number == checkpoint_in and point.at > 3000 and not known:
                 checkpointer = Checkpointer(
                     hosted,
                     FaultyDisk(volume),
@@ -53,7 +53,7 @@ def make_store(checkpoint_in: int, segments: int = SEGMENTS) -> tuple[Volume, Sp
                 await checkpointer.write()
                 known.append(log.end - 1)  # Its snapshot's copy, right behind, nobody misses.
             await client.publish(hosted, "jobs", bytes(500))
-            cursor = log._committer.placer.cursor
+            point = log._committer.placer.write_point
         for one in log._store.segments:
             spans[f"msgs.{one.number:010}"] = (one.first, one.end)
         left.append(volume.copy())

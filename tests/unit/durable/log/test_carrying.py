@@ -11,7 +11,7 @@ from durable.errors import StoreFull
 from durable.log.compaction import FULL_SHARE
 from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import AheadState, Cursor, Placer
+from durable.log.placing import AheadState, Placer, WritePoint
 from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind
 from durable.log.segments import Segments
@@ -126,7 +126,7 @@ def test_with_few_segments_there_is_none() -> None:
     assert not placer.carrier_useless, "one can be made"
     placer.ahead = AheadState.REFUSED
     assert placer.carrier_useless
-    log.store.use_carrier(placer.cursor.number + 1)
+    log.store.use_carrier(placer.write_point.number + 1)
     placer.spares.carrier = None
     log.committer.placer.segment_made()
     before = len(segments)
@@ -147,9 +147,9 @@ def test_without_spares_there_is_none() -> None:
     placer = log.committer.placer
     have_small(placer)
     assert placer.needs_carrier, "they are segments now, and will come back"
-    none = Placer(SMALL, placer.cursor, log.store.segments, ahead_ready=True)
+    none = Placer(SMALL, placer.write_point, log.store.segments, ahead_ready=True)
     assert not none.needs_carrier
-    none.cursor = none.cursor._replace(capacity_bytes=600)
+    none.write_point = none.write_point._replace(capacity_bytes=600)
     assert none.needs_carrier, "a spare is being written"
 
 
@@ -157,7 +157,7 @@ def test_the_third_segment_brings_one_before_it_is_durable() -> None:
     """Found: it came with the fourth, for which publishes had to wait."""
     log = opened(Volume())
     placer = log.committer.placer
-    while placer.cursor.number < 3:
+    while placer.write_point.number < 3:
         assert not placer.needs_carrier
         log.commit()
         log.append(publish(1, 200))
@@ -191,8 +191,8 @@ def test_spares_that_are_all_segments_count() -> None:
     placer, segments = log.committer.placer, log.store.segments
     assert not placer.spares.small
     assert placer.needs_carrier, "one is being written"
-    whole = placer.cursor._replace(
-        number=placer.cursor.number + 1, capacity_bytes=SMALL.segment_bytes
+    whole = placer.write_point._replace(
+        number=placer.write_point.number + 1, capacity_bytes=SMALL.segment_bytes
     )
     assert Placer(SMALL, whole, segments, ahead_ready=False).needs_carrier, "or has been"
     small = [one for one in segments if one.capacity_bytes < SMALL.segment_bytes]
@@ -210,7 +210,7 @@ def test_what_was_to_be_written_at_a_kill_is_the_carrier_again() -> None:
     volume = spacious()
     log = carrying(volume)
     assert log.committer.placer.spares.carrier is not None
-    volume.seen[segment_name(log.committer.placer.cursor.number + 1)] = volume.seen.pop(
+    volume.seen[segment_name(log.committer.placer.write_point.number + 1)] = volume.seen.pop(
         spare_name(CARRIER)
     )
     log = PlainLog(MemoryDisk(volume.copy()))
@@ -245,7 +245,9 @@ def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None
     with pytest.raises(StoreFull):
         log.store.make_spare(placer.wanted_spares()[0])
     with pytest.raises(StoreFull):
-        log.store.make_segment(placer.cursor.number + 1, carrier_missing=placer.carrier_missing)
+        log.store.make_segment(
+            placer.write_point.number + 1, carrier_missing=placer.carrier_missing
+        )
     placer.spares.add(log.store.make_spare(placer.wanted_spares()[1]))
     assert placer.spares.carrier is not None
     assert not log.store.place_vacant
@@ -297,8 +299,8 @@ def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
     at: int, capacity_bytes: int, spare_bytes: int, leaves: bool
 ) -> None:
     """Nor a spare: a snapshot in it would be followed by another one, for ever."""
-    cursor = Cursor(3, 1, at, capacity_bytes, 7)
-    placer = Placer(SMALL, cursor, Segments(), ahead_ready=False, spares=[Spare(1, spare_bytes)])
+    point = WritePoint(3, 1, at, capacity_bytes, 7)
+    placer = Placer(SMALL, point, Segments(), ahead_ready=False, spares=[Spare(1, spare_bytes)])
     placer.keep_for_snapshot(SNAPSHOT_BYTES)
     assert not placer.can_leave
     placer.ahead = AheadState.REFUSED

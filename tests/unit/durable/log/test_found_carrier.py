@@ -39,7 +39,7 @@ def refusing() -> tuple[Volume, Refusing, PlainLog, int]:
     volume.capacity_bytes = volume.used_bytes
     disk = Refusing(volume)
     log = PlainLog(disk)
-    number = log.committer.placer.cursor.number + 1
+    number = log.committer.placer.write_point.number + 1
     return volume, disk, log, number
 
 
@@ -58,7 +58,7 @@ def ahead_for_carrier() -> tuple[Volume, str]:
     """As a kill leaves it, before the carrier's first record; the name it has."""
     volume = spacious()
     log = carrying(volume)
-    name = segment_name(log.committer.placer.cursor.number + 1)
+    name = segment_name(log.committer.placer.write_point.number + 1)
     volume.seen[name] = volume.seen.pop(spare_name(CARRIER))
     volume = volume.copy()
     volume.capacity_bytes = volume.used_bytes
@@ -112,18 +112,18 @@ def test_a_spare_that_was_begun_without_a_record_keeps_its_size() -> None:
     """Found: its header was written once more, with the size of a segment, and the start after that took so much."""
     volume = Volume(capacity_bytes=4 * SMALL.segment_bytes)
     log = in_spare(volume)
-    cursor = log.committer.placer.cursor
-    name = segment_name(cursor.number)
+    point = log.committer.placer.write_point
+    name = segment_name(point.number)
     file = volume.seen[name]
     log.close()
-    file.write(bytes(cursor.at - 64), 64)
+    file.write(bytes(point.at - 64), 64)
     for number in range(2):
         log = PlainLog(MemoryDisk(volume))
-        assert log.committer.placer.cursor.capacity_bytes == cursor.capacity_bytes
+        assert log.committer.placer.write_point.capacity_bytes == point.capacity_bytes
         assert log.report.torn is None
         log.write(acks(7, number, number + 1))
         log.close()
-        assert len(file.seen) == cursor.capacity_bytes
+        assert len(file.seen) == point.capacity_bytes
 
 
 def test_a_commit_for_which_the_carrier_cannot_be_renamed_is_carried_out_later() -> None:

@@ -319,7 +319,7 @@ async def test_what_stays_on_the_disk_is_said_once_with_the_first_reason(
 def in_third(disk: Disk) -> PlainLog:
     """A log that writes its third segment; nothing refers to the others."""
     log = PlainLog(disk)
-    while log.committer.placer.cursor.number < 3:
+    while log.committer.placer.write_point.number < 3:
         log.write(publish(1, 300))
     return log
 

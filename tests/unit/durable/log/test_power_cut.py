@@ -156,7 +156,7 @@ def test_a_segment_that_a_killed_process_was_making_is_there_after_a_power_cut(
     volume.locked = False
     log = PlainLog(MemoryDisk(volume))
     confirmed = [first]
-    while log.committer.placer.cursor.number == 1:
+    while log.committer.placer.write_point.number == 1:
         confirmed += log.committer.append([publish(2, 500)])
         log.commit()
     for seed in range(SEEDS):

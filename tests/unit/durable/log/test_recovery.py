@@ -88,13 +88,13 @@ def test_dirt_that_cannot_be_written_over_is_cut_off() -> None:
     """And the segment grows again, to its size."""
     volume = store()
     log = PlainLog(MemoryDisk(volume.copy()))
-    cursor, before = log.committer.placer.cursor, log.contents()
-    name = segment_name(cursor.number)
+    point, before = log.committer.placer.write_point, log.contents()
+    name = segment_name(point.number)
     volume.flip(name, 8 * (SMALL.segment_bytes - 200))
-    refused = range(cursor.at, SMALL.segment_bytes)
+    refused = range(point.at, SMALL.segment_bytes)
     log = PlainLog(Tight(volume, name, refused))
     assert log.contents() == before
-    assert not any(volume.seen[name].seen[cursor.at :])
+    assert not any(volume.seen[name].seen[point.at :])
     assert len(volume.seen[name].seen) == SMALL.segment_bytes
 
 
@@ -105,7 +105,11 @@ def test_a_segment_that_was_cut_is_of_the_size_it_has_now() -> None:
     log = PlainLog(MemoryDisk(volume))
     last = log.store.segments.last
     assert last is not None
-    assert last.capacity_bytes == log.committer.placer.cursor.capacity_bytes == SMALL.segment_bytes
+    assert (
+        last.capacity_bytes
+        == log.committer.placer.write_point.capacity_bytes
+        == SMALL.segment_bytes
+    )
 
 
 def test_segments_that_are_not_read_are_of_the_size_they_have() -> None:
@@ -221,7 +225,7 @@ def test_what_is_cut_on_a_full_disk_is_not_given_to_others(monkeypatch: pytest.M
     end there is no room for acks."""
     volume, truncate, name = store(6), MemoryFile.truncate, segment_name(1)
     log = PlainLog(MemoryDisk(volume))
-    end_at = log.committer.placer.cursor.at
+    end_at = log.committer.placer.write_point.at
     log.close()
     volume.seen[name].write(b"half a record", end_at)
     volume.capacity_bytes = volume.used_bytes

@@ -284,7 +284,7 @@ def test_segments_that_were_being_made_when_a_kill_came_are_not_more_spares_each
     opened(volume).close()
     for _ in range(5):
         log = PlainLog(MemoryDisk(volume))
-        ahead = segment_name(log.committer.placer.cursor.number + 1)
+        ahead = segment_name(log.committer.placer.write_point.number + 1)
         log.close()
         volume.cut(ahead, size_bytes)
     log = PlainLog(MemoryDisk(volume))
