@@ -223,7 +223,7 @@ class Vhosts:
         try:
             new = not await self._call_locked(is_vhost, vhost_path(self._data, name))
             await self._call_locked(make_vhost, self._data, name)
-            await self._scarcity.outlast(partial(self._nursery.start, self._host, name))
+            await self._scarcity.retry(partial(self._nursery.start, self._host, name))
         except (StoreError, OSError) as error:
             refusal = self._refusal(name, error)
             if new:  # Otherwise the next start would take it for a vhost, and fail to open it.

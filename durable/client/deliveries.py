@@ -18,7 +18,7 @@ from mesh.errors import MeshError
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed, afresh
+from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed, copy_error
 from ..protocol.calls import CONSUME
 from ..protocol.parts import (
     DELIVER,
@@ -213,7 +213,7 @@ class Deliveries(Feed):
             lost, self._lost_settlements = self._lost_settlements, 0
             if self._ended is None:
                 raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
-            error = afresh(self._ended)
+            error = copy_error(self._ended)
             if isinstance(error, ConsumerCancelled):
                 error.unsettled = lost
             raise error
@@ -251,7 +251,7 @@ class Deliveries(Feed):
         elif kind == ENDED:
             session.end()
             self._ended = decode_ended(part)
-            raise afresh(self._ended)
+            raise copy_error(self._ended)
         else:
             raise Malformed(f"a part of unknown kind {kind!r}")
 

@@ -48,19 +48,8 @@ _LaneSpan = tuple[Lane, int, int]
 
 class Queue:
     __slots__ = (
-        "_announced",
-        "_announced_bytes",
-        "_ttl_us",
-        "_used_us",
-        "consumers",
-        "counts",
-        "dead_lettered",
-        "definition",
-        "died",
-        "lanes",
-        "may_expire",
-        "name",
-        "unacked",
+        "_announced", "_announced_bytes", "_ttl_us", "_used_us", "consumers", "counts",
+        "dead_lettered", "definition", "died", "lanes", "may_expire", "name", "unacked",
     )  # fmt: skip
 
     def __init__(self, definition: QueueDefinition, lanes: Sequence[Lane]) -> None:

@@ -109,7 +109,8 @@ class Core:
         self.rotation = Rotation(self.membership, self.peering.links)
         self.patterns = Patterns(
             identity.node, identity.incarnation, config, self.rotation, self.timers, rng,
-            opened=shell.opened, audience_grew=shell.audience_grew, request_flush=self.request_flush, wall_us=wall_us,
+            opened=shell.opened, audience_grew=shell.audience_grew,
+            request_flush=self.request_flush, wall_us=wall_us,
         )  # fmt: skip
 
     # Life

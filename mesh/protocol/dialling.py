@@ -186,15 +186,9 @@ class Dialler:
         for lane in (CONTROL, DATA):
             if link.lane(lane).conn is None and lane not in dialling:
                 self._dial_lane(
-                    peer,
-                    link,
-                    lane,
-                    endpoint,
-                    server,
-                    now_s,
-                    resume=True,
+                    peer, link, lane, endpoint, server, now_s, resume=True,
                     prior_attempts=prior_attempts,
-                )
+                )  # fmt: skip
 
     def client_keys(self) -> tuple[ClusterKeys, ...]:
         """Return the keys with which this node introduces itself, newest generation first."""
@@ -298,8 +292,8 @@ class Dialler:
             self.lost(conn, now_s)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
-        """Note that a dial has failed, if `conn` is of one. `denied`: because the peer does not admit our key, or does not
-        have the one that we expect."""
+        """Note that a dial has failed, if `conn` is of one. `denied`: because the peer does not admit our key, or does
+        not have the one that we expect."""
         dial = self._pending_dials.pop(conn, None)
         if dial is None:
             return

@@ -124,9 +124,8 @@ class Inbox:
 
     def has_room(self, size_bytes: int) -> bool:
         """Return whether this node, as a publisher, may push a batch of `size_bytes`; peers look at their credit."""
-        waiting = self._waiting_by_link.get(
-            None, 0
-        )  # Only our own: each publisher has the limit to itself.
+        # Only our own: each publisher has the limit to itself.
+        waiting = self._waiting_by_link.get(None, 0)
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
 
     @property

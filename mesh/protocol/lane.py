@@ -25,16 +25,8 @@ Conn = Hashable
 class Lane:
     """Sender and receiver state of one lane. Survives its connections."""
 
-    __slots__ = (
-        "ack_pending_bytes",
-        "conn",
-        "expected",
-        "next_sequence",
-        "number",
-        "unacked",
-        "unacked_bytes",
-        "window_bytes",
-    )  # fmt: skip
+    __slots__ = ("ack_pending_bytes", "conn", "expected", "next_sequence", "number", "unacked",
+                 "unacked_bytes", "window_bytes")  # fmt: skip
 
     def __init__(self, number: int, window_bytes: int) -> None:
         self.number, self.window_bytes = number, window_bytes

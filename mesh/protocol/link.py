@@ -202,7 +202,7 @@ class Link:
     # Sending
 
     def send_control(self, kind: int, ident: int, body: bytes) -> None:
-        """Queue a control record. The link becomes `control_overflowed` if too many wait, because the peer takes none."""
+        """Queue a control record. If too many wait, because the peer takes none, the link is `control_overflowed`."""
         chunk = self.limits.chunk_bytes
         for at in range(0, len(body) or 1, chunk):
             flags = MORE if at + chunk < len(body) else 0

@@ -50,7 +50,7 @@ class Losses:
         self.count += count
         losses = self.by_link.get(link)
         if losses is None:
-            losses = self.of[link] = Latest(STREAMS_MAX)
+            losses = self.by_link[link] = Latest(STREAMS_MAX)
         loss = losses.get(stream)
         if loss is None:
             loss = losses[stream] = Loss(first)
@@ -64,13 +64,9 @@ class Losses:
         for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
             loss = losses[stream]
             body = encode_lost(
-                self._me,
-                stream.epoch,
-                loss.first,
-                self._wall_us(),
-                stream.encoded_topic,
+                self._me, stream.epoch, loss.first, self._wall_us(), stream.encoded_topic,
                 loss.count,
-            )
+            )  # fmt: skip
             link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 
     def forget(self, link: Link) -> None:

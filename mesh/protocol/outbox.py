@@ -107,7 +107,8 @@ class Flow:
 
 
 class Outbox:
-    """Queue of one link, bounded by the caller: it checks `room_bytes` or `has_room` before a push that may be refused."""
+    """Queue of one link, bounded by the caller: it checks `room_bytes` or `has_room` before a push that may be
+    refused."""
 
     __slots__ = (
         "_begun_bytes", "_flows", "_next_large", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",

@@ -282,7 +282,7 @@ class Peering:
         self, link: Link, reason: str, *, now_s: float, process_gone: bool = False,
         ending: Ending = Ending.LOST,
     ) -> None:  # fmt: skip
-        """Give the link up. `reason` is for people; `process_gone`: whether that is certain of its process."""
+        """Give the link up. `reason` is for people; `process_gone`: whether its process has certainly ended."""
         for lane in (link.control, link.data):
             if lane.conn is not None:
                 self.connections.hang_up(lane.conn)
@@ -298,7 +298,7 @@ class Peering:
         if peer is not None:
             peer.link = None
             self._roster.failed(peer)
-            # If it is, the next dial comes later: a process takes a while to start again, if it does.
+            # If it is gone, the next dial comes later: a process takes a while to start again, if it does.
             failures = peer.failures + (PROCESS_GONE_FAILURES if process_gone else 0)
             self.dialler.connect_later(peer, now_s, self.dialler.backoff_s(failures))
         self.dialler.seeds.ask_later_for(link.peer, now_s)
@@ -350,8 +350,7 @@ class Peering:
         Those left out when a link comes up follow in the end, because `tick` tells some peer of others.
         """
         known = self._roster.announcements_except(link.peer, ANNOUNCEMENTS_MAX, self._rng)
-        per_record = (
-            link.limits.record_bytes_max // ANNOUNCEMENT_BYTES_MAX
-        )  # Fewer where payloads must be small.
+        # Fewer where payloads must be small.
+        per_record = link.limits.record_bytes_max // ANNOUNCEMENT_BYTES_MAX
         for at in range(0, len(known), per_record):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + per_record]))

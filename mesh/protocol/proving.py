@@ -57,13 +57,9 @@ class Prover:
         return self._proven(link.cluster, Kind.WELCOME, link.link_id, announcement, proof)
 
     def _proven(
-        self,
-        curve_cluster: str,
-        kind: Kind,
-        link_id: bytes,
-        announcement: Announcement,
+        self, curve_cluster: str, kind: Kind, link_id: bytes, announcement: Announcement,
         proof: Proof,
-    ) -> tuple[str, ...]:
+    ) -> tuple[str, ...]:  # fmt: skip
         if self._keyring.door():
             return announcement.clusters
         proven = {curve_cluster}

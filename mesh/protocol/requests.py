@@ -158,9 +158,8 @@ class RequestTable:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
             error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
-            if (
-                pending.maybe_executed_by
-            ):  # TooLarge would mean that nothing was sent: it was, to `maybe_executed_by`.
+            # TooLarge would mean that nothing was sent: it was, to `maybe_executed_by`.
+            if pending.maybe_executed_by:
                 error = PeerLost(
                     pending.target, short_id(pending.maybe_executed_by), maybe_executed=True
                 )
@@ -219,9 +218,8 @@ class RequestTable:
             size = len(pending.payload)
             has_room = any(self._has_room(one.link, size) for one in candidates)
             refused = bool(pending.full_nodes) and not candidates
-            no_members = (
-                not members and pending.settle_timer.is_over
-            )  # All went while it waited for room.
+            # All went while it waited for room.
+            no_members = not members and pending.settle_timer.is_over
             if has_room or refused or no_members:
                 self._stop_waiting(pending)
                 self._assign(pending, now_s)  # Or it fails with Overloaded, or waits for a member.
@@ -404,9 +402,8 @@ class RequestTable:
         if isinstance(outcome, MeshError):
             self.failed += 1
         if isinstance(outcome, RequestError) and pending.maybe_executed_by:
-            outcome.maybe_executed = (
-                True  # By `maybe_executed_by`, whatever the last member reports.
-            )
+            # By `maybe_executed_by`, whatever the last member reports.
+            outcome.maybe_executed = True
         pending.wake()
 
     def close(self, reason: str) -> None:

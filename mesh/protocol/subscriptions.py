@@ -133,7 +133,7 @@ class Subscriptions:
             self._continue_streams(inbox, inbox.sharing.members)
 
     def _continue_streams(self, predecessor: Inbox, successors: Set[Inbox]) -> None:
-        """Continue the streams of `predecessor`, which has ended, in those of `successors` that get their messages now."""
+        """Continue the streams of `predecessor`, which has ended, in those `successors` that get their messages now."""
         streams = predecessor.streams.keys()
         if len(successors) < len(streams) and not any(
             overlap(one.pattern, predecessor.pattern) for one in successors

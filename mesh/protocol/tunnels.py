@@ -99,9 +99,8 @@ class TunnelTable:
         if end.state in (CLOSED, BROKEN):
             return
         clipped = clip(text[:1024])
-        body = encode_values(
-            clip(code), clipped
-        )  # First: if it raises, nothing has been discarded.
+        # First: if it raises, nothing has been discarded.
+        body = encode_values(clip(code), clipped)
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, body)
         end.mark_broken(f"aborted at this end: {clipped}")

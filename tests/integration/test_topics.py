@@ -93,7 +93,7 @@ async def test_who_is_known_to_leave_is_no_subscriber_any_more() -> None:
     """Found: it was counted until its link ended, but not returned, so there could be fewer than were waited for."""
     async with node("shop") as shop, node("audit", shop) as audit, audit.subscribe("t"):
         (found,) = await shop.wait_subscribers("t")
-        shop._core.overheard(shop._core.peering.links[found.node])
+        shop._core.left_by_hearsay(shop._core.peering.links[found.node])
         with trio.CancelScope(deadline=-inf) as at_once:
             await shop.wait_subscribers("t")
         assert at_once.cancelled_caught

@@ -329,7 +329,7 @@ def test_a_rotation_killed_halfway_is_completed_by_another_one(
             rotate_cluster(tmp_path, "a")
     second = rotate_cluster(tmp_path, "a")
     assert load_keyring(keys_dir=tmp_path).own("a") == (second, first)
-    assert [row.generation for row in describe(keys_dir=tmp_path)] == ["new", "old"]
+    assert [row.generation for row in list_keys(keys_dir=tmp_path)] == ["new", "old"]
     with pytest.raises(BadKeyFile, match="in progress"):
         rotate_cluster(tmp_path, "a")
 

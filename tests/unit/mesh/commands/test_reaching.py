@@ -90,7 +90,7 @@ async def test_of_a_name_the_address_is_tried_that_a_node_dials(
     monkeypatch.setattr(
         trio.socket, "socket", lambda *_: nullcontext(SimpleNamespace(connect=connect))
     )
-    found = await unreachable("tcp://shop.example:7400")
+    found = await endpoint_problem("tcp://shop.example:7400")
     assert str(found).startswith(str(problem))
 
 

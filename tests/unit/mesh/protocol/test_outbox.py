@@ -243,10 +243,10 @@ def test_a_small_reply_is_not_delayed_by_the_pieces_of_a_large_one() -> None:
 def test_large_requests_share_the_limit_of_the_small_ones() -> None:
     outbox = make_outbox(limit=4 * CHUNK)
     record = outbox.push_request(Kind.REQUEST, 1, bytes(3 * CHUNK), prefix=b"")
-    assert outbox.takes(REQUESTS, 100)
-    assert not outbox.takes(REQUESTS, CHUNK)
+    assert outbox.has_room(REQUESTS, 100)
+    assert not outbox.has_room(REQUESTS, CHUNK)
     assert outbox.discard(record.flow, record)
-    assert outbox.takes(REQUESTS, 5 * CHUNK)
+    assert outbox.has_room(REQUESTS, 5 * CHUNK)
     assert (bool(outbox), outbox.size_bytes) == (False, 0)
 
 
