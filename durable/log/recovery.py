@@ -22,13 +22,12 @@ from typing import NamedTuple
 from ..errors import StoreKeyMissing
 from .cipher import Cipher, as_written
 from .config import LogConfig
+from .damage import save_copy
 from .disk import NO_SPACE, Disk, File, write_zeros
 from .encryption import Encryption, ensure_cipher, read_cipher, refuse_encrypted
 from .header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
-    damaged_name,
-    name_variants,
     next_spare_number,
     segment_name,
     small_spare_numbers,
@@ -352,7 +351,7 @@ class _Recovery:
         missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
         dirty = tail.end - tail.at
         if dirty or missing:
-            kept_as = self._save_copy(segment.number, file, tail.at, tail.end)
+            kept_as = save_copy(self._disk, segment.number, file, tail.at, tail.end)
             torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
         if not self._clear(file, tail):
             file.truncate(tail.at)
@@ -381,43 +380,9 @@ class _Recovery:
 
     def _save_damage(self, one: _Scanned) -> None:
         for part in one.damaged:
-            kept_as = self._save_copy(one.segment.number, one.file, part.at, part.end)
-            self._damage.append(Damage(one.segment.number, part.at, part.end, kept_as))
-
-    def _save_copy(self, number: int, file: File, at: int, end: int) -> str | None:
-        """Return the name of a file with a copy of bytes [at, end), made unless there is one; None if they are zeros,
-        or there is no room. Copies of what was cut there earlier, and of attempts that crashed, stay as they are."""
-        names, copy = self._disk.names(), None
-        for name in name_variants(damaged_name(number, at)):
-            if name not in names:
-                break
-            if self._is_copy(name, file, at, end):
-                return name
-        try:
-            for start in range(at, end, WINDOW_BYTES):
-                data = file.pread(min(WINDOW_BYTES, end - start), start)
-                if data != bytes(len(data)):
-                    copy = copy or self._disk.create(name)
-                    copy.pwritev([data], start - at)
-            if copy is not None:
-                copy.fdatasync()
-                self._disk.sync_directory()
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            if copy is not None:
-                self._disk.unlink(name)
-            return None
-        return None if copy is None else name
-
-    def _is_copy(self, name: str, file: File, at: int, end: int) -> bool:
-        """Return whether the file `name` is a copy of bytes [at, end) of `file`; it may lack zeros at its end."""
-        with closing(self._disk.open(name)) as copy:
-            return copy.size_bytes <= end - at and all(
-                copy.pread(size, start - at).ljust(size, b"\0") == file.pread(size, start)
-                for start in range(at, end, WINDOW_BYTES)
-                for size in [min(WINDOW_BYTES, end - start)]
-            )
+            number = one.segment.number
+            kept_as = save_copy(self._disk, number, one.file, part.at, part.end)
+            self._damage.append(Damage(number, part.at, part.end, kept_as))
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
         """Return whether this unused segment can be the next one; if not, it is removed, or becomes a spare.
