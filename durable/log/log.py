@@ -38,13 +38,14 @@ from .hanging import report_hanging
 from .making import make_ahead
 from .opening import Opening
 from .record import Draft, Record
-from .recovery import FindStart, Visit
+from .recovery import FindStart
 from .report import LogGap, RecoveryReport
 from .scarcity import Scarcity
 from .segments import Tally
 from .spares import SPARES
 from .statistics import LogStatistics
 from .store import Store, open_store
+from .verification import Visit
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")

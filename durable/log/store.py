@@ -17,8 +17,9 @@ from .identity import set_aside
 from .placing import AheadState
 from .reader import Reader
 from .record import store_seed
-from .recovery import Check, FindStart, Recovered, Visit, recover
+from .recovery import FindStart, Recovered, recover
 from .spares import CARRIER, NEW, Spare, was_small_spare
+from .verification import Check, Visit
 
 FILES_MAX = 64
 """Maximum number of open segments: a log may have any number of segments, and each open one takes a descriptor."""
