@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from threading import Lock
 
 from ..errors import StoreFailed, StoreFull
 from .committing import Commit, Committer, ConvertSpare, Sync, Write
@@ -14,6 +13,7 @@ from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
 from .encryption import Encryption
 from .header import next_spare_number, segment_name, spare_name, spare_number
 from .identity import set_aside
+from .open_files import OpenFiles
 from .placing import AheadState
 from .reader import Reader
 from .record import store_seed
@@ -21,19 +21,13 @@ from .recovery import FindStart, Recovered, recover
 from .spares import CARRIER, NEW, Spare, was_small_spare
 from .verification import Check, Visit
 
-FILES_MAX = 64
-"""Maximum number of open segments: a log may have any number of segments, and each open one takes a descriptor."""
-NEWEST_KEPT = 8
-"""So many of the newest segments are always kept open, because a commit must not need a descriptor."""
-
 
 class Store:
     """The files of a log. It carries out one commit at a time; any thread may read."""
 
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
-        self._files: dict[int, File] = {}
-        """Of segments, in the order in which they were opened."""
+        self._files = OpenFiles(disk)
         self.place_vacant = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
@@ -46,8 +40,6 @@ class Store:
         """Segments that should become spares, but there was no space for the name: the next attempt removes them."""
         self._removed_sizes: list[int] = []
         """Sizes of those that were removed: a new spare is made in that size, if it is large enough."""
-        self._opening = Lock()
-        """Held to open a file and to remove one: a removed file must not stay open, because it would take space."""
         self.path = disk.path
         self._spares = self._open_spares()
         self._spare_numbers = count(next_spare_number(disk.names()))
@@ -65,7 +57,7 @@ class Store:
         self.cipher = recovered.cipher
         """None: nothing in this store is encrypted."""
         self.reader = Reader(
-            self.segments, store_seed(report.store_id), self._file, recovered.decrypt
+            self.segments, store_seed(report.store_id), self._files.file, recovered.decrypt
         )
 
     def syncer(self) -> Syncer | None:
@@ -117,11 +109,11 @@ class Store:
         """
         for step in commit.steps:
             if isinstance(step, Sync):
-                self._file(step.number).fdatasync()
+                self._files.file(step.number).fdatasync()
             elif isinstance(step, ConvertSpare):
                 self._convert_spare(step, commit.size_bytes)
             else:
-                self._write(step, self._file(step.number), commit.size_bytes)
+                self._write(step, self._files.file(step.number), commit.size_bytes)
 
     def _write(self, step: Write, file: File, needed_bytes: int) -> None:
         with self._space_for(needed_bytes):
@@ -132,7 +124,7 @@ class Store:
         be synced; None if the commit needs more than one file, or that is not open. Raises as `carry_out`."""
         match commit.steps:
             case [Write(number) as step, Sync()] if number in self._files:
-                file = self._files[number]
+                file = self._files.file(number)
                 self._write(step, file, commit.size_bytes)
                 return file
         return None
@@ -147,7 +139,7 @@ class Store:
                 write_zeros(file, 0, file.data_end())
                 file.fdatasync()
                 self._disk.rename(spare_name(step.spare), segment_name(step.number))
-                self._files[step.number] = self._spares.pop(step.spare)
+                self._files.add(step.number, self._spares.pop(step.spare))
         self._disk.sync_directory()
 
     def open_next(self) -> None:
@@ -155,9 +147,9 @@ class Store:
         fails stops the store for good."""
         placer = self.committer.placer
         if not placer.write_point.sealed:
-            self._file(placer.write_point.number)
+            self._files.file(placer.write_point.number)
         if placer.ahead is AheadState.READY:
-            self._file(placer.write_point.number + 1)
+            self._files.file(placer.write_point.number + 1)
 
     def use_carrier(self, number: int) -> None:
         """Make the carrier segment `number`.
@@ -189,8 +181,8 @@ class Store:
             if self._disk.free_bytes() < size + left:
                 raise self._full_error(size)
             with self._space_for(size):
-                self._files[number] = self._allocated(segment_name(number), size)
-        self._close_excess()
+                self._files.add(number, self._allocated(segment_name(number), size))
+        self._files.close_excess()
 
     @contextmanager
     def _claim_place(self) -> Iterator[bool]:
@@ -281,7 +273,7 @@ class Store:
         self.remove_error = None
         for number in self.unremoved:
             try:
-                with self._opening:
+                with self._files.opening:
                     self._remove(number, reuse=len(self._reused_spares) < spares_max)
             except OSError as error:
                 left.append(number)
@@ -292,12 +284,12 @@ class Store:
         return reused
 
     def _remove(self, number: int, *, reuse: bool) -> None:
-        """Remove a segment, or make it a spare. The caller holds `_opening`. Raises OSError, as `remove`."""
+        """Remove a segment, or make it a spare. The caller holds `OpenFiles.opening`. Raises OSError, as `remove`."""
         file: File | None = None
         with suppress(OSError):  # Without a descriptor it is removed, which takes none.
-            file = self._open(number) if reuse else None
+            file = self._files.open(number) if reuse else None
         kept = file is not None and self._spare(number, file)
-        self._files.pop(number, None)  # In any case: while it is open, it takes its space.
+        self._files.drop(number)  # In any case: while it is open, it takes its space.
         if not kept:
             with suppress(FileNotFoundError):  # Removed by an earlier attempt, or by others.
                 self._disk.unlink(segment_name(number))
@@ -329,35 +321,11 @@ class Store:
 
     def close(self) -> None:
         """Close all files and release the lock. No thread may be reading or writing."""
-        for file in (*self._files.values(), *self._spares.values()):
+        self._files.close()
+        for file in self._spares.values():
             file.close()
-        self._files.clear()
         self._spares.clear()
         self._disk.close()
-
-    def _file(self, number: int) -> File:
-        file = self._files.get(number)
-        if file is None:
-            with self._opening:
-                file = self._open(number)
-        return file
-
-    def _open(self, number: int) -> File:
-        """Return the file of a segment, opened if necessary. The caller holds `_opening`."""
-        file = self._files.get(number)
-        if file is None:
-            file = self._files[number] = self._disk.open(segment_name(number))
-            self._close_excess()
-        return file
-
-    def _close_excess(self) -> None:
-        """Close the files above FILES_MAX that have been open longest, each when its last reader has finished. May be
-        called from any thread, while others open further files."""
-        opened = [*self._files]
-        newest = sorted(opened)[-NEWEST_KEPT:]
-        others = [number for number in opened if number not in newest]
-        for number in others[: max(0, len(opened) - FILES_MAX)]:
-            self._files.pop(number, None)
 
     @contextmanager
     def _space_for(self, needed_bytes: int) -> Iterator[None]:

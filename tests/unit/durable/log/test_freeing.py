@@ -425,13 +425,13 @@ def test_nothing_is_opened_while_it_is_removed(monkeypatch: pytest.MonkeyPatch) 
     unlink, held = log.store._disk.unlink, list[bool]()
 
     def look(name: str) -> None:
-        held.append(log.store._opening.locked())
+        held.append(log.store._files.opening.locked())
         unlink(name)
 
     monkeypatch.setattr(log.store._disk, "unlink", look)
     remove(log.store, 1)
     assert held == [True]
-    assert not log.store._opening.locked()
+    assert not log.store._files.opening.locked()
 
 
 async def test_where_nothing_is_free_the_disk_is_left_alone(

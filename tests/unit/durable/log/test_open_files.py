@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from durable.log.open_files import FILES_MAX, NEWEST_KEPT
 from durable.log.real_disk import RealDisk
-from durable.log.store import FILES_MAX, NEWEST_KEPT
 from tests.logs import PlainLog, publish
 from tests.stores import flip
 
