@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 
 from ..errors import StoreFailed, StoreFull
+from .allocation import Allocator
 from .committing import Commit, Committer, ConvertSpare, Sync, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
@@ -27,6 +28,7 @@ class Store:
 
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
+        self._allocator = Allocator(disk, config)
         self._files = OpenFiles(disk)
         self.place_vacant = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
@@ -92,7 +94,7 @@ class Store:
         placer = self.committer.placer
         if placer.carrier_missing:
             with suppress(StoreFull):
-                with self._space_for(self._config.segment_bytes):
+                with self._allocator.space_for(self._config.segment_bytes):
                     self._disk.rename(
                         segment_name(placer.write_point.number + 1), spare_name(CARRIER)
                     )
@@ -116,7 +118,7 @@ class Store:
                 self._write(step, self._files.file(step.number), commit.size_bytes)
 
     def _write(self, step: Write, file: File, needed_bytes: int) -> None:
-        with self._space_for(needed_bytes):
+        with self._allocator.space_for(needed_bytes):
             file.pwritev(step.pieces, step.at)
 
     def write_at_once(self, commit: Commit) -> File | None:
@@ -133,7 +135,7 @@ class Store:
         """Make a spare a segment. It is filled with zeros first: records from when it last was a segment would be read
         as records of this one. If that was done before, by a commit that is carried out again, only the name is
         synced."""
-        with self._space_for(needed_bytes):
+        with self._allocator.space_for(needed_bytes):
             if step.number not in self._files:
                 file = self._spares[step.spare]
                 write_zeros(file, 0, file.data_end())
@@ -179,9 +181,9 @@ class Store:
             if carrier_missing:
                 left += size
             if self._disk.free_bytes() < size + left:
-                raise self._full_error(size)
-            with self._space_for(size):
-                self._files.add(number, self._allocated(segment_name(number), size))
+                raise self._allocator.full_error(size)
+            with self._allocator.space_for(size):
+                self._files.add(number, self._allocator.allocate(segment_name(number), size))
         self._files.close_excess()
 
     @contextmanager
@@ -197,23 +199,6 @@ class Store:
             if claimed:
                 self.place_vacant = True
             raise
-
-    def _allocated(self, name: str, size_bytes: int) -> File:
-        try:
-            file = self._disk.create(name)
-        except FileExistsError:  # Left by an attempt that could not be undone.
-            self._disk.unlink(name)
-            file = self._disk.create(name)
-        try:
-            file.preallocate(size_bytes)
-            file.fdatasync()
-            self._disk.sync_directory()
-        except OSError:
-            file.close()
-            with suppress(OSError):
-                self._disk.unlink(name)
-            raise
-        return file
 
     def make_spare(self, wanted: Spare) -> Spare:
         """Make a new spare, or let the one with this number grow to that size; durable on return. A spare that replaces
@@ -244,15 +229,17 @@ class Store:
         ):
             size = min(size, self._removed_sizes[-1])
         if free < size + left or (carrier and CARRIER in self._spares):
-            raise self._full_error(size)  # Or the last carrier is in use, but is no segment yet.
+            raise self._allocator.full_error(
+                size
+            )  # Or the last carrier is in use, but is no segment yet.
         if number == NEW:
             if self._unmade_number is None:
                 self._unmade_number = next(self._spare_numbers)
             number = self._unmade_number
         file = self._spares.get(number)
-        with self._space_for(size):
+        with self._allocator.space_for(size):
             if file is None:
-                self._spares[number] = self._allocated(spare_name(number), size)
+                self._spares[number] = self._allocator.allocate(spare_name(number), size)
             else:
                 file.preallocate(size)
                 file.fdatasync()
@@ -326,19 +313,6 @@ class Store:
             file.close()
         self._spares.clear()
         self._disk.close()
-
-    @contextmanager
-    def _space_for(self, needed_bytes: int) -> Iterator[None]:
-        """Turn an error of the block for lack of space into StoreFull."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            raise self._full_error(needed_bytes) from error
-
-    def _full_error(self, needed_bytes: int) -> StoreFull:
-        return self._config.full_error(needed_bytes, self._disk.free_bytes())
 
 
 def never_stop() -> None:

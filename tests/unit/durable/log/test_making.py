@@ -192,7 +192,7 @@ def test_of_a_segment_without_a_name_nothing_is_left_if_that_can_be(
     """And what is said is why it could not be made."""
     volume = Volume()
     store = PlainLog(MemoryDisk(volume)).store
-    monkeypatch.setattr(store, "_disk", disk := Unsynced(volume))
+    monkeypatch.setattr(store._allocator, "_disk", disk := Unsynced(volume))
     disk.undone = error
     with pytest.raises(StoreFull):
         store.make_segment(9, False)
