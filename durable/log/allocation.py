@@ -17,7 +17,7 @@ class Allocator:
         self._disk, self._config = disk, config
 
     def allocate(self, name: str, size_bytes: int) -> File:
-        """Return a new file of this size, on stable storage; nothing is left of an attempt that raises OSError."""
+        """Return a new file of this size, on stable storage. If that fails, the file is removed, if possible."""
         try:
             file = self._disk.create(name)
         except FileExistsError:  # Left by an attempt that could not be undone.

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 
 from ..errors import StoreFailed, StoreFull
 from .allocation import Allocator
 from .committing import Commit, Committer, ConvertSpare, Sync, Write
 from .config import LogConfig
-from .disk import NO_SPACE, Disk, File, Syncer, write_zeros
+from .disk import NO_SPACE, Disk, File, Syncer
 from .encryption import Encryption
-from .header import next_spare_number, segment_name, spare_name, spare_number
-from .identity import set_aside
+from .header import segment_name
 from .open_files import OpenFiles
 from .placing import AheadState
 from .reader import Reader
 from .record import store_seed
 from .recovery import FindStart, Recovered, recover
-from .spares import CARRIER, NEW, Spare, was_small_spare
+from .spare_files import SpareFiles
+from .spares import CARRIER, Spare
 from .verification import Check, Visit
 
 
@@ -38,21 +37,14 @@ class Store:
         """Why the first of them could not be removed."""
         self._reused_spares: list[Spare] = []
         """Spares that some of them have become, until `remove` returns and reports them."""
-        self._rename_failed: set[int] = set()
-        """Segments that should become spares, but there was no space for the name: the next attempt removes them."""
-        self._removed_sizes: list[int] = []
-        """Sizes of those that were removed: a new spare is made in that size, if it is large enough."""
         self.path = disk.path
-        self._spares = self._open_spares()
-        self._spare_numbers = count(next_spare_number(disk.names()))
-        self._unmade_number: int | None = None
-        """Number of a spare for which there was no space: a file left by an attempt that could not be undone has it."""
+        self._spares = SpareFiles(disk, config, self._allocator)
         self.report = report = recovered.report
         self.segments = recovered.segments
         self.committer = Committer(
             config, self.segments, recovered.write_point, store_id=report.store_id, epoch=report.epoch,
             chain=recovered.chain, ahead_ready=recovered.ahead_ready, cipher=recovered.cipher,
-            spares=[Spare(number, file.size_bytes) for number, file in self._spares.items()],
+            spares=self._spares.spares(),
         )  # fmt: skip
         if recovered.ahead_ready:
             self._keep_carrier()
@@ -66,27 +58,6 @@ class Store:
         """Return a new syncer for commits; None if they must be synced by the thread that carries them out."""
         return self._disk.syncer()
 
-    def _open_spares(self) -> dict[int, File]:
-        """Open all spares, by number. They stay open, because there may be no descriptor left when one is needed. A
-        carrier of another size than segments have now cannot be used, and is removed to free its space."""
-        found: dict[int, File] = {}
-        for name in self._disk.names():
-            number = spare_number(name)
-            if number is not None:
-                try:
-                    found[number] = self._disk.open(name)
-                except FileNotFoundError:
-                    pass
-                except IsADirectoryError:
-                    # A directory that is not ours. Another spare can use another number; the carrier needs this one.
-                    if number == CARRIER:
-                        set_aside(self._disk, name, f"damaged.{name}")
-        carrier = found.get(CARRIER)
-        if carrier is not None and carrier.size_bytes != self._config.segment_bytes:
-            found.pop(CARRIER).close()
-            self._disk.unlink(spare_name(CARRIER))
-        return found
-
     def _keep_carrier(self) -> None:
         """Make the segment ahead the carrier if there should be one and is none: a kill may have come when the carrier
         was about to be written as a segment, or before another one was made. Without space for its name it stays the
@@ -94,13 +65,8 @@ class Store:
         placer = self.committer.placer
         if placer.carrier_missing:
             with suppress(StoreFull):
-                with self._allocator.space_for(self._config.segment_bytes):
-                    self._disk.rename(
-                        segment_name(placer.write_point.number + 1), spare_name(CARRIER)
-                    )
-                self._disk.sync_directory()
-                file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
-                placer.ahead_became_carrier(Spare(CARRIER, file.size_bytes))
+                carrier = self._spares.make_carrier_of(placer.write_point.number + 1)
+                placer.ahead_became_carrier(carrier)
 
     def carry_out(self, commit: Commit) -> None:
         """Carry out the steps of a commit.
@@ -132,16 +98,11 @@ class Store:
         return None
 
     def _convert_spare(self, step: ConvertSpare, needed_bytes: int) -> None:
-        """Make a spare a segment. It is filled with zeros first: records from when it last was a segment would be read
-        as records of this one. If that was done before, by a commit that is carried out again, only the name is
+        """Make a spare a segment. If that was done before, by a commit that is carried out again, only the name is
         synced."""
         with self._allocator.space_for(needed_bytes):
             if step.number not in self._files:
-                file = self._spares[step.spare]
-                write_zeros(file, 0, file.data_end())
-                file.fdatasync()
-                self._disk.rename(spare_name(step.spare), segment_name(step.number))
-                self._files.add(step.number, self._spares.pop(step.spare))
+                self._files.add(step.number, self._spares.convert(step.spare, step.number))
         self._disk.sync_directory()
 
     def open_next(self) -> None:
@@ -201,52 +162,20 @@ class Store:
             raise
 
     def make_spare(self, wanted: Spare) -> Spare:
-        """Make a new spare, or let the one with this number grow to that size; durable on return. A spare that replaces
-        one which could not be renamed is made in the size of that one, if that is enough. The place of a removed
-        segment is left to the carrier, or to the next segment.
-
-        Raises:
-            StoreFull: not enough space. An existing spare is as it was, or larger.
-            OSError: the disk failed.
-        """
+        """Make a spare, or let one grow, as `SpareFiles.make`. The place of a removed segment is left to the carrier, or
+        to the next segment."""
         if not wanted.is_carrier:
-            return self._made_spare(wanted, in_place=False)
+            return self._spares.make(wanted, self._available_bytes())
         with self._claim_place() as claimed:
-            return self._made_spare(wanted, in_place=claimed)
+            available = self._disk.free_bytes() if claimed else self._available_bytes()
+            return self._spares.make(wanted, available)
 
-    def _made_spare(self, wanted: Spare, *, in_place: bool) -> Spare:
-        number, size, least = wanted
-        carrier = wanted.is_carrier
+    def _available_bytes(self) -> int:
+        """Return how much spares may take now."""
         free, left = self._disk.free_bytes(), self._config.free_bytes_min
-        if in_place:
-            left = 0
-        elif self.place_vacant and free >= self._config.segment_bytes:
+        if self.place_vacant and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
-        if (
-            least is not None
-            and self._removed_sizes
-            and least <= self._removed_sizes[-1] <= free - left
-        ):
-            size = min(size, self._removed_sizes[-1])
-        if free < size + left or (carrier and CARRIER in self._spares):
-            raise self._allocator.full_error(
-                size
-            )  # Or the last carrier is in use, but is no segment yet.
-        if number == NEW:
-            if self._unmade_number is None:
-                self._unmade_number = next(self._spare_numbers)
-            number = self._unmade_number
-        file = self._spares.get(number)
-        with self._allocator.space_for(size):
-            if file is None:
-                self._spares[number] = self._allocator.allocate(spare_name(number), size)
-            else:
-                file.preallocate(size)
-                file.fdatasync()
-        if number == self._unmade_number:
-            self._unmade_number = None
-            del self._removed_sizes[-1:]
-        return Spare(number, size)
+        return free - left
 
     def remove(self, spares_max: int = 0) -> list[Spare]:
         """Remove the files of the segments that are `unremoved`. Readers that have one open can go on reading.
@@ -275,43 +204,19 @@ class Store:
         file: File | None = None
         with suppress(OSError):  # Without a descriptor it is removed, which takes none.
             file = self._files.open(number) if reuse else None
-        kept = file is not None and self._spare(number, file)
+        spare = None if file is None else self._spares.reuse(number, file)
         self._files.drop(number)  # In any case: while it is open, it takes its space.
-        if not kept:
-            with suppress(FileNotFoundError):  # Removed by an earlier attempt, or by others.
-                self._disk.unlink(segment_name(number))
-            self.place_vacant = True
-
-    def _spare(self, number: int, file: File) -> bool:
-        """Rename a segment to a spare, so that at no moment others can take its space. Its contents stay until it is
-        used. Return False if it was none, is gone, or there is no space for its new name for the second time.
-
-        Raises:
-            OSError: there is no space for its new name. It stays, as others could take the space of a removed file.
-        """
-        if not was_small_spare(self._config, file.size_bytes):
-            return False
-        spare = Spare(next(self._spare_numbers), file.size_bytes)
-        try:
-            self._disk.rename(segment_name(number), spare_name(spare.number))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            if error.errno not in NO_SPACE or number not in self._rename_failed:
-                self._rename_failed.add(number)
-                raise
-            self._removed_sizes.append(file.size_bytes)
-            return False
-        self._spares[spare.number] = file
-        self._reused_spares.append(spare)
-        return True
+        if spare is not None:
+            self._reused_spares.append(spare)
+            return
+        with suppress(FileNotFoundError):  # Removed by an earlier attempt, or by others.
+            self._disk.unlink(segment_name(number))
+        self.place_vacant = True
 
     def close(self) -> None:
         """Close all files and release the lock. No thread may be reading or writing."""
         self._files.close()
-        for file in self._spares.values():
-            file.close()
-        self._spares.clear()
+        self._spares.close()
         self._disk.close()
 
 

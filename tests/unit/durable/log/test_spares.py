@@ -247,7 +247,7 @@ def test_a_spare_that_is_freed_takes_no_other_ones_name() -> None:
     volume = room()
     log, small = behind_spare(volume)
     volume.capacity_bytes *= 2
-    log.store._spare_numbers = count(small)
+    log.store._spares._numbers = count(small)
     made = log.store.make_spare(Spare(NEW, 600))
     assert made.number == small
     (again,) = remove(log.store, small, spares_max=1)
