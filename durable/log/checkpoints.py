@@ -34,6 +34,7 @@ from .checkpoint import (
 from .checksum import crc32
 from .cipher import Cipher
 from .disk import NEW, Directory
+from .new_versions import replace, sync_new, write_new
 from .record import Buffer
 
 logger = logging.getLogger("durable.log")
@@ -46,8 +47,6 @@ HALF_RENAMED = (("enq", "ack" + NEW), ("enq" + NEW, "ack"))
 """What is left by a kill between the two renames, or by a power cut that kept one of them. Both files were synced."""
 OURS = frozenset(name + ending for name in KINDS for ending in ("", NEW))
 """Names of our files in a queue's directory."""
-ASIDE = ".aside"
-"""Suffix for directories that are not ours and have the name of one of our files."""
 
 
 class Checkpoint(NamedTuple):
@@ -133,11 +132,11 @@ class Checkpoints:
         for folder in folders:
             for name in KINDS:
                 check()
-                _sync(folder, name + NEW)
+                sync_new(folder, name)
         for folder in folders:
             check()
             for name in KINDS:
-                _replace(folder, name)
+                replace(folder, name)
         for folder in folders:
             check()
             folder.sync_directory()
@@ -156,7 +155,7 @@ class Checkpoints:
             ))  # fmt: skip
             if kind is FileKind.ENQ:
                 pair = crc32(file.payload)
-            _write(folder, name + NEW, file._replace(pair=pair))
+            write_new(folder, name, encode_checkpoint(file._replace(pair=pair)))
 
     def read(self, name: str, lane: int) -> Checkpoint | None:
         """Return the checkpoint of this queue; None if no files can be used."""
@@ -308,9 +307,9 @@ class Checkpoints:
         the old root stays."""
         assert root.snapshot < self._end(), "a snapshot that is durable"
         self._write_new_root(root)
-        _sync(self._disk, ROOT_NAME + NEW)
+        sync_new(self._disk, ROOT_NAME)
         check()
-        _replace(self._disk, ROOT_NAME)
+        replace(self._disk, ROOT_NAME)
         self._disk.sync_directory()
 
     def _write_new_root(self, root: Root) -> None:
@@ -319,7 +318,7 @@ class Checkpoints:
             FileKind.ROOT, self._store_id, NO_DIGEST, len(marks), snapshot, start,
             b"".join((marks, extra)),
         )  # fmt: skip
-        _write(self._disk, ROOT_NAME + NEW, self._encrypted(file))
+        write_new(self._disk, ROOT_NAME, encode_checkpoint(self._encrypted(file)))
 
     def drop_root(self, start: int) -> None:
         """Remove the root if it needs records before log position `start`. Durable on return, and takes no space.
@@ -399,42 +398,3 @@ class Checkpoints:
         if why is Unusable.AHEAD:
             folder.unlink(name)
             folder.sync_directory()
-
-
-def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
-    pieces = encode_checkpoint(file)
-    size_bytes = sum(map(len, pieces))
-    try:
-        opened = folder.create(name)
-    except FileExistsError:  # Left by a failed attempt; on a full disk it has the space.
-        try:
-            opened = folder.open(name)
-        except IsADirectoryError:
-            _set_aside(folder, name)
-            opened = folder.create(name)
-    with closing(opened):
-        if opened.size_bytes > size_bytes:
-            opened.truncate(size_bytes)
-        opened.pwritev(pieces, 0)
-
-
-def _replace(folder: Directory, name: str) -> None:
-    """Replace the file by its new version."""
-    try:
-        folder.rename(name + NEW, name)
-    except IsADirectoryError:
-        _set_aside(folder, name)
-        folder.rename(name + NEW, name)
-
-
-def _set_aside(folder: Directory, name: str) -> None:
-    """Rename a directory that has the name of one of our files."""
-    folder.rename(name, name + ASIDE)
-    logger.warning(
-        "renamed %s/%s to %s%s: it does not belong to this broker", folder.path, name, name, ASIDE
-    )
-
-
-def _sync(folder: Directory, name: str) -> None:
-    with closing(folder.open(name)) as opened:
-        opened.fdatasync()

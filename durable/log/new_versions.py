@@ -1,0 +1,57 @@
+"""Files that are replaced by new versions: written beside the old one, synced, then renamed over it.
+
+In three steps, so that whoever replaces many files can sync them all, and then rename them all. On a full disk a new
+version that could not be finished is kept: the next attempt has its space.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+
+from .disk import NEW, Buffer, Directory
+
+logger = logging.getLogger("durable.log")
+ASIDE = ".aside"
+"""Suffix for directories that are not ours and have the name of one of our files."""
+
+
+def write_new(folder: Directory, name: str, pieces: Sequence[Buffer]) -> None:
+    """Write the new version of the file `name`."""
+    size_bytes, new = sum(map(len, pieces)), name + NEW
+    try:
+        opened = folder.create(new)
+    except FileExistsError:  # Left by a failed attempt; on a full disk it has the space.
+        try:
+            opened = folder.open(new)
+        except IsADirectoryError:
+            _set_aside(folder, new)
+            opened = folder.create(new)
+    with closing(opened):
+        if opened.size_bytes > size_bytes:
+            opened.truncate(size_bytes)
+        opened.pwritev(pieces, 0)
+
+
+def sync_new(folder: Directory, name: str) -> None:
+    """Put the new version on stable storage."""
+    with closing(folder.open(name + NEW)) as opened:
+        opened.fdatasync()
+
+
+def replace(folder: Directory, name: str) -> None:
+    """Replace the file by its new version. The caller syncs the directory."""
+    try:
+        folder.rename(name + NEW, name)
+    except IsADirectoryError:
+        _set_aside(folder, name)
+        folder.rename(name + NEW, name)
+
+
+def _set_aside(folder: Directory, name: str) -> None:
+    """Rename a directory that has the name of one of our files."""
+    folder.rename(name, name + ASIDE)
+    logger.warning(
+        "renamed %s/%s to %s%s: it does not belong to this broker", folder.path, name, name, ASIDE
+    )
