@@ -21,7 +21,8 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, copy_error
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
-from .placing import AheadState, Place, Placer, WritePoint, essential
+from .placing import AheadState, Place, Placer, WritePoint
+from .purpose import essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 from .spares import Spare

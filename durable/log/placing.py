@@ -42,44 +42,13 @@ from .bodies import SEAL_BYTES, seal_draft
 from .compaction import FULL_SHARE
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
+from .purpose import Purpose, essential, purpose_of
 from .record import Draft, Kind
 from .segments import Segments
 from .spares import CARRIER, Spare, Spares, room, was_small_spare
 
-ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
 CARRIER_SEGMENTS_MIN = 3
 """With fewer segments, one more to write to is worth more than a carrier."""
-
-
-def essential(draft: Draft) -> bool:
-    """Return whether it may use the reserve: whether it is of a kind that gives space back, and cannot wait."""
-    return draft.kind in ESSENTIAL and not draft.patient
-
-
-class Purpose(Enum):
-    """What the drafts of one append are for. It decides which places they may use."""
-
-    PUBLISH = auto()
-    ESSENTIAL = auto()
-    """Nothing but acks and definitions."""
-    SNAPSHOT = auto()
-    """With it may come its copy, which may use only the places of a publish."""
-    DEAD_LETTERS = auto()
-    """Dead letters, which come with acks of the messages that they are copies of."""
-    MOVED = auto()
-    """Records carried forward by compaction."""
-
-
-def purpose_of(drafts: Sequence[Draft]) -> Purpose:
-    """Return the first purpose that fits, for all of them: drafts of one append share their places."""
-    kinds = {draft.kind for draft in drafts}
-    if Kind.MOVED in kinds:
-        return Purpose.MOVED
-    if any(draft.snapshot and essential(draft) for draft in drafts):
-        return Purpose.SNAPSHOT
-    if all(map(essential, drafts)):
-        return Purpose.ESSENTIAL
-    return Purpose.DEAD_LETTERS if Kind.ACKS in kinds else Purpose.PUBLISH
 
 
 class AheadState(Enum):
