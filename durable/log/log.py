@@ -10,14 +10,12 @@ batch to fill, and still share a commit when there are several. After a disk fai
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
 from typing import Any, TypeVar
 
 import trio
@@ -46,6 +44,7 @@ from .spares import SPARES
 from .statistics import LogStatistics
 from .store import Store, open_store
 from .verification import Visit
+from .waiters import Waiters
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
@@ -117,8 +116,7 @@ class Log:
         """Calls in worker threads. Also for users that work in this directory, or rely on its lock elsewhere."""
         self._commits = Commits(store, self.calls, in_thread)
         self._turn = trio.Lock()
-        self._waiters: list[tuple[int, int, trio.Event]] = []
-        self._order = count()
+        self._waiters = Waiters()
         self._held = False
         """Whether the task that appends now begins the commit as well: see `hold`."""
         self._space = Bell()
@@ -263,9 +261,7 @@ class Log:
         committer.check()
         if committer.commit is None or position >= committer.commit.end:
             self.hurry()
-        event = trio.Event()
-        heapq.heappush(self._waiters, (position, next(self._order), event))
-        await event.wait()
+        await self._waiters.wait(position)
         if position >= committer.durable_end:
             committer.check()
 
@@ -459,9 +455,8 @@ class Log:
 
     def _wake_waiting(self) -> None:
         """Wake the tasks that wait for what has just happened."""
-        waiters, committer = self._waiters, self._committer
-        while waiters and (committer.stopped or waiters[0][0] < committer.durable_end):
-            heapq.heappop(waiters)[2].set()
+        committer = self._committer
+        self._waiters.wake(None if committer.stopped else committer.durable_end)
         self.on_commit()
         self._changed.wake()
 
