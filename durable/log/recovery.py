@@ -80,15 +80,15 @@ def recover(
     del freed
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
     cipher = read_cipher(disk, identity.store_id, encryption)
-    begin = StartPoint(start) if isinstance(start, int) else start(identity.store_id, cipher)
+    start_point = StartPoint(start) if isinstance(start, int) else start(identity.store_id, cipher)
     decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
     if encryption is not None and encryption.as_written:
         decrypt = as_written
     # A data key is to be made. If the store had one and lost the file, reading everything finds what is encrypted.
     reads_all = cipher is None and encryption is not None and encryption.wants_key
     verification = Verification(
-        disk, identity, 0 if reads_all else begin.start, begin.marks, visit_start=begin.start,
-        visit=visit, decrypt=decrypt, check=check,
+        disk, identity, 0 if reads_all else start_point.start, start_point.marks,
+        visit_start=start_point.start, visit=visit, decrypt=decrypt, check=check,
     )  # fmt: skip
     try:
         found = verification.run()
@@ -108,7 +108,7 @@ def recover(
         one.segment.sealed = True
     continuity, repair = verification.continuity, Repair(disk, config)
     found_end = continuity.expected or FIRST_POSITION
-    continuity.finish(begin.known_durable, segments.start or None)
+    continuity.finish(start_point.known_durable, segments.start or None)
     point = repair.run(found, unused, segments.last, continuity)
     report = RecoveryReport(
         store_id=identity.store_id, formatted=identity.formatted,
