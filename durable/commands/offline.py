@@ -187,7 +187,7 @@ class OfflineVhost:
         if (root := files.read_root()) is not None:
             with suppress(ValueError, TypeError):
                 named = decode_extra(root.extra)
-                self.absent = [*files.absent(one.name for one in named)]
+                self.absent = [*files.missing_paths(one.name for one in named)]
 
     @property
     def report(self) -> RecoveryReport:

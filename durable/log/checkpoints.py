@@ -290,7 +290,7 @@ class Checkpoints:
         except FileNotFoundError:
             return []
 
-    def absent(self, names: Iterable[str]) -> Iterator[str]:
+    def missing_paths(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the paths of missing files of these queues, each of which should have all."""
         for digest in map(directory_name, names):
             there: list[str] = []
