@@ -466,7 +466,7 @@ class Log:
         self._hurried = True
         self.commit_nowait()
 
-        async def be_done() -> None:
+        async def wait_done() -> None:
             while self.calls or not (
                 committer.stopped
                 or committer.waits_for_space
@@ -474,7 +474,7 @@ class Log:
             ):
                 await self._changed.wait()
 
-        await run_within(self._config.commit_s_max, be_done)
+        await run_within(self._config.commit_s_max, wait_done)
         committer.close()
         self._wake_waiting()
 

@@ -191,13 +191,13 @@ class Series:
     @property
     def messages(self) -> Series | None:
         """The records that are not acks; None if there are none."""
-        return self._part(acks=False)
+        return self._select(acks=False)
 
     @property
     def acks(self) -> Series | None:
-        return self._part(acks=True)
+        return self._select(acks=True)
 
-    def _part(self, *, acks: bool) -> Series | None:
+    def _select(self, *, acks: bool) -> Series | None:
         if self.one_size:
             return self if (self._words.view[self._offsets[0]] == ACKS) == acks else None
         fronts = self.column(FRONT)
