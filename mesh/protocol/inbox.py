@@ -96,11 +96,11 @@ class Inbox:
 
     def __init__(
         self, ident: int, pattern: tuple[str, ...], policy: str, limit_bytes: int,
-        wake: Callable[[], object], *, early_bytes: int = 0,
+        wake: Callable[[], object], *, in_flight_bytes: int = 0,
     ) -> None:  # fmt: skip
         """
         Args:
-            early_bytes: most bytes that one peer may have on their way, without having used credit for
+            in_flight_bytes: most bytes that one peer may have on their way, without having used credit for
                 them, when a `block` subscription begins: batches for another subscription of this
                 node that match this one, too.
         """
@@ -109,7 +109,7 @@ class Inbox:
         self.wake = wake
         self.sharing: Sharing | None = None
         """The group that this subscription shares its messages with; None: with nobody."""
-        self._peer_bytes_max = limit_bytes + early_bytes
+        self._peer_bytes_max = limit_bytes + in_flight_bytes
         self._waiting_by_link: dict[Link | None, int] = {}
         """Waiting bytes by link, None for this node's own messages; only with `block`."""
         self._entries: deque[Entry] = deque()

@@ -71,7 +71,7 @@ class Patterns:
         )  # fmt: skip
         self.subscriptions = Subscriptions(
             self.interest, self.publisher, timers, topics_max=config.topics_max,
-            early_bytes=config.window_bytes + config.outbox_bytes, request_flush=request_flush,
+            in_flight_bytes=config.window_bytes + config.outbox_bytes, request_flush=request_flush,
         )  # fmt: skip
         self.subscribers = Subscribers(
             self.interest, self.publisher, subscriptions_max=config.subscriptions_max,

@@ -31,19 +31,19 @@ class Subscriptions:
 
     def __init__(
         self, interest: Interest[AnySubscription], publisher: Publisher, timers: Timers, *,
-        topics_max: int, early_bytes: int, request_flush: Callable[[Link], None],
+        topics_max: int, in_flight_bytes: int, request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """
         Args:
             interest: the publisher's, because this node's messages go to its own inboxes, too.
             topics_max: most topics whose matches are kept.
-            early_bytes: see Inbox.
+            in_flight_bytes: see Inbox.
             request_flush: called with every link that has something to send now.
         """
         self._interest, self._publisher, self._timers = interest, publisher, timers
-        self._topics_max, self._early_bytes, self._request_flush = (
+        self._topics_max, self._in_flight_bytes, self._request_flush = (
             topics_max,
-            early_bytes,
+            in_flight_bytes,
             request_flush,
         )
         self.inboxes: dict[int, Inbox] = {}
@@ -95,7 +95,7 @@ class Subscriptions:
         self._next_inbox += 1
         inbox = Inbox(
             self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake,
-            early_bytes=self._early_bytes,
+            in_flight_bytes=self._in_flight_bytes,
         )  # fmt: skip
         self.inboxes[inbox.ident] = inbox
         self._local_interest.add(inbox.pattern, inbox)

@@ -57,7 +57,7 @@ class InboxMachine(RuleBasedStateMachine):
     def start(self, policy: str, limit: int, late: bool) -> None:
         self.policy, self.limit = policy, limit
         self.woken = self.pushed = 0
-        self.inbox = Inbox(1, ("t",), policy, limit, self.wake, early_bytes=1 << 30)
+        self.inbox = Inbox(1, ("t",), policy, limit, self.wake, in_flight_bytes=1 << 30)
         self.waiting: list[Waiting] = []
         self.streams = [Stream(next=1000 if late else 0) for _ in STREAMS]
         self.links = [make_link(), make_link()]

@@ -268,7 +268,7 @@ def test_a_peer_that_ignores_its_credit_fills_no_memory() -> None:
     """One window, and what may have been on its way when the subscription began."""
     rogue, honest = make_link(), make_link()
     size = make_batch(0, [BODY]).size_bytes
-    inbox = Inbox(1, ("t",), BLOCK, 2 * size, lambda: None, early_bytes=3 * size)
+    inbox = Inbox(1, ("t",), BLOCK, 2 * size, lambda: None, in_flight_bytes=3 * size)
     for n in range(9):
         inbox.push(make_batch(n, [BODY]), rogue)
     assert inbox.statistics().dropped == 4
