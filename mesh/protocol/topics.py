@@ -91,7 +91,7 @@ class Publisher:
         self._me, self._interest = me, interest
         room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - BATCH_EXTRA_BYTES
         self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
-        self._gathered_bytes_max, self._begun_bytes = gathered_bytes_max, 0
+        self._gathered_bytes_max, self._dirty_bytes = gathered_bytes_max, 0
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._request_flush = wall_us, request_flush
         self.streams: dict[str, TopicStream] = {}
@@ -244,13 +244,13 @@ class Publisher:
         share = self._gathered_bytes_max // len(self.dirty)
         if stream.limit_bytes > share:
             stream.limit_bytes = share
-        self._begun_bytes += stream.size_bytes
-        self.flush_due = self._begun_bytes >= self._gathered_bytes_max
+        self._dirty_bytes += stream.size_bytes
+        self.flush_due = self._dirty_bytes >= self._gathered_bytes_max
 
     def flush_gathered(self) -> None:
         """Flush all streams in which messages have gathered, as far as they are not blocked."""
         dirty, self.dirty = self.dirty, []
-        self._begun_bytes, self.flush_due = 0, False
+        self._dirty_bytes, self.flush_due = 0, False
         for stream in dirty:
             stream.dirty = False
             self.flush(stream)
@@ -367,17 +367,17 @@ class Publisher:
         )
 
     def blocker_freed(self, blocker: Blocker) -> None:
-        """Note that a blocker has room again, or is gone; `retry` flushes what waits for it."""
+        """Note that a blocker has room again, or is gone; `retry_blocked` flushes what waits for it."""
         if blocker in self._blocked:
             self._freed_blockers[blocker] = None
 
     @property
-    def may_retry(self) -> bool:
+    def has_freed_blockers(self) -> bool:
         return bool(self._freed_blockers)
 
-    def retry(self) -> list[TopicStream]:
+    def retry_blocked(self) -> list[TopicStream]:
         """Flush the streams that wait for freed blockers; return those that may go on, or wait for other blockers."""
-        may_go_on: list[TopicStream] = []
+        unblocked: list[TopicStream] = []
         freed, self._freed_blockers = self._freed_blockers, {}
         for blocker in freed:
             waiting = self._blocked.pop(blocker, deque())
@@ -389,8 +389,8 @@ class Publisher:
                     waiting.extendleft(self._blocked[blocker])
                     self._blocked[blocker] = waiting
                     break
-                may_go_on.append(stream)
-        return may_go_on
+                unblocked.append(stream)
+        return unblocked
 
     def forget(self, link: Link) -> None:
         """Forget a link that has ended, and the losses that were to be reported to it."""

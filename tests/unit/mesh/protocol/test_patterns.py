@@ -475,7 +475,7 @@ def test_who_waits_for_room_on_the_way_to_one_that_is_gone_goes_on() -> None:
     assert credit(bench) > 1 << 19, "it is the outbox that is full"
     bench.patterns.link_down(bench.link, "lost", NOW_S)
     publisher = bench.patterns.publisher
-    assert publisher.retry() == [publisher.streams["t"]]
+    assert publisher.retry_blocked() == [publisher.streams["t"]]
     assert not publisher.waiting
 
 

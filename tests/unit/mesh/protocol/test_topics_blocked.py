@@ -23,7 +23,7 @@ def test_a_blocking_subscriber_is_sent_what_it_has_credit_for() -> None:
     assert (stream.blocked, stream.limit_bytes, bench.publisher.waiting) == (True, -1, True)
     assert not bench.freed(subscription)
     subscription.credit_bytes += BATCH_BYTES
-    assert not bench.publisher.retry(), "nobody has said so"
+    assert not bench.publisher.retry_blocked(), "nobody has said so"
     assert bench.freed(subscription)
     assert (stream.blocked, bench.publisher.waiting) == (False, False)
     assert [first for _, first, _ in arrive(link)] == [0, 1, 2]
@@ -172,7 +172,7 @@ def test_of_many_that_wait_only_the_first_is_tried(monkeypatch: pytest.MonkeyPat
         return flush(stream)
 
     monkeypatch.setattr(bench.publisher, "flush", counted)
-    assert not bench.publisher.retry()
+    assert not bench.publisher.retry_blocked()
     assert not bench.freed(subscription)
     assert len(tried) == 1
     bench.publisher.flush(bench.publisher.stream("t0"))

@@ -58,7 +58,7 @@ class Bench:
     def freed(self, blocker: Blocker) -> list[TopicStream]:
         """Report that `blocker` may have room; return the streams that went on."""
         self.publisher.blocker_freed(blocker)
-        return self.publisher.retry()
+        return self.publisher.retry_blocked()
 
     def told(self, link: Link) -> list[tuple[str, int, int]]:
         """Return (topic, first, count) of the losses that the link is told of now."""
