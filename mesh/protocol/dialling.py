@@ -266,7 +266,7 @@ class Dialler:
             if link is not None and not dial.resume:
                 control_conn = conn if dial.lane == CONTROL else link.control.conn
                 if control_conn is not None:
-                    self._out.append((control_conn, link.goodbye(body)))
+                    self._out.append((control_conn, link.bye_frame(body)))
 
     def hang_up(self, conn: Conn) -> None:
         """Give up a dial."""

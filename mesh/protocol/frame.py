@@ -80,7 +80,7 @@ class Kind(IntEnum):
 
 
 IGNORABLE_FROM = 0x40
-KNOWN = frozenset(int(kind) for kind in Kind)
+KNOWN_KINDS = frozenset(int(kind) for kind in Kind)
 
 Record = tuple[int, int, int, int, int]
 """(type, flags, id, start, end) of a record; the body is `frame.data[start:end]`, not copied."""
@@ -119,7 +119,7 @@ class Frame:
             at += RECORD_BYTES
             if length > size - at:
                 raise RemoteProtocolError(f"record of {length} bytes, {size - at} left in frame")
-            if kind in KNOWN:
+            if kind in KNOWN_KINDS:
                 records.append((kind, flags, ident, at, at + length))
             elif kind < IGNORABLE_FROM:
                 raise RemoteProtocolError(f"record of unknown type {kind}")

@@ -270,7 +270,7 @@ class Link:
         if self.control.conn is not None:
             out.append((self.control.conn, self._frame(CONTROL, 0, len(records), records)))
 
-    def goodbye(self, body: bytes) -> bytes:
+    def bye_frame(self, body: bytes) -> bytes:
         """Return the first frame, a BYE, of a link that is not up at this end and may be up at the other one."""
         return self._control_frame([pack_record(Kind.BYE, 0, body)])
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .batch import Batch
 from .latest import Latest
 
-Key = tuple[bytes, str]
+StreamKey = tuple[bytes, str]
 """Publisher, topic."""
 STREAMS_MAX = 100_000
 """Most (publisher, topic) pairs whose last sequence one subscription remembers: about 1 KB each."""
@@ -54,9 +54,9 @@ class Streams:
     __slots__ = ("_epochs",)
 
     def __init__(self) -> None:
-        self._epochs: Latest[Key, list[Epoch]] = Latest(STREAMS_MAX)
+        self._epochs: Latest[StreamKey, list[Epoch]] = Latest(STREAMS_MAX)
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[StreamKey]:
         return list(self._epochs)
 
     def note_batch(self, batch: Batch) -> Epoch:
@@ -102,7 +102,7 @@ class Streams:
         if later is not None:
             later[0].missed += count
 
-    def continue_from(self, predecessor: Streams, key: Key) -> None:
+    def continue_from(self, predecessor: Streams, key: StreamKey) -> None:
         """Continue a stream of `predecessor`, another subscription's, whose next messages arrive here.
 
         That subscription itself reports what is missing between messages that it has delivered or will
