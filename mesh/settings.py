@@ -140,9 +140,9 @@ def _read_file(named: str | None, directory: Path) -> Level:
             return Level("", {})
         values = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        who = f" ({FILE_VARIABLE})" if named else ""
+        source = f" ({FILE_VARIABLE})" if named else ""
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path}{who}: cannot be read: {why}") from error
+        raise ConfigError(f"{path}{source}: cannot be read: {why}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
     return _level(str(path), values)

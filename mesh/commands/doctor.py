@@ -43,7 +43,7 @@ Row = tuple[str, bool, str]
 EARLIEST_S = 1_700_000_000
 """A clock before this (2023) was never set; others would take our announcements for expired."""
 SET_CLOCK = "set it, for example with `timedatectl set-ntp true`"
-LOOK_S = MdnsSettings().echo_s + 0.5
+FINDING_S = MdnsSettings().echo_s + 0.5
 """How long each finder is watched: a little longer than MdnsFinder waits for its own echo."""
 DISCARD_PORT = 9
 """Announced by the multicast test; nobody dials it, because the announcement is a goodbye."""
@@ -156,8 +156,8 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
     names = ", ".join(sorted(held)), ", ".join(sorted(trusted)) or "none"
     rows = [("keys", True, f"{text}; held: {names[0]}; also trusted: {names[1]}")]
     if args.target is not None and not keyring.trusted(args.target):
-        way = f"copy {args.target}.public from its members into the key directory"
-        rows.append(("keys", False, f"no public key of {args.target}: {way}"))
+        fix = f"copy {args.target}.public from its members into the key directory"
+        rows.append(("keys", False, f"no public key of {args.target}: {fix}"))
     return rows
 
 
@@ -187,8 +187,8 @@ def _is_own_address(config: MeshConfig, endpoint: str) -> bool:
     """Return whether a seed is this node itself: all nodes often have the same list of seeds."""
     ports = parse_ports(config.listen, "listen")
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    here = addresses() if ports.host in WILDCARDS else [ports.host]
-    return host in here and 0 < ports.first <= int(port) <= ports.last
+    own_hosts = addresses() if ports.host in WILDCARDS else [ports.host]
+    return host in own_hosts and 0 < ports.first <= int(port) <= ports.last
 
 
 async def _seeds(config: MeshConfig) -> list[Row]:
@@ -218,7 +218,7 @@ async def _finders(config: MeshConfig, finders: tuple[Finder, ...], keyring: Key
         for finder in others:
             await nursery.start(finder.run, lambda found: None)
         if mdns is not None or others:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(FINDING_S)
         for finder in others:
             problem = finder.problem()
             name = "dns" if isinstance(finder, DnsFinder) else finder.source
@@ -256,13 +256,13 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
                     await node.wait_members(args.target)
                 else:
                     await anext(node.watch())
-            here = sorted({name for one in node.members() for name in one.clusters})
-            target_found = args.target is None or args.target in here
+            clusters = sorted({name for one in node.members() for name in one.clusters})
+            target_found = args.target is None or args.target in clusters
             clock_differs = REFUSED_CLOCK in node.statistics().refused
     except MeshError as error:
         return [("members", False, str(error))]
     expects_members = any(not _is_own_address(config, seed) for seed in config.seeds)
-    if not here and (expects_members or args.target is not None):
+    if not clusters and (expects_members or args.target is not None):
         pairs = "our public key, and do we have their current one"
         same = pairs if config.keys_dir else "the same network secret"
         why = (
@@ -271,5 +271,5 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
         skew = f"more than {config.clock_skew_s} s off that of a seed: {SET_CLOCK}, there and here"
         return [("members", False, why)] + [("clock", False, skew)] * clock_differs
     if not target_found:
-        return [("members", False, f"no members of {args.target}; found: {', '.join(here)}")]
-    return [("members", True, f"of {', '.join(here)}" if here else "no other members yet")]
+        return [("members", False, f"no members of {args.target}; found: {', '.join(clusters)}")]
+    return [("members", True, f"of {', '.join(clusters)}" if clusters else "no other members yet")]

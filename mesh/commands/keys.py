@@ -48,8 +48,8 @@ def add(commands: Commands) -> None:
         "(new-cluster),\nfor clusters that must not impersonate each other. docs/guide.md says "
         "which node needs which file.",
     )  # fmt: skip
-    what = keys.add_subparsers(required=True, metavar="WHAT", title="actions")
-    command = what.add_parser(
+    actions = keys.add_subparsers(required=True, metavar="WHAT", title="actions")
+    command = actions.add_parser(
         "new-network", help="create a network secret, from which all keys are derived"
     )
     command.add_argument(
@@ -57,7 +57,7 @@ def add(commands: Commands) -> None:
         help=f"file to create; must not exist yet (default: MESH_NETWORK_SECRET_FILE, then {FILE})",
     )  # fmt: skip
     command.set_defaults(run=_new_network)
-    command = what.add_parser("new-cluster", help="create a key pair for one cluster")
+    command = actions.add_parser("new-cluster", help="create a key pair for one cluster")
     command.add_argument(
         "name", metavar="CLUSTER", help="name of the cluster, 1 to 63 of a-z 0-9 . _ -"
     )
@@ -72,7 +72,7 @@ def add(commands: Commands) -> None:
         ("show", _show, "list keys, but never a secret"),
         ("check", _check, "read every key file and report what is wrong"),
     ):
-        command = what.add_parser(name, help=text)
+        command = actions.add_parser(name, help=text)
         command.add_argument(
             "name", nargs="?", metavar="CLUSTER",
             help="only this cluster; rotate and drop-old require it with --keys-dir and reject it "
@@ -84,7 +84,7 @@ def add(commands: Commands) -> None:
                 "--json", action="store_true", help="print one JSON document, a list"
             )
         command.set_defaults(run=run)
-    for command in what.choices.values():
+    for command in actions.choices.values():
         command.add_argument("--dir", dest="keys_dir", type=path, help=argparse.SUPPRESS)
 
 

@@ -11,7 +11,7 @@ from .options import Commands, add_joining, joined, seconds
 from .reaching import explain_no_members, wait_discovery
 from .terminal import print_stderr
 
-LOOK_S = 1.0
+DISCOVERY_S = 1.0
 
 
 def add(commands: Commands) -> None:
@@ -25,8 +25,8 @@ def add(commands: Commands) -> None:
     command.add_argument("--watch", action="store_true", help="keep running and print every change")
     command.add_argument("--json", action="store_true", help="print one JSON document per line")
     command.add_argument(
-        "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
-        help=f"how long to look for members (default {LOOK_S:g})",
+        "--wait", type=seconds, default=DISCOVERY_S, metavar="SECONDS",
+        help=f"how long to look for members (default {DISCOVERY_S:g})",
     )  # fmt: skip
     add_joining(command)
     command.set_defaults(run=members)

@@ -40,7 +40,7 @@ from .terminal import (
     write_stdout_line,
 )
 
-LOOK_S = 0.5
+DISCOVERY_S = 0.5
 JSON_HELP = 'as JSON: {"payload": "text"}, or {"payload_base64": "..."} if it is not UTF-8'
 
 
@@ -90,8 +90,8 @@ def _add_publish(commands: Commands) -> None:
     command.add_argument("topic", help="tokens joined by dots, such as orders.eu.created")
     add_payloads(command)
     command.add_argument(
-        "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
-        help=f"how long to look for subscribers before publishing (default {LOOK_S:g})",
+        "--wait", type=seconds, default=DISCOVERY_S, metavar="SECONDS",
+        help=f"how long to look for subscribers before publishing (default {DISCOVERY_S:g})",
     )  # fmt: skip
     add_headers(command)
     add_joining(command)
@@ -165,8 +165,8 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
     await _wait_first(node, args.target)
     failed = answered = 0
     async for member, answer in node.gather(args.target, data, timeout=args.timeout):
-        good = isinstance(answer, bytes)
-        answered, failed = answered + good, failed + (not good)
+        is_reply = isinstance(answer, bytes)
+        answered, failed = answered + is_reply, failed + (not is_reply)
         name = member.node.hex()
         if args.json:
             what = payload_fields(answer) if isinstance(answer, bytes) else {"error": str(answer)}

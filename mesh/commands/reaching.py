@@ -32,7 +32,7 @@ async def endpoint_problem(endpoint: str) -> str | None:
         return str(error)
     problem: str | None = f"no answer within {ANSWER_S_MAX:g} s; check for a firewall in between"
 
-    async def ask() -> None:
+    async def connect() -> None:
         nonlocal problem
         # What a node dials: of a name the first IPv4 address.
         family = trio.socket.AF_UNSPEC if is_address(host) else trio.socket.AF_INET
@@ -54,7 +54,7 @@ async def endpoint_problem(endpoint: str) -> str | None:
         except OSError as error:  # Also for an address family that this machine lacks.
             problem = _explain(error)
 
-    await run_within(ANSWER_S_MAX, ask)
+    await run_within(ANSWER_S_MAX, connect)
     return problem
 
 
@@ -68,12 +68,12 @@ async def endpoint_problems(endpoints: Iterable[str]) -> dict[str, str | None]:
     """Return what is wrong with each address, or None; all are tried at once."""
     found: dict[str, str | None] = dict.fromkeys(endpoints)
 
-    async def ask(endpoint: str) -> None:
+    async def check(endpoint: str) -> None:
         found[endpoint] = await endpoint_problem(endpoint)
 
     async with trio.open_nursery() as nursery:
         for endpoint in found:
-            nursery.start_soon(ask, endpoint)
+            nursery.start_soon(check, endpoint)
     return found
 
 
