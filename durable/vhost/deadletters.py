@@ -23,7 +23,7 @@ from .routes import readdressed
 
 DEATHS_MAX = 32
 """Different deaths (queue and reason) that a message remembers."""
-HIHISTORY_BYTES_MAX = DEATHS_BYTES // 2
+HISTORY_BYTES_MAX = DEATHS_BYTES // 2
 """Bytes of deaths above which a message forgets the keys of its earlier deaths. Consumers have room for
 DEATHS_BYTES of them: a message with more could not be delivered, and would block its queue."""
 
@@ -77,10 +77,10 @@ def is_cycle(queue: str, deaths: tuple[Death, ...]) -> bool:
 
 def _shortened(deaths: tuple[Death, ...], *, brief: bool) -> tuple[Death, ...]:
     latest, *earlier = deaths
-    if brief or deaths_bytes(deaths) > HIHISTORY_BYTES_MAX:
+    if brief or deaths_bytes(deaths) > HISTORY_BYTES_MAX:
         deaths = (latest, *(one._replace(keys=()) for one in earlier))
         # Published by a release in which a key could have any length.
-        if deaths_bytes(deaths) > HIHISTORY_BYTES_MAX:
+        if deaths_bytes(deaths) > HISTORY_BYTES_MAX:
             deaths = (latest._replace(keys=latest.keys[:1]), *deaths[1:])
     return deaths
 
