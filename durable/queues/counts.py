@@ -23,7 +23,7 @@ class Rates(NamedTuple):
 
 
 NO_RATES = Rates()
-NOTHING: dict[int, int] = {}
+NO_CONFIRMS: dict[int, int] = {}
 NO_DROPS: Mapping[str, int] = {}
 """Shared by all queues without a record, because most of many thousands may never have one; never changed."""
 
@@ -42,9 +42,9 @@ class Counts:
     rates: Rates = NO_RATES
     received_bytes: int = 0
     written_bytes: int = 0
-    confirms: dict[int, int] = field(default_factory=lambda: NOTHING)
+    confirms: dict[int, int] = field(default_factory=lambda: NO_CONFIRMS)
     """Histogram of how long its records took to be durable: see latencies.py. Replaced for each new bucket."""
-    _then: tuple[int, int, int] = (0, 0, 0)
+    _last_sample: tuple[int, int, int] = (0, 0, 0)
 
     def confirm(self, bucket: int, received_bytes: int, written_bytes: int) -> None:
         """Count one durable record with messages of this queue.
@@ -66,11 +66,11 @@ class Counts:
 
     def sample(self, elapsed_s: float) -> None:
         """End an interval of `elapsed_s` seconds, which must be more than 0: compute its rates."""
-        now, then = (self.published, self.delivered, self.acked), self._then
-        if now != then:
-            self._then = now
+        now, before = (self.published, self.delivered, self.acked), self._last_sample
+        if now != before:
+            self._last_sample = now
             self.rates = Rates(
-                *((new - old) / elapsed_s for new, old in zip(now, then, strict=True))
+                *((new - old) / elapsed_s for new, old in zip(now, before, strict=True))
             )
         elif self.rates is not NO_RATES:
             self.rates = NO_RATES
