@@ -40,7 +40,7 @@ class Consumer:
     """One consumer of one queue. The code that delivers may set `paused` and both limits."""
 
     __slots__ = (
-        "_gone", "_tags", "_unacked", "exclusive", "id", "leaving", "next_tag",
+        "_removed_count", "_tags", "_unacked", "exclusive", "id", "leaving", "next_tag",
         "paused", "peeks", "prefetch", "prefetch_bytes", "priority", "unacked", "unacked_bytes",
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ class Consumer:
         self.next_tag = self.unacked = self.unacked_bytes = 0
         self._tags: list[int] = []
         self._unacked: list[Unacked] = []
-        self._gone = 0  # Settled entries at the front, which are deleted when it is cheap.
+        self._removed_count = 0  # Settled entries at the front, which are deleted when it is cheap.
 
     def __repr__(self) -> str:
         return f"<Consumer {self.id} {self.unacked} unacked, next tag {self.next_tag}>"
@@ -86,8 +86,8 @@ class Consumer:
     def remove(self, start: int, end: int) -> list[Unacked]:
         """Remove the unacked messages under the tags [start, end), and return them."""
         tags, unacked = self._tags, self._unacked
-        low = bisect_right(tags, start, self._gone) - 1
-        if low < self._gone or start >= tags[low] + unacked[low].count:
+        low = bisect_right(tags, start, self._removed_count) - 1
+        if low < self._removed_count or start >= tags[low] + unacked[low].count:
             low += 1
         high = bisect_left(tags, end, low)
         if start >= end or low == high:
@@ -96,12 +96,12 @@ class Consumer:
         first, last = removed[0], removed[-1]
         left, right = first.tag < start, last.tag + last.count > end
         if left or right:
-            self._keep(low, high, start, end)
+            self._keep_outside(low, high, start, end)
             removed[0] = first.part(start, end)
             if high - low > 1:
                 removed[-1] = last.part(start, end)
-        elif low == self._gone:
-            self._gone = high
+        elif low == self._removed_count:
+            self._removed_count = high
             if high > _STALE_MIN and 2 * high > len(tags):
                 self._tidy()
         else:
@@ -110,7 +110,7 @@ class Consumer:
         self.unacked_bytes -= sum(one.size_bytes for one in removed)
         return removed
 
-    def _keep(self, low: int, high: int, start: int, end: int) -> None:
+    def _keep_outside(self, low: int, high: int, start: int, end: int) -> None:
         """Replace the entries low to high by those parts of them that are outside the tags [start, end)."""
         first, last = self._unacked[low], self._unacked[high - 1]
         kept = [
@@ -122,17 +122,17 @@ class Consumer:
         self._tags[low:high] = [one.tag for one in kept]
 
     def _tidy(self) -> None:
-        del self._tags[: self._gone], self._unacked[: self._gone]
-        self._gone = 0
+        del self._tags[: self._removed_count], self._unacked[: self._removed_count]
+        self._removed_count = 0
 
 
 class Consumers:
     """The consumers of one queue, by priority; consumers of equal priority take turns."""
 
-    __slots__ = ("_count", "_groups", "_single", "active")
+    __slots__ = ("_count", "_groups", "_single_active", "active")
 
     def __init__(self, *, single_active: bool) -> None:
-        self._single = single_active
+        self._single_active = single_active
         self.active: Consumer | None = None
         """The consumer that gets messages, if the queue has a single active consumer."""
         self._groups: dict[int, deque[Consumer]] = {}  # By priority, highest first.
@@ -154,7 +154,7 @@ class Consumers:
         else:
             self._groups[consumer.priority] = deque([consumer])
             self._groups = dict(sorted(self._groups.items(), reverse=True))
-        if self._single and self.active is None:
+        if self._single_active and self.active is None:
             self.active = consumer
         self._count += 1
 
@@ -170,7 +170,7 @@ class Consumers:
 
     def share(self, ready: int) -> int:
         """Return how many of `ready` messages one consumer gets at once, so that all that wait get some."""
-        if self._single or self._count < 2:
+        if self._single_active or self._count < 2:
             return ready
         first = next(iter(self._groups.values()))
         return -(-ready // len(first))
