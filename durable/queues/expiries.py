@@ -19,8 +19,8 @@ from .block import Pieces
 from .index import Index
 from .ranges import Ranges
 
-SHARE = 1 << 10
-"""A message may live longer than its time to live, by at most 1 / SHARE of it."""
+TTL_DIVISOR = 1 << 10
+"""A message may live longer than its time to live, by at most 1 / TTL_DIVISOR of it."""
 _ONE_BY_ONE_MAX = 16
 """Up to this number, ranges are put in one by one: putting them in together is not worth it."""
 
@@ -58,7 +58,7 @@ def expiries_us(
 
 
 def _step_us(ttl_us: int) -> int:
-    return max(1, ttl_us // SHARE)
+    return max(1, ttl_us // TTL_DIVISOR)
 
 
 class Expiries:

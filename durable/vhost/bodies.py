@@ -16,7 +16,7 @@ COPIED_BYTES = 1024
 alive in which the body was received."""
 ENTRY_BYTES = 250
 """Memory that a body takes besides its bytes."""
-READ_PART = 6
+READ_DIVISOR = 6
 """The part of `recent_bytes_max` that one read may take, as a divisor. A body takes up to three times the
 memory of its record in the log, and two reads should fit."""
 
@@ -53,7 +53,7 @@ class Bodies:
     def read_bytes_max(self) -> int:
         """Bytes of the log to read at once. A larger read would push out its first bodies before they are
         used."""
-        return self.recent_bytes_max // READ_PART
+        return self.recent_bytes_max // READ_DIVISOR
 
     def keep(self, position: int, body: Buffer, *, read_ahead: bool = False) -> None:
         """Keep the body of a record that is on its way to the log or was just read from it: it is probably
