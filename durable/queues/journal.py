@@ -84,10 +84,10 @@ class Journal:
             self.dead.append(Dead(queue, lane, start, end, reason))
 
 
-def _add(spans_of: dict[int, Spans], lane: int, start: int, end: int) -> None:
-    spans = spans_of.get(lane)
+def _add(spans_by_lane: dict[int, Spans], lane: int, start: int, end: int) -> None:
+    spans = spans_by_lane.get(lane)
     if spans is None:
-        spans_of[lane] = [(start, end)]
+        spans_by_lane[lane] = [(start, end)]
         return
     first, last = spans[-1]
     if last == start:

@@ -175,10 +175,10 @@ class Queue:
                 count = over
                 if over_bytes > 0:
                     count = max(over, head.run.fitting(head.first, over_bytes - 1) + 1)
-                gone = lane.take(count)
-                assert gone is not None, "a lane with a head gives some"
-                self._dead_letter(lane, gone.first, gone.first + gone.count, MAXLEN)
-                over, over_bytes = over - gone.count, over_bytes - gone.size_bytes
+                dropped = lane.take(count)
+                assert dropped is not None, "a lane with a head gives some"
+                self._dead_letter(lane, dropped.first, dropped.first + dropped.count, MAXLEN)
+                over, over_bytes = over - dropped.count, over_bytes - dropped.size_bytes
 
     # Consumers.
 
@@ -334,8 +334,8 @@ def _requeue(spans: list[_LaneSpan], *, counted: bool) -> None:
     """Make messages ready again. Spans are sorted by place before they are joined: in the order of tags, a message
     delivered for the second time may stand between neighbours."""
     in_order = _joined(sorted(spans, key=_place))
-    for lane, its_own in groupby(in_order, itemgetter(0)):
-        lane.requeue([(start, end) for _, start, end in its_own], counted=counted)
+    for lane, group in groupby(in_order, itemgetter(0)):
+        lane.requeue([(start, end) for _, start, end in group], counted=counted)
 
 
 def _place(span: _LaneSpan) -> tuple[int, int]:
