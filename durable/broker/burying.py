@@ -14,7 +14,7 @@ from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 
 from ..errors import Malformed, StoreFailed, StoreFull
-from ..queues.journal import Dead
+from ..queues.journal import DeadRange
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
 from .hosted import RunningVhost
@@ -37,7 +37,7 @@ async def run_dead_lettering(hosted: RunningVhost) -> None:
             await hosted.dead_waiting.wait()
 
 
-async def _dead_letter(hosted: RunningVhost, dead: Dead) -> None:
+async def _dead_letter(hosted: RunningVhost, dead: DeadRange) -> None:
     """Dead-letter the messages record by record, so that a million of them take no more memory than one record."""
     lane = hosted.vhost.registry.lanes.get(dead.lane)
     if lane is None:  # The queue has been deleted meanwhile, with everything in it.
@@ -61,7 +61,7 @@ async def _dead_letter(hosted: RunningVhost, dead: Dead) -> None:
 
 
 async def _copy_record(
-    hosted: RunningVhost, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]
+    hosted: RunningVhost, lane: Lane, dead: DeadRange, batches: list[tuple[Batch, int]]
 ) -> list[Exception]:
     """Copy the dead messages of one record, in halves if they are too large together. Return an error for
     each message that got no copy."""
@@ -82,7 +82,7 @@ async def _copy_record(
 
 
 async def _copy_shortened(
-    hosted: RunningVhost, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], error: Exception
+    hosted: RunningVhost, lane: Lane, dead: DeadRange, batches: list[tuple[Batch, int]], error: Exception
 ) -> bool:
     """Copy a single message, with a shorter history if that makes it fit; return whether it got a copy.
 
@@ -104,7 +104,7 @@ async def _copy_shortened(
 async def _append(
     hosted: RunningVhost,
     lane: Lane,
-    dead: Dead,
+    dead: DeadRange,
     batches: list[tuple[Batch, int]],
     *,
     brief: bool = False,
@@ -128,7 +128,7 @@ async def _append(
             await trio.sleep(FULL_PAUSE_S)
 
 
-def _frees_most(hosted: RunningVhost, lane: Lane, dead: Dead) -> bool:
+def _frees_most(hosted: RunningVhost, lane: Lane, dead: DeadRange) -> bool:
     """Whether about half of the live bytes are dead, judged by the size of this record. If not, dead messages
     may be spread over every segment: their copies would take the room of what compaction carries forward,
     and free none. If there is a segment to compact, compaction goes first."""

@@ -19,7 +19,7 @@ UNREADABLE = "unreadable"
 Spans = list[tuple[int, int]]
 
 
-class Dead(NamedTuple):
+class DeadRange(NamedTuple):
     """Messages [start, end) that left `queue` for `reason` and are to be dead-lettered.
 
     They are neither ready nor unacked until `queue.settle_dead` is called.
@@ -42,7 +42,7 @@ class Journal:
         """Per lane: messages that came back; a range that came back twice is in it twice."""
         self.released: list[Records | Block] = []
         """Log positions of runs whose messages are all settled: the lane does not refer to them any more."""
-        self.dead: list[Dead] = []
+        self.dead: list[DeadRange] = []
 
     def __bool__(self) -> bool:
         """Whether there is anything to log or to release; `dead` does not count, others handle it."""
@@ -58,7 +58,7 @@ class Journal:
         released, self.released = self.released, []
         return released
 
-    def take_dead(self) -> list[Dead]:
+    def take_dead(self) -> list[DeadRange]:
         dead, self.dead = self.dead, []
         return dead
 
@@ -81,7 +81,7 @@ class Journal:
         ):  # fmt: skip
             self.dead[-1] = last._replace(end=end)
         else:
-            self.dead.append(Dead(queue, lane, start, end, reason))
+            self.dead.append(DeadRange(queue, lane, start, end, reason))
 
 
 def _add(spans_by_lane: dict[int, Spans], lane: int, start: int, end: int) -> None:

@@ -20,7 +20,7 @@ from ..definitions import REJECT_PUBLISH, QueueDefinition
 from ..errors import QueueFull
 from .consumers import Consumer, Consumers
 from .counts import Counts
-from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNREADABLE, Dead
+from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNREADABLE, DeadRange
 from .lane import UNLIMITED, Lane
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
@@ -271,7 +271,7 @@ class Queue:
             self.died += end - start
             lane.journal.note_dead(self.name, lane.id, start, end, reason)
 
-    def settle_dead(self, dead: Dead) -> None:
+    def settle_dead(self, dead: DeadRange) -> None:
         """Settle dead-lettered messages. The dead letters are in the same append as their settlement, so that is not
         journalled."""
         self.dead_lettered += dead.end - dead.start

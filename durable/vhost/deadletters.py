@@ -18,7 +18,7 @@ from ..protocol.properties import (
     deaths_bytes,
     decode_properties,
 )
-from ..queues.journal import REJECTED, Dead
+from ..queues.journal import REJECTED, DeadRange
 from .routes import readdressed
 
 DEATHS_MAX = 32
@@ -29,7 +29,7 @@ DEATHS_BYTES of them: a message with more could not be delivered, and would bloc
 
 
 def dead_letter(
-    batch: Batch, dead: Dead, definition: QueueDefinition, now_us: int, *, brief: bool = False
+    batch: Batch, dead: DeadRange, definition: QueueDefinition, now_us: int, *, brief: bool = False
 ) -> tuple[Batch, Properties]:
     """Return `batch` under its new address, with its history of deaths, and the new properties.
 
@@ -85,5 +85,5 @@ def _shortened(deaths: tuple[Death, ...], *, brief: bool) -> tuple[Death, ...]:
     return deaths
 
 
-def _is_same_death(death: Death, dead: Dead) -> bool:
+def _is_same_death(death: Death, dead: DeadRange) -> bool:
     return death.queue == dead.queue and death.reason == dead.reason

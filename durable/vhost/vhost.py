@@ -23,7 +23,7 @@ from ..log.bodies import (
     gap_draft,
 )
 from ..log.record import Draft, Kind
-from ..queues.journal import Dead
+from ..queues.journal import DeadRange
 from ..queues.lane import Lane
 from ..queues.queue import Queue
 from .addition import Addition
@@ -50,7 +50,7 @@ class Vhost:
     ) -> None:
         self.name, self.registry, self.publishers, self.bodies = name, registry, publishers, bodies
         self._store = store
-        self._forwarding: deque[tuple[int, Queue, Dead]] = deque()
+        self._forwarding: deque[tuple[int, Queue, DeadRange]] = deque()
         """Log positions of dead letters, with their originals, which count as settled only when the letters
         are durable. Otherwise a snapshot or checkpoint would have the settlement, and might survive a
         power cut that the letters do not."""
@@ -142,12 +142,17 @@ class Vhost:
         """Whether there are messages to be dead-lettered."""
         return bool(self.registry.journal.dead or self.registry.held_journal.dead)
 
-    def take_dead(self) -> list[Dead]:
+    def take_dead(self) -> list[DeadRange]:
         """Return the messages to be dead-lettered; call `forward_dead` for each."""
         return self.registry.journal.take_dead() + self.registry.held_journal.take_dead()
 
     def forward_dead(
-        self, dead: Dead, batches: Iterable[tuple[Batch, int]], now_us: int, *, brief: bool = False
+        self,
+        dead: DeadRange,
+        batches: Iterable[tuple[Batch, int]],
+        now_us: int,
+        *,
+        brief: bool = False,
     ) -> None:
         """Give dead letters their new address and settle the originals, in one append.
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from durable.definitions import QueueDefinition
 from durable.queues.consumers import Consumer
-from durable.queues.journal import DELIVERY_LIMIT, REJECTED, Dead, Journal, Spans
+from durable.queues.journal import DELIVERY_LIMIT, REJECTED, DeadRange, Journal, Spans
 from durable.queues.lane import Lane
 from durable.queues.queue import ACK, REJECT, RELEASE, REQUEUE, Queue
 from durable.queues.runs import Records
@@ -141,5 +141,5 @@ def test_the_dead_stand_in_the_order_in_which_they_were_delivered(
     held = Held([1] * 4, again, single_active_consumer=True, **options)
     held.queue.unsubscribe(held.consumers[0], 0, outcome)
     assert held.journal.dead == [
-        Dead("orders", 0, start, end, reason) for start, end in ((0, 1), (2, 4), (1, 2))
+        DeadRange("orders", 0, start, end, reason) for start, end in ((0, 1), (2, 4), (1, 2))
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durable.queues.journal import EXPIRED, MAXLEN, Dead, Journal
+from durable.queues.journal import EXPIRED, MAXLEN, DeadRange, Journal
 from durable.queues.runs import Records
 
 
@@ -28,9 +28,9 @@ def test_dead_ones_of_a_kind_are_one() -> None:
     journal.note_dead("orders", 1, 5, 6, MAXLEN)
     journal.note_dead("orders", 2, 6, 7, MAXLEN)
     assert journal.dead == [
-        Dead("orders", 1, 0, 5, EXPIRED),
-        Dead("orders", 1, 5, 6, MAXLEN),
-        Dead("orders", 2, 6, 7, MAXLEN),
+        DeadRange("orders", 1, 0, 5, EXPIRED),
+        DeadRange("orders", 1, 5, 6, MAXLEN),
+        DeadRange("orders", 2, 6, 7, MAXLEN),
     ]
 
 
@@ -47,7 +47,7 @@ def test_it_is_taken_once() -> None:
     assert journal
     assert journal.take_released() == [Records(range(1, 2), 3, 9)]
     assert not journal
-    assert journal.take_dead() == [Dead("orders", 1, 4, 5, EXPIRED)]
+    assert journal.take_dead() == [DeadRange("orders", 1, 4, 5, EXPIRED)]
     journal.note_settled(1, 3, 4)
     assert settled == {1: [(0, 3)]}
     assert journal.take_settled() == ({1: [(3, 4)]}, {})

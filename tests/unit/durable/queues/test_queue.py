@@ -9,7 +9,7 @@ import pytest
 
 from durable.definitions import REJECT_PUBLISH, QueueDefinition
 from durable.queues.consumers import Consumer
-from durable.queues.journal import Dead, Journal
+from durable.queues.journal import DeadRange, Journal
 from durable.queues.lane import Lane
 from durable.queues.queue import Delivery, Queue
 from tests.queues import encoded, positions_of
@@ -105,7 +105,7 @@ def test_a_message_that_came_back_too_often_is_dead(exchange: str | None) -> Non
         assert story.journal.settled == {0: [(0, 1)]}
         return
     (dead,) = story.journal.dead
-    assert dead == Dead("orders", 0, 0, 1, "delivery_limit")
+    assert dead == DeadRange("orders", 0, 0, 1, "delivery_limit")
     story.queue.settle_dead(dead)
     assert story.journal.settled == {}, "it stands in the record behind the copy"
     assert (story.queue.ready, story.queue.unacked, story.queue.size_bytes) == (
@@ -121,8 +121,8 @@ def test_what_is_too_much_drops_the_oldest_of_the_lowest_priority() -> None:
     story.publish(2)
     story.publish(3, priority=1)
     assert story.journal.dead == [
-        Dead("orders", 0, 0, 2, "maxlen"),
-        Dead("orders", 1, 0, 1, "maxlen"),
+        DeadRange("orders", 0, 0, 2, "maxlen"),
+        DeadRange("orders", 1, 0, 1, "maxlen"),
     ]
     assert story.queue.ready == 4
 
@@ -150,7 +150,7 @@ def test_what_comes_back_to_a_full_queue_drops_the_oldest(
     story.queue.settle(gone, 2, 3, outcome)
     assert not story.journal.dead, "there is room for one"
     story.queue.unsubscribe(gone, 0, outcome)
-    assert story.journal.dead == [Dead("orders", 0, 0, 3, "maxlen")]
+    assert story.journal.dead == [DeadRange("orders", 0, 0, 3, "maxlen")]
     assert story.queue.ready == 4
 
 
@@ -178,7 +178,7 @@ def test_expired_messages_are_not_delivered() -> None:
     story.now_us = 500_000
     story.consumer()
     assert story.take() == []
-    assert story.journal.dead == [Dead("orders", 0, 0, 4, "expired")]
+    assert story.journal.dead == [DeadRange("orders", 0, 0, 4, "expired")]
     assert story.queue.ready == 0
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from durable.definitions import DROP_HEAD, REJECT_PUBLISH, QueueDefinition
 from durable.errors import QueueInUse
 from durable.queues.consumers import Consumer
-from durable.queues.journal import Dead, Journal
+from durable.queues.journal import DeadRange, Journal
 from durable.queues.lane import Lane
 from durable.queues.queue import Delivery, Queue
 from durable.queues.runs import Run
@@ -89,7 +89,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.used_us = self.now_us
         self.consumers: list[Consumer] = []
         self.turns: list[Consumer] = []  # Whose turn is next.
-        self.graves: list[Dead] = []
+        self.graves: list[DeadRange] = []
         journal = self.journal
         journal.take_released()
         assert (journal.settled, journal.returned, journal.dead) == ({}, {}, []), (

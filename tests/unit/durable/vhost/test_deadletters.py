@@ -14,12 +14,12 @@ from durable.protocol.properties import (
     Properties,
     decode_properties,
 )
-from durable.queues.journal import EXPIRED, MAXLEN, REJECTED, Dead
+from durable.queues.journal import EXPIRED, MAXLEN, REJECTED, DeadRange
 from durable.vhost.deadletters import DEATHS_MAX, dead_letter, is_cycle
 from tests.vhosts import make_batch
 
 JOBS = QueueDefinition(name="jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
-DEAD = Dead("jobs", 1, 0, 1, REJECTED)
+DEAD = DeadRange("jobs", 1, 0, 1, REJECTED)
 
 
 def deaths(properties: Properties) -> tuple[Death, ...]:
@@ -64,7 +64,7 @@ def test_however_often_it_dies_it_grows_by_no_more_than_consumers_have_room_for(
     batch = published = make_batch(0, [b"x"], properties=Properties(cc=cc))
     for number in range(DEATHS_MAX):
         jobs = QueueDefinition(name=f"jobs {number}", dead_letter_exchange="later")
-        dead = Dead(jobs.name, 1, 0, 1, REJECTED)
+        dead = DeadRange(jobs.name, 1, 0, 1, REJECTED)
         batch, _ = dead_letter(batch, dead, jobs, 5)
         assert batch.size_bytes - published.size_bytes <= DEATHS_BYTES
     story = decode_properties(batch.shared_headers).deaths

@@ -10,7 +10,7 @@ from durable.definition_forms import read_definition, to_plain
 from durable.definitions import BindingDefinition, QueueDefinition
 from durable.log.record import Record
 from durable.protocol.properties import Properties
-from durable.queues.journal import REJECTED, Dead
+from durable.queues.journal import REJECTED, DeadRange
 from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.groups import (
@@ -47,7 +47,7 @@ def bound(name: str, exchange: str = "amq.fanout", key: str = "") -> Change:
     return [changes.BIND, to_plain(binding)]
 
 
-def rejected(one: PlainVhost, count: int, start: int, end: int) -> Dead:
+def rejected(one: PlainVhost, count: int, start: int, end: int) -> DeadRange:
     """Of so many messages of "q" some, to be dead-lettered."""
     queue = one.registry.queue("q")
     (lane,) = queue.lanes
