@@ -92,7 +92,7 @@ def _split_repeated(columns: Columns) -> Columns:
         return columns
     for at in reversed([at for at, how_many in enumerate(times) if how_many > 1]):
         one = Stretch(*(column[at] for column in columns))
-        parts = [one.part(which, which + 1)._replace(step=0) for which in range(one.times)]
+        parts = [one.part(nth, nth + 1)._replace(step=0) for nth in range(one.times)]
         for column, numbers in zip(columns, zip(*parts, strict=True), strict=True):
             assert isinstance(column, array), "made to be packed"
             column[at : at + 1] = array(column.typecode, numbers)
@@ -176,11 +176,11 @@ class Block:
         else:
             at = bisect_right(firsts, sequence) - 1
         first, count = firsts[at], self.counts[at]
-        which = (sequence - first) // count
-        if which >= self.times[at]:
+        nth = (sequence - first) // count
+        if nth >= self.times[at]:
             return None
-        position = self.positions[at] + which * self.steps[at]
-        return Run(first + which * count, count, position, self.sizes[at])
+        position = self.positions[at] + nth * self.steps[at]
+        return Run(first + nth * count, count, position, self.sizes[at])
 
     def parts(self) -> Iterator[Block | Records]:
         """Yield the block's two halves, or, if it is small, the records of its stretches.

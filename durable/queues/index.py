@@ -104,19 +104,19 @@ class Index:
 
     def _append_stretch(self, stretch: Stretch) -> None:
         first, count, position, step, size_bytes, times = stretch
-        which = 0
+        nth = 0
         # Append runs one by one, until the last stretch is one that all remaining runs continue.
-        while which < times and not (
-            self._expected_position == position + which * step
+        while nth < times and not (
+            self._expected_position == position + nth * step
             and self._rest[-3] == step
             and self._last_run == (count, size_bytes)
-            and self.end == first + which * count
+            and self.end == first + nth * count
         ):
-            self.append(first + which * count, count, position + which * step, size_bytes)
-            which += 1
-        if which < times:
-            self._rest[-1] += times - which
-            self._expected_position += step * (times - which)
+            self.append(first + nth * count, count, position + nth * step, size_bytes)
+            nth += 1
+        if nth < times:
+            self._rest[-1] += times - nth
+            self._expected_position += step * (times - nth)
             self.end = stretch.end
 
     def _add_second(self, position: int) -> bool:
@@ -163,11 +163,11 @@ class Index:
         # The same as `Rows.find`, written out: calling it would make each of these lookups a tenth slower.
         first, rest, field = self._firsts[at], self._rest, at * FIELDS
         count = rest[field]
-        which = (sequence - first) // count
-        if which >= rest[field + 4]:
+        nth = (sequence - first) // count
+        if nth >= rest[field + 4]:
             return None
-        position = rest[field + 1] + which * rest[field + 2]
-        return Run(first + which * count, count, position, rest[field + 3])
+        position = rest[field + 1] + nth * rest[field + 2]
+        return Run(first + nth * count, count, position, rest[field + 3])
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[Block | Rows, int, int]]:
         """Yield (part, low, high): stretches low to high of that part include all that overlap [start, end)."""
@@ -210,8 +210,8 @@ class Index:
     def runs(self, start: int, end: int) -> Iterator[Run]:
         """Yield the runs that overlap [start, end), in order."""
         for first, count, position, step, size, times in self.stretches(start, end):
-            for which in range(times):
-                yield Run(first + which * count, count, position + which * step, size)
+            for nth in range(times):
+                yield Run(first + nth * count, count, position + nth * step, size)
 
     def records(self, start: int, end: int) -> Iterator[Records | Block]:
         """Yield the records of the runs that overlap [start, end), in order. Blocks are yielded as they are, because
@@ -253,9 +253,9 @@ class Index:
             self._blocks.clear()
         elif at >= 0:
             first, field = firsts[at], at * FIELDS
-            which = (sequence - first) // rest[field]
-            in_gap = which >= rest[field + 4]
-            self.start = firsts[at + 1] if in_gap else first + which * rest[field]
+            nth = (sequence - first) // rest[field]
+            in_gap = nth >= rest[field + 4]
+            self.start = firsts[at + 1] if in_gap else first + nth * rest[field]
             if self._blocks:
                 self._blocks.clear()
         else:

@@ -74,19 +74,19 @@ class Rows:
         at = bisect_right(self.firsts, sequence) - 1
         first, rest, field = self.firsts[at], self.rest, at * FIELDS
         count = rest[field]
-        which = (sequence - first) // count
-        if which >= rest[field + 4]:
+        nth = (sequence - first) // count
+        if nth >= rest[field + 4]:
             return None
-        position = rest[field + 1] + which * rest[field + 2]
-        return Run(first + which * count, count, position, rest[field + 3])
+        position = rest[field + 1] + nth * rest[field + 2]
+        return Run(first + nth * count, count, position, rest[field + 3])
 
     def move(self, first: int, position: int) -> None:
         """Set the log position of the run that begins at `first`, which must be here."""
         at = bisect_right(self.firsts, first) - 1
         stretch = self.row(at)
-        which = (first - stretch.first) // stretch.count
-        moved = stretch.part(which, which + 1)._replace(position=position, step=0)
-        parts = [stretch.part(0, which), moved, stretch.part(which + 1, stretch.times)]
+        nth = (first - stretch.first) // stretch.count
+        moved = stretch.part(nth, nth + 1)._replace(position=position, step=0)
+        parts = [stretch.part(0, nth), moved, stretch.part(nth + 1, stretch.times)]
         low, high = max(0, at - 1), min(len(self.firsts), at + 2)
         parts = [self.row(index) for index in range(low, at)] + parts
         parts += [self.row(index) for index in range(at + 1, high)]
@@ -113,8 +113,8 @@ class Rows:
     def begin_at(self, first: int) -> None:
         """Drop the runs of the first stretch that come before this one."""
         stretch = self.row(0)
-        which = (first - stretch.first) // stretch.count
-        self._replace(0, 1, [stretch.part(which, stretch.times)])
+        nth = (first - stretch.first) // stretch.count
+        self._replace(0, 1, [stretch.part(nth, stretch.times)])
 
     def encode(self, end: int) -> bytes:
         return HEAD.pack(end, len(self)) + self.firsts.tobytes() + self.rest.tobytes()

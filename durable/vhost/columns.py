@@ -117,10 +117,10 @@ class Messages:
                 span += first, first + count
         # As when read one by one, the publisher of the last record has to count as most recently used.
         for publisher in reversed(dict.fromkeys(reversed(publishers))):
-            begin, rest, epoch = publisher
+            id_head, id_tail, epoch = publisher
             span = spans[publisher]
             for first, end in zip(span[::2], span[1::2], strict=True):
-                yield _published(begin, rest, epoch, first, end)
+                yield _published(id_head, id_tail, epoch, first, end)
 
     def arrivals(self) -> Iterator[tuple[int, Arrivals]]:
         """Yield arrivals by lane; those of one lane in order."""
@@ -141,10 +141,10 @@ class Messages:
                 yield from _in_order(lanes[0], everything)
                 continue
             by_lane: dict[int, list[int]] = {}
-            for which, lane in enumerate(lanes):
-                by_lane.setdefault(lane, []).append(which)
-            for lane, some in by_lane.items():
-                yield from _in_order(lane, _pick(everything, some))
+            for index, lane in enumerate(lanes):
+                by_lane.setdefault(lane, []).append(index)
+            for lane, indices in by_lane.items():
+                yield from _in_order(lane, _pick(everything, indices))
 
 
 def read_messages(series: Series) -> Messages | None:
@@ -232,16 +232,16 @@ def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
     if _is_contiguous(arrivals.firsts, arrivals.counts, uniform=arrivals.is_uniform):
         yield lane, arrivals
     else:
-        for which in range(len(arrivals.firsts)):
-            yield lane, _pick(arrivals, [which])
+        for at in range(len(arrivals.firsts)):
+            yield lane, _pick(arrivals, [at])
 
 
-def _pick(arrivals: Arrivals, some: list[int]) -> Arrivals:
+def _pick(arrivals: Arrivals, indices: list[int]) -> Arrivals:
     firsts, counts, positions, sizes_bytes, times_us, expires_us, uniform = arrivals
     return Arrivals(
-        array("Q", [firsts[which] for which in some]), [counts[which] for which in some],
-        array("Q", [positions[which] for which in some]), [sizes_bytes[which] for which in some],
-        [times_us[which] for which in some], expires_us and [expires_us[which] for which in some],
+        array("Q", [firsts[at] for at in indices]), [counts[at] for at in indices],
+        array("Q", [positions[at] for at in indices]), [sizes_bytes[at] for at in indices],
+        [times_us[at] for at in indices], expires_us and [expires_us[at] for at in indices],
         uniform,
     )  # fmt: skip
 
@@ -261,6 +261,6 @@ def _is_contiguous(firsts: array[int], counts: list[int], *, uniform: bool) -> b
     return firsts[1:].tolist() == [*map(add, firsts, counts)][:-1]
 
 
-def _published(begin: int, rest: int, epoch: int, first: int, end: int) -> Published:
-    publisher = b"".join(half.to_bytes(WORD_BYTES, "little") for half in (begin, rest))
+def _published(id_head: int, id_tail: int, epoch: int, first: int, end: int) -> Published:
+    publisher = b"".join(half.to_bytes(WORD_BYTES, "little") for half in (id_head, id_tail))
     return Published(publisher, epoch, first, end)
