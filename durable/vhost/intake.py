@@ -103,7 +103,7 @@ class Intake:
             now_us, group_bytes=self._group_bytes, stops=publisher.stops, refusal=publisher.refusal
         )
         for batch in batches:
-            for part in self._new(publisher, batch):
+            for part in self._new_parts(publisher, batch):
                 self._plan(plan, part, check_access)
         return self._decide(publisher, batches, plan, self._carry_out(plan, now_us))
 
@@ -145,7 +145,7 @@ class Intake:
         _check(publisher, batches)
         plan = Plan(0, stops=publisher.stops, refusal=publisher.refusal)
         for batch in batches:
-            for part in self._new(publisher, batch):
+            for part in self._new_parts(publisher, batch):
                 plan.refuse(part, error)
         return self._decide(publisher, batches, plan, self._carry_out(plan, 0))
 
@@ -169,7 +169,7 @@ class Intake:
                 self._route(plan, batch, properties)
             except UnknownExchange:  # Dropped, as in RabbitMQ.
                 plan.drop(batch)
-        return self._carry_out(plan, now_us, behind=settle)
+        return self._carry_out(plan, now_us, drafts_after=settle)
 
     def capture(
         self, batch: Batch, members: Sequence[Member], gaps: Sequence[Draft], now_us: int
@@ -181,7 +181,7 @@ class Intake:
         """
         plan = Plan(now_us, Kind.CAPTURE)
         plan.store(batch, members, 0, None)
-        self._carry_out(plan, now_us, before=gaps)
+        self._carry_out(plan, now_us, drafts_before=gaps)
         self.counts.captured += batch.count
         self.counts.captured_bytes += batch.size_bytes
 
@@ -216,7 +216,7 @@ class Intake:
         fit at the end of a segment leaves that space empty."""
         return min(BYTES_MAX, self._store.append_bytes_max // GROUPS_MIN)
 
-    def _new(self, publisher: Publisher, batch: Batch) -> Sequence[Batch]:
+    def _new_parts(self, publisher: Publisher, batch: Batch) -> Sequence[Batch]:
         """Return the parts of a batch that have not been stored before. Raises SequenceLost."""
         if batch.base_sequence >= publisher.next:
             return (batch,)
@@ -251,24 +251,24 @@ class Intake:
                 plan.drop(part)
 
     def _carry_out(
-        self, plan: Plan, now_us: int, before: Sequence[Draft] = (),
-        behind: Callable[[int], list[Draft]] = lambda _: [],
+        self, plan: Plan, now_us: int, drafts_before: Sequence[Draft] = (),
+        drafts_after: Callable[[int], list[Draft]] = lambda _: [],
     ) -> int | None:  # fmt: skip
         """Append the plan's records, then account for them. Return the last log position, if there is one."""
         planned = plan.drafts()
-        drafts = [*before, *planned, *behind(len(planned))]
+        drafts = [*drafts_before, *planned, *drafts_after(len(planned))]
         positions = self._store.append_nowait(drafts) if drafts else range(0)
-        following = zip(positions[len(before) :][: len(planned)], planned, strict=True)
+        placed = zip(positions[len(drafts_before) :][: len(planned)], planned, strict=True)
         for item in plan.items:
             if not item.stored:
                 self.counts.refused += item.count if item.error else 0
                 self.counts.dropped += 0 if item.error else item.count
                 continue
             for member, lane, first in (*item.logged, *item.held):
-                given = member.announce(lane, item.count, item.bodies_bytes)
-                assert given == first, "the plan gave the sequences that the lane gives"
+                sequence = member.announce(lane, item.count, item.bodies_bytes)
+                assert sequence == first, "the plan gave the sequences that the lane gives"
             if item.logged:
-                position, draft = next(following)
+                position, draft = next(placed)
                 self._bodies.keep(position, draft.body)
                 stored = _stored_record(item, position, item.logged, now_us, draft.size_bytes)
                 self._pending.append(stored)
