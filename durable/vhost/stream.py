@@ -83,11 +83,11 @@ class Stream:
     def _surplus_end(self, now_us: int, runs_max: int) -> int:
         """Return the end of the whole records at the front that are too many, too large together, or too old."""
         size, end = self.size_bytes, self.start
-        too_old = self._older_than(now_us)
+        expired_end = self._expired_end(now_us)
         for one in self.lane.index.stretches(self.start, self.end):
-            over = max(self._over(one, size), (too_old - one.first) // one.count)
-            there = one.times - (one.end >= self.end)  # The last record always stays.
-            surplus = min(over, there, runs_max)
+            over = max(self._surplus_runs(one, size), (expired_end - one.first) // one.count)
+            removable = one.times - (one.end >= self.end)  # The last record always stays.
+            surplus = min(over, removable, runs_max)
             if surplus > 0:
                 end = one.first + one.count * surplus
             if surplus < one.times:
@@ -95,7 +95,7 @@ class Stream:
             size, runs_max = size - one.size_bytes * surplus, runs_max - surplus
         return end
 
-    def _over(self, one: Stretch, size: int) -> int:
+    def _surplus_runs(self, one: Stretch, size: int) -> int:
         """Return how many runs of a stretch exceed the limits, if `size` is the bytes from its beginning on.
         The result is not clipped: it may be less than 0, or more than the stretch has."""
         over, limits = 0, self.definition
@@ -106,7 +106,7 @@ class Stream:
             over = max(over, -(-surplus // one.size_bytes) if one.size_bytes else one.times)
         return over
 
-    def _older_than(self, now_us: int) -> int:
+    def _expired_end(self, now_us: int) -> int:
         """Return an offset before which all messages are older than `max_age_s`."""
         if self.definition.max_age_s is None:
             return 0
