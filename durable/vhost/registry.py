@@ -128,8 +128,8 @@ class Registry:
         more: both kinds share one namespace and one limit."""
         self.check_room(1)
         if name in self.queues or name in self.streams:
-            there = "queue" if name in self.queues else "stream"
-            raise DefinitionConflict(kind, name, [f"kind: existing {there}, requested {kind}"])
+            existing = "queue" if name in self.queues else "stream"
+            raise DefinitionConflict(kind, name, [f"kind: existing {existing}, requested {kind}"])
 
     def new_lanes(self, definition: QueueDefinition | StreamDefinition) -> list[int]:
         """Return lane ids for a queue or stream that is being declared; no id is ever given twice."""
@@ -272,8 +272,8 @@ class Registry:
 
     def _queue(self, lane_ids: list[int], plain: dict[str, Any]) -> None:
         definition = read_definition(QueueDefinition, plain)
-        there = self.queues.get(definition.name)
-        if there is not None and [lane.id for lane in there.lanes] == lane_ids:
+        existing = self.queues.get(definition.name)
+        if existing is not None and [lane.id for lane in existing.lanes] == lane_ids:
             return
         self._free_name(definition.name)
         queue = Queue(definition, [self.lane(lane_id) for lane_id in lane_ids])
@@ -297,8 +297,8 @@ class Registry:
 
     def _stream(self, lane_id: int, plain: dict[str, Any]) -> None:
         definition = read_definition(StreamDefinition, plain)
-        there = self.streams.get(definition.name)
-        if there is not None and there.lane.id == lane_id:
+        existing = self.streams.get(definition.name)
+        if existing is not None and existing.lane.id == lane_id:
             return
         self._free_name(definition.name)
         stream = Stream(definition, self.lane(lane_id))
