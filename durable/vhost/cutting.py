@@ -87,7 +87,7 @@ def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
     sizes = batch.message_bytes()
     overhead_bytes = batch.size_bytes - sum(sizes)
     at, count = 0, batch.count
-    gone: list[Span] = []
+    cut_spans: list[Span] = []
     for start, end in settled:
         more = (
             overhead_bytes + ENTRY_BYTES if at < start and end < count else 0
@@ -95,14 +95,14 @@ def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
         if (start, end) == (0, count):
             more = -overhead_bytes
         if sum(sizes[start:end]) > LOST_BYTES + more:
-            gone.append((start, end))
+            cut_spans.append((start, end))
             at = end
-    if not gone:
+    if not cut_spans:
         yield batch
         return
-    edges = [0, *chain(*gone), count]
+    edges = [0, *chain(*cut_spans), count]
     left = batch.cuts((start, end) for start, end in pairs(edges) if start < end)
-    for (start, end), (low, high) in zip(pairs(edges), [*gone, (count, count)], strict=True):
+    for (start, end), (low, high) in zip(pairs(edges), [*cut_spans, (count, count)], strict=True):
         if start < end:
             yield next(left)
         if low < high:

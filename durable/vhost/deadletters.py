@@ -44,13 +44,13 @@ def dead_letter(
     key = definition.dead_letter_routing_key
     if key is None:
         key = batch.topic
-    before = next((one for one in properties.deaths if _is_same_death(one, dead)), None)
+    previous = next((one for one in properties.deaths if _is_same_death(one, dead)), None)
     death = Death(
         definition.name, dead.reason,
-        min(before.count + 1, DEATHS_COUNTED_MAX) if before else 1,
-        before.exchange if before else properties.exchange,
-        before.keys if before else (batch.topic, *properties.cc),
-        before.first_us if before else now_us,
+        min(previous.count + 1, DEATHS_COUNTED_MAX) if previous else 1,
+        previous.exchange if previous else properties.exchange,
+        previous.keys if previous else (batch.topic, *properties.cc),
+        previous.first_us if previous else now_us,
     )  # fmt: skip
     others = tuple(one for one in properties.deaths if not _is_same_death(one, dead))
     deaths = _shortened((death, *others)[:DEATHS_MAX], brief=brief)
