@@ -43,7 +43,7 @@ class Slice(NamedTuple):
 class Lane:
     __slots__ = (
         "_cursor", "_expiries", "_logged", "_marks", "_next_tidy", "_recovered_end",
-        "_recovered_us", "_requeued", "_return_counts", "changes", "id", "index", "journal",
+        "_recovered_us", "_requeued", "_return_counts", "change_count", "id", "index", "journal",
         "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ class Lane:
         self.index, self.settled = Index(), Settled()
         self.next = 0
         """The sequence of the next message to be appended; ahead of `index.end` until that message is durable."""
-        self.changes = 0
+        self.change_count = 0
         """Changes with everything that happens to the lane."""
         self.ready = self.ready_bytes = 0
         self.size_bytes = 0
@@ -80,7 +80,7 @@ class Lane:
         expires_us: int = 0,
     ) -> None:  # fmt: skip
         """Add one run, which is durable. `expires_us` 0: it never expires. Messages settled already stay settled."""
-        self.changes += 1
+        self.change_count += 1
         index, end = self.index, first + count
         if first > index.end:
             self._skip(index.end, first)
@@ -104,7 +104,7 @@ class Lane:
             for run in arrivals.runs():
                 self.enqueue(*run)
             return
-        self.changes += 1
+        self.change_count += 1
         if first > self.index.end:
             self._skip(self.index.end, first)
         self.index.append_all(arrivals)
@@ -122,7 +122,7 @@ class Lane:
 
         It counts as a change: an earlier checkpoint has the old log position, whose segment will be freed.
         """
-        self.changes += 1
+        self.change_count += 1
         return self.index.move(first, position)
 
     def retire(self) -> None:
@@ -208,7 +208,7 @@ class Lane:
 
     def requeue(self, spans: Iterable[Span], *, counted: bool) -> None:
         """Make messages that are out ready again, in their place; if `counted`, note one more return of each."""
-        self.changes += 1
+        self.change_count += 1
         unsettled = self._unsettled(spans, self._cursor)
         self._make_ready(
             unsettled, sum(self.index.size_bytes(start, end) for start, end in unsettled)
@@ -239,7 +239,7 @@ class Lane:
 
     def settle(self, start: int, end: int, *, recorded: bool = False) -> int:
         """Settle the unsettled messages in [start, end); return how many. `recorded`: the log says so already."""
-        self.changes += 1
+        self.change_count += 1
         if start >= end:
             return 0
         settled = self.settled
@@ -331,7 +331,7 @@ class Lane:
 
     def add_returns(self, spans: Iterable[Span]) -> None:
         """Recovery: count one more return for each span, as the log says; a span may occur twice."""
-        self.changes += 1
+        self.change_count += 1
         self._return_counts.increment(self._unsettled(spans, UNLIMITED))
 
     def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
@@ -344,7 +344,7 @@ class Lane:
 
     def load_returns(self, ranges: Iterable[Range], end: int) -> None:
         """Recovery: replace the returns of all messages before `end` by these."""
-        self.changes += 1
+        self.change_count += 1
         self._return_counts.cut(0, end)
         for start, stop, times in ranges:
             for low, high in self.settled.unsettled(start, stop):
@@ -461,7 +461,7 @@ class Lane:
         done, times = map(bytes, _unpack(settled, 2))
         self.settled, self._return_counts = Settled.decode(done), Ranges.decode(times)
         self.next = max(self.next, self.settled.end)
-        self.changes += 1
+        self.change_count += 1
 
 
 def decode_settled(data: bytes) -> Settled:

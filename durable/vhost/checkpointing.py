@@ -144,7 +144,7 @@ class CheckpointRound:
             name, lanes = self._remaining.popleft()
             if lanes[0].retired:
                 continue
-            first, change_counts = lanes[0].id, tuple(lane.changes for lane in lanes)
+            first, change_counts = lanes[0].id, tuple(lane.change_count for lane in lanes)
             before = self._written.get(first)
             if before is None or before[0] != change_counts:
                 encoded = [(lane.id, *lane.encode()) for lane in lanes]

@@ -211,7 +211,7 @@ class _Lanes:
 
     def renew(self) -> None:
         """Encode the lanes that have changed since the last call."""
-        counts = [lane.next + lane.changes for lane in self._all]  # Neither number ever falls.
+        counts = [lane.next + lane.change_count for lane in self._all]  # Neither number ever falls.
         if counts == self._change_counts:
             return
         for at, (lane, count, before) in enumerate(

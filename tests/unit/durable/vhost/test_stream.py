@@ -88,9 +88,9 @@ def test_what_goes_is_what_a_plain_version_drops(
     before, dropped = stream.start, 0
     while count := stream.retain(now_us, runs_max):
         dropped += count
-    changes = stream.lane.changes
+    changes = stream.lane.change_count
     assert not stream.retain(now_us, runs_max)
-    assert stream.lane.changes == changes, "no checkpoint of what is as it was"
+    assert stream.lane.change_count == changes, "no checkpoint of what is as it was"
     assert (stream.start, stream.size_bytes) == (plain.start, plain.size_bytes)
     assert dropped == stream.start - before
     released = positions_of(journal.released)
