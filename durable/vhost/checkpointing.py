@@ -48,7 +48,7 @@ class EncodedQueue(NamedTuple):
 
     name: str
     position: int
-    returns: int
+    returns_position: int
     lanes: Sequence[tuple[int, Pieces, bytes]]
 
     @property
@@ -67,7 +67,9 @@ class EncodedQueue(NamedTuple):
 
     def checkpoint(self) -> Checkpoint:
         enq = msgpack.packb([(lane, b"".join(pieces)) for lane, pieces, _ in self.lanes])
-        ack = msgpack.packb((self.returns, [(lane, settled) for lane, _, settled in self.lanes]))
+        ack = msgpack.packb(
+            (self.returns_position, [(lane, settled) for lane, _, settled in self.lanes])
+        )
         return Checkpoint(self.name, self.lanes[0][0], self.position, enq, ack, self.has_ack_copy)
 
 
@@ -131,12 +133,12 @@ class CheckpointRound:
         packed: bytes = msgpack.packb(self._files)
         return packed
 
-    def encode_some(self, position: int, returns: int) -> None:
+    def encode_some(self, position: int, returns_position: int) -> None:
         """Encode a few queues. Their files may be written once everything appended so far is durable.
 
         Args:
             position: all records before it have been applied, and no others.
-            returns: log position of the last record of returns. All returns so far are in records up to
+            returns_position: that of the last record of returns. All returns so far are in records up to
                 there, and no later ones are.
         """
         size, count = 0, 0
@@ -148,7 +150,7 @@ class CheckpointRound:
             before = self._written.get(first)
             if before is None or before[0] != change_counts:
                 encoded = [(lane.id, *lane.encode()) for lane in lanes]
-                self.changed.append(EncodedQueue(name, position, returns, encoded))
+                self.changed.append(EncodedQueue(name, position, returns_position, encoded))
                 before = (change_counts, position)
                 size += self.changed[-1].size_bytes
                 count += 1
@@ -172,12 +174,12 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     Raises:
         ValueError, TypeError, KeyError: no `encode_some` has written this.
     """
-    returns, entries = msgpack.unpackb(checkpoint.ack)
+    returns_position, entries = msgpack.unpackb(checkpoint.ack)
     settled: dict[int, bytes] = dict(entries)
     enqueued: list[tuple[int, bytes]] = msgpack.unpackb(checkpoint.enq)
     for lane_id, data in enqueued:
         registry.lane(lane_id).load(data, settled[lane_id])
-    return dict.fromkeys(settled, int(returns))
+    return dict.fromkeys(settled, int(returns_position))
 
 
 def load_ack(registry: Registry, ack: Buffer) -> dict[int, int]:
@@ -189,11 +191,11 @@ def load_ack(registry: Registry, ack: Buffer) -> dict[int, int]:
         ValueError, TypeError, KeyError: no `encode_some` has written this; lanes before the invalid one
             are filled.
     """
-    returns, entries = msgpack.unpackb(ack)
+    returns_position, entries = msgpack.unpackb(ack)
     loaded: dict[int, int] = {}
     for lane_id, data in entries:
         registry.lane(lane_id).load_settled(data)
-        loaded[lane_id] = int(returns)
+        loaded[lane_id] = int(returns_position)
     return loaded
 
 

@@ -121,19 +121,22 @@ class Replay:
             self._note_invalid(position, error)
 
     def resume_from(
-        self, start: int, snapshot: int, returns: Mapping[int, int], reach: int
+        self, start: int, snapshot: int, returns_positions: Mapping[int, int], reach: int
     ) -> None:
         """Records before `start` have been applied already, and some later ones, too.
 
         Args:
             snapshot: log position of the snapshot that has to be found, or the loaded checkpoints cannot
                 be trusted. 0: only what holds in any case was loaded.
-            returns: by lane, the log position up to which returns have been counted.
+            returns_positions: by lane, the log position up to which returns have been counted.
             reach: the log reached at least this far when the checkpoints were written. If it does not any
                 more, other records will get these positions.
         """
         self._start, self._snapshot, self._reach = start, snapshot, reach
-        self._snapshots.returns, self._snapshots.durable_position = returns, snapshot
+        self._snapshots.returns_positions, self._snapshots.durable_position = (
+            returns_positions,
+            snapshot,
+        )
 
     @property
     def covered_end(self) -> int:
@@ -322,7 +325,7 @@ class Replay:
             lane = self.registry.lane(lane_id)
             if what in (What.SETTLED, What.MOVED_ON):
                 settle_recorded(lane, ranges)
-            elif what == What.RETURNED and record.position > self._snapshots.returns.get(
+            elif what == What.RETURNED and record.position > self._snapshots.returns_positions.get(
                 lane_id, 0
             ):
                 lane.add_returns(ranges)

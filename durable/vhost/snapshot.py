@@ -56,7 +56,7 @@ class Snapshots:
         self._begin_position = self._start = self._last = 0
         self.durable_position = 0
         """Log position at which a snapshot begins that is known to be durable, with everything before it."""
-        self.returns: Mapping[int, int] = {}
+        self.returns_positions: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
         self.covered_end = 0
         """The effects of all records before this log position are in a snapshot that was read completely."""
@@ -99,7 +99,9 @@ class Snapshots:
                 settle_recorded(lane, found.ranges(0, found.end))
         elif word == changes.RETURNS:
             for lane_id, end, ranges in change[1]:
-                if self.returns.get(lane_id, 0) < position:  # Otherwise a checkpoint knows more.
+                if (
+                    self.returns_positions.get(lane_id, 0) < position
+                ):  # Otherwise a checkpoint knows more.
                     self._registry.lane(lane_id).load_returns(ranges, end)
         elif word == changes.GAPS:
             self._registry.gaps.clear()
