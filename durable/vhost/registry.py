@@ -83,7 +83,7 @@ class Registry:
         """During recovery: names of memory queues, which are gone, that auto-delete exchanges had bindings
         to. Removing these bindings decides whether such an exchange is deleted, too."""
         self.next_lane, self._next_transient = 1, TRANSIENT_LANE_MIN
-        self._apply: dict[str, Callable[..., object]] = {
+        self._handlers: dict[str, Callable[..., object]] = {
             changes.QUEUE: self._queue, changes.QUEUE_GONE: self._queue_gone,
             changes.EXCHANGE: self._exchange, changes.EXCHANGE_GONE: self.router.delete_exchange,
             changes.STREAM: self._stream, changes.STREAM_GONE: self._stream_gone,
@@ -95,7 +95,7 @@ class Registry:
     def apply(self, change: Change) -> None:
         """Apply one change. Applying it twice has the same effect as once."""
         word, *fields = change
-        self._apply[word](*fields)
+        self._handlers[word](*fields)
 
     def queue(self, name: str) -> Queue:
         """Return the queue of this name. Raises UnknownQueue."""
