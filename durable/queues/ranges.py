@@ -59,7 +59,7 @@ class Ranges:
         low, high = bisect_right(bounds, start) >> 1, (bisect_left(bounds, end) + 1) >> 1
         if low >= high:
             return []
-        gone = [
+        removed = [
             (max(bounds[2 * at], start), min(bounds[2 * at + 1], end), numbers[at])
             for at in range(low, high)
         ]
@@ -67,12 +67,12 @@ class Ranges:
         rest_bounds, rest_numbers = array("Q"), array("q")
         if left < start:
             rest_bounds.extend((left, start))
-            rest_numbers.append(gone[0][2])
+            rest_numbers.append(removed[0][2])
         if right > end:
             rest_bounds.extend((end, right))
-            rest_numbers.append(gone[-1][2])
+            rest_numbers.append(removed[-1][2])
         bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, rest_numbers
-        return gone
+        return removed
 
     def cut_ending_at(self, end: int) -> int | None:
         """Remove the last range if it ends at `end`. Return its start, or None if it does not."""

@@ -164,20 +164,20 @@ class Settled:
         if len(data) < whole_at:
             raise ValueError(f"{len(data)} bytes do not hold {count} bitmaps")
         made._whole_chunks = Ranges.decode(data[whole_at:])
-        above, top = made.low // CHUNK - 1, made.low
+        last_chunk, data_end = made.low // CHUNK - 1, made.low
         for chunk, packed in _BITMAP.iter_unpack(data[_HEAD.size : whole_at]):
             bits = int.from_bytes(packed, "little")
-            if chunk <= above or bits in (0, _FULL) or made._is_whole(chunk):
+            if chunk <= last_chunk or bits in (0, _FULL) or made._is_whole(chunk):
                 raise ValueError(f"invalid bitmap of chunk {chunk}")
-            above, top = chunk, max(top, chunk * CHUNK + bits.bit_length())
+            last_chunk, data_end = chunk, max(data_end, chunk * CHUNK + bits.bit_length())
             made._bitmaps[chunk] = bits
         for start, end, number in made._whole_chunks:
             if number != 1 or start * CHUNK <= made.low:
                 raise ValueError(f"invalid chunks {start} to {end}")
-            top = max(top, end * CHUNK)
+            data_end = max(data_end, end * CHUNK)
         low_bits = made._bitmaps.get(made.low // CHUNK, 0)
-        if top != made.end or low_bits & ((2 << made.low % CHUNK) - 1):
+        if data_end != made.end or low_bits & ((2 << made.low % CHUNK) - 1):
             raise ValueError(
-                f"settled up to {made.end} according to the header, but up to {top} in the data"
+                f"settled up to {made.end} according to the header, but up to {data_end} in the data"
             )
         return made

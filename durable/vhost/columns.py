@@ -65,7 +65,7 @@ class Messages:
         Raises:
             RemoteProtocolError, ValueError: shared headers are invalid.
         """
-        self._series, self._at = series, at
+        self._series, self._batch_word = series, at
         self._counts, self._sizes_bytes, self._uniform = counts, sizes_bytes, uniform
         self._captured = series.header.kind == Kind.CAPTURE
         self._times_us = series.column(TIME).tolist()
@@ -73,14 +73,14 @@ class Messages:
 
     def _word(self, index: int) -> array[int]:
         """Return this word of each batch."""
-        return self._series.column(self._at + index)
+        return self._series.column(self._batch_word + index)
 
     def _expiries(self) -> list[int] | None:
-        lengths = self._series.highs(self._at + _COUNT)
+        lengths = self._series.highs(self._batch_word + _COUNT)
         # The headers of a captured batch come from the mesh and are not properties of ours.
         if self._captured or lengths == array("I", bytes(lengths.itemsize * len(lengths))):
             return None
-        begin = WORD_BYTES * self._at + batch.HEADER_BYTES
+        begin = WORD_BYTES * self._batch_word + batch.HEADER_BYTES
         fronts = self._word(_FRONT)
         some = fronts[:1] if _is_constant(fronts) else fronts
         starts = [begin + (front >> _TOPIC_BITS) for front in some] * (len(fronts) // len(some))

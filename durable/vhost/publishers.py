@@ -260,11 +260,11 @@ class Publishers:
 
     def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:
         """Take an entry of a snapshot. To be called before later records are applied."""
-        publisher_id, epoch, following, floor, holes = entry
+        publisher_id, epoch, next_sequence, floor, holes = entry
         publisher = self.get_or_add(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
-        publisher.next = publisher.confirmed = min(following, NUMBERS_END)
+        publisher.next = publisher.confirmed = min(next_sequence, NUMBERS_END)
         publisher.floor = min(floor, NUMBERS_END)
         publisher.holes = [
             (start, min(end, NUMBERS_END)) for start, end in holes if start < NUMBERS_END

@@ -302,14 +302,14 @@ class Replay:
                     self._stretches.finish()
                 self.publishers.note_recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
-        gone = cut_ranges(body) if header.cut else ()
+        cut = cut_ranges(body) if header.cut else ()
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovery = self._recoveries.get(lane_id) or self._add_recovery(lane_id)
             recovery.add_run(at, count, position, size_bytes, time_us, expires_us)
             if assigned_at == position or assigned_at > self._assigned.get(lane_id, 0):
                 self._assigned[lane_id] = assigned_at
-            if gone:
-                settle_recorded(recovery.lane, [(at + start, at + end) for start, end in gone])
+            if cut:
+                settle_recorded(recovery.lane, [(at + start, at + end) for start, end in cut])
 
     def _add_recovery(self, lane_id: int) -> LaneRecovery:
         """Return a new entry for the lane; to be called once for each lane, at its first record."""

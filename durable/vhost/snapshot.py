@@ -91,9 +91,9 @@ class Snapshots:
                 for entry in change[1]:
                     self._publishers.restore(entry)
         elif word == changes.LANES:
-            for lane_id, following, settled in change[1]:
+            for lane_id, next_sequence, settled in change[1]:
                 lane = self._registry.lane(lane_id)
-                lane.next = max(lane.next, following)
+                lane.next = max(lane.next, next_sequence)
                 self._assigned[lane_id] = position
                 found = Settled.decode(settled)
                 settle_recorded(lane, found.ranges(0, found.end))
