@@ -211,5 +211,5 @@ async def flushed(hosted: RunningVhost) -> None:
     settling = hosted.vhost.settling
     flush = settling.next_flush()
     hosted.wake()
-    while settling.durable < flush:
+    while settling.durable_flush < flush:
         await hosted.settled.wait()

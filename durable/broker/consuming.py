@@ -221,7 +221,7 @@ class _Session:
         settling, unsynced = self._hosted.vhost.settling, self._unsynced
         flush = settling.next_flush()
         # If the client reads no reports, no more entries are kept than there are flushes under way.
-        while len(unsynced) > 1 and unsynced[1][1] <= settling.durable:
+        while len(unsynced) > 1 and unsynced[1][1] <= settling.durable_flush:
             unsynced.popleft()
         if unsynced and unsynced[-1][1] == flush:
             unsynced.pop()
@@ -235,7 +235,7 @@ class _Session:
             return
         flush = self._unsynced[-1][1]
         hosted.hurry()
-        while hosted.vhost.settling.durable < flush and hosted.log.failure is None:
+        while hosted.vhost.settling.durable_flush < flush and hosted.log.failure is None:
             await hosted.settled.wait()
 
     async def end_deserted(self, scope: trio.CancelScope) -> None:
@@ -254,7 +254,7 @@ class _Session:
         unsynced, hosted = self._unsynced, self._hosted
         while True:
             done = 0
-            while unsynced and unsynced[0][1] <= hosted.vhost.settling.durable:
+            while unsynced and unsynced[0][1] <= hosted.vhost.settling.durable_flush:
                 done = unsynced.popleft()[0]
             if done:
                 await self._tunnel.send(encode_number(SETTLED, done))

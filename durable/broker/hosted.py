@@ -157,7 +157,7 @@ class RunningVhost:
         if self.log.failure is not None:
             self._report_failure(self.log.failure)
         now_us, settling = self.clock.now_us(), self.vhost.settling
-        durable = settling.durable
+        durable = settling.durable_flush
         durable_end = self.log.durable_end
         # First, so that a waiting publisher does not also wait for the rest of this turn.
         for publisher in self.vhost.intake.take_decided(durable_end):
@@ -171,7 +171,7 @@ class RunningVhost:
         if self.vhost.has_dead:
             self.dead_waiting.wake()
         settling.flush(now_us)
-        if settling.durable > durable:
+        if settling.durable_flush > durable:
             self.settled.wake()
 
     def _report_failure(self, reason: str) -> None:

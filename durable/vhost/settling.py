@@ -60,7 +60,7 @@ class Settling:
         """Tally of the first `_counted` released runs in the journal; kept only while the disk is full."""
         self._counted = 0
         self._flushes, self._flush_wanted, self._hurried = 0, False, False
-        self.durable = 0
+        self.durable_flush = 0
         """Everything settled up to the flush of this number is on disk."""
 
     def next_flush(self) -> int:
@@ -174,7 +174,7 @@ class Settling:
     def committed(self, end: int) -> None:
         """All log positions before `end` are durable: release what that frees."""
         while self._flushed and self._flushed[0][1] < end:
-            self.durable = self._flushed.popleft()[0]
+            self.durable_flush = self._flushed.popleft()[0]
         while self._releases and self._releases[0][0] < end:
             for one in self._releases.popleft()[1]:
                 release_all(self._store, one)

@@ -20,7 +20,7 @@ from mesh.waker import Bell
 
 def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way() -> None:
     """Found: an entry for each, for as long as the client did not read."""
-    settling: Any = SimpleNamespace(durable=0, flush=0)
+    settling: Any = SimpleNamespace(durable_flush=0, flush=0)
     settling.next_flush = lambda: settling.flush
     hosted = SimpleNamespace(vhost=SimpleNamespace(settling=settling), wake=lambda _: None)
     queue = SimpleNamespace(name="jobs", settle=lambda *_: None)
@@ -29,11 +29,11 @@ def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way(
     part = encode_settlements([Settlement(ACK, 1, 2)])
     for number in range(1000):
         settling.flush = number // 10
-        settling.durable = settling.flush - 2
+        settling.durable_flush = settling.flush - 2
         session.settle(part)
         assert len(session._unsynced) <= 4
     assert session._unsynced[-1] == (1000, 99)
-    told = [parts for parts, flush in session._unsynced if flush <= settling.durable]
+    told = [parts for parts, flush in session._unsynced if flush <= settling.durable_flush]
     assert told == [980], "the latest that is on disk is still to be told"
 
 

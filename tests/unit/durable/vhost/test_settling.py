@@ -80,7 +80,7 @@ def test_each_record_is_a_quarter_of_what_a_segment_takes_and_all_are_one_flush(
     messages = range(before - MESSAGES, before)
     settling.flush(0)
     assert (store.end, store.needed()) == (before + 1, dict.fromkeys(messages, 1))
-    while settling.durable < flush:
+    while settling.durable_flush < flush:
         assert settling.refusal is not None, (
             "or a snapshot would count what its record counts again"
         )
@@ -122,9 +122,9 @@ def test_what_is_settled_while_the_log_has_no_room_is_the_same_flush() -> None:
     queue.settle(consumer, 1, 2, ACK)
     flush, store.room = settling.next_flush(), 1000
     settling.flush(0)
-    assert settling.durable < flush
+    assert settling.durable_flush < flush
     one.commit()
-    assert settling.durable == flush
+    assert settling.durable_flush == flush
     assert (1, 2) not in ready(one.restarted())
 
 
@@ -236,10 +236,10 @@ def test_what_a_snapshot_covers_is_settled_with_it_and_not_appended_any_more() -
     (snapshot,) = store.append_nowait([definitions("a snapshot")])
     settling.note_covered(snapshot)
     assert (settling.refusal, settling.last_position) == (None, snapshot)
-    assert settling.durable < flush
+    assert settling.durable_flush < flush
     assert len(store.needed()) == MESSAGES, "nothing is released before it is durable"
     one.commit()
-    assert settling.durable == flush
+    assert settling.durable_flush == flush
     assert store.needed() == dict.fromkeys(messages[3::2], 1)
     one.flush()
     assert store.end == snapshot + 1
