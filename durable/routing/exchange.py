@@ -110,7 +110,7 @@ class Headers:
         return {destination for rule, destination in self._rules.values() if rule.matches(headers)}
 
 
-class Queues:
+class DefaultMatcher:
     """Matcher of the default exchange: the key is the name of a queue or stream, and each one is bound implicitly."""
 
     def __init__(self, names: Container[str]) -> None:

@@ -35,7 +35,7 @@ from ..errors import (
     UnknownQueue,
 )
 from .cache import Cache
-from .exchange import Destination, Exchange, Queues, destination_of
+from .exchange import DefaultMatcher, Destination, Exchange, destination_of
 from .extension import Extension
 
 CACHED_ROUTES_MAX = 10_000
@@ -52,7 +52,7 @@ class Router:
     def __init__(self) -> None:
         self._queues: dict[str, None] = {}
         default = ExchangeDefinition(name=DEFAULT_EXCHANGE)
-        self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, Queues(self._queues))}
+        self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, DefaultMatcher(self._queues))}
         self._exchanges.update({name: Exchange(one) for name, one in BUILT_IN.items()})
         self._by_destination: dict[tuple[str, bool], dict[Hashable, BindingDefinition]] = {}
         """Bindings by destination, then by identity."""
