@@ -53,7 +53,7 @@ class Snapshots:
         """
         self._registry, self._publishers, self._assigned = registry, publishers, assigned
         self._declared: list[Change] | None = None
-        self._begin_position = self._start = self._last = 0
+        self._begin_position = self._start = self._last_position = 0
         self.durable_position = 0
         """Log position at which a snapshot begins that is known to be durable, with everything before it."""
         self.returns_positions: Mapping[int, int] = {}
@@ -69,10 +69,10 @@ class Snapshots:
             torn: a record before this one is missing that was not yet known to be durable when this one was written.
         """
         word = change[0]
-        if self._declared is not None and position > self._last + 1:
+        if self._declared is not None and position > self._last_position + 1:
             # A record of the snapshot is missing, so what the snapshot declares is not known completely.
             self._declared = None
-        self._last = position
+        self._last_position = position
         if word == changes.SNAPSHOT:
             self._declared, self._begin_position = [], position
             self._start = change[2] if len(change) > 2 else 0
