@@ -183,7 +183,7 @@ class RunningVhost:
 
     def _deliver(self, now_us: int) -> None:
         busy, left = self._busy, DELIVERIES_AT_ONCE
-        busy.update(self.vhost.intake.arrived())
+        busy.update(self.vhost.intake.take_arrived())
         while busy and left > 0:
             queue, _ = busy.popitem(last=False)
             by_consumer: dict[Consumer, list[Delivery]] = {}

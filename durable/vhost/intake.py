@@ -279,10 +279,10 @@ class Intake:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether `arrived` would return any queue."""
+        """Whether `take_arrived` would return any queue."""
         return bool(self._arrived)
 
-    def arrived(self) -> dict[Queue, None]:
+    def take_arrived(self) -> dict[Queue, None]:
         """Return the queues that got messages since the last call, in order."""
         arrived, self._arrived = self._arrived, {}
         return arrived

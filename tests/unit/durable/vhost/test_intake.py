@@ -44,7 +44,7 @@ def test_who_asks_is_told_whether_something_has_arrived() -> None:
     assert not one.vhost.intake.has_arrived
     one.commit()
     assert one.vhost.intake.has_arrived
-    assert [*one.vhost.intake.arrived()] == [one.registry.queue("q")]
+    assert [*one.vhost.intake.take_arrived()] == [one.registry.queue("q")]
     assert not one.vhost.intake.has_arrived
 
 
