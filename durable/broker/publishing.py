@@ -124,9 +124,9 @@ class _Session:
         self._caught_up = Waker()
         self._unsent: list[bytes] = []
         self._failure: DurableError | None = None
-        self._received = 0
+        self._received_end = 0
         """Every sequence before this one came through this tunnel, or was confirmed before."""
-        self._sent = 0
+        self._confirmed_end = 0
         """Every sequence before this one has been confirmed through this tunnel."""
         self._decoded: Sequence[Batch] = ()
         """Batches of the last part, if `take` did not publish them."""
@@ -171,8 +171,8 @@ class _Session:
         """Return the next confirm, if there is one. It covers only what came through this tunnel: a refusal
         through an earlier tunnel, which broke, may not have arrived, and the message would pass for stored
         along with those behind it."""
-        decided = min(self._publisher.confirmed, self._received)
-        if self._unsent or (decided <= self._sent and not self._refusals):
+        decided = min(self._publisher.confirmed, self._received_end)
+        if self._unsent or (decided <= self._confirmed_end and not self._refusals):
             return None
         refusals, self._refusals = self._refusals, []
         if refusals:
@@ -180,8 +180,8 @@ class _Session:
             refusals, self._refusals = refusals[:fitting], refusals[fitting:]
         # Otherwise messages whose refusals are yet to be sent would pass for stored until then.
         if not self._refusals:
-            self._sent = max(self._sent, decided)
-        return encode_confirm(self._sent, refusals)
+            self._confirmed_end = max(self._confirmed_end, decided)
+        return encode_confirm(self._confirmed_end, refusals)
 
     def take(self, part: bytes) -> bool:
         """Publish a part at once and return True; False if it has to wait for something.
@@ -257,11 +257,11 @@ class _Session:
             refusals = intake.refuse(publisher, batches, too_large)
         self._refusals += map(self._peer.redacted, refusals)
         if batches:
-            self._received = max(self._received, batches[-1].next_sequence)
+            self._received_end = max(self._received_end, batches[-1].next_sequence)
         failure = hosted.log.failure
         if refusals or not publisher.waiting or failure is not None:
             self.confirm()
-        if failure is not None and publisher.confirmed < self._received:
+        if failure is not None and publisher.confirmed < self._received_end:
             # Nothing was raised because everything had been appended before the failure and came again. It
             # will never be durable.
             self.fail(StoreFailed(failure))

@@ -28,7 +28,7 @@ def test_after_the_last_confirm_the_broker_looks_for_what_comes_next() -> None:
     session = _Session(
         cast("Any", tunnel), cast("Any", hosted), anything, publisher, cast("Any", spinner)
     )
-    session._received = 2
+    session._received_end = 2
     publisher.confirmed = 1
     session.confirm()
     assert not answered
