@@ -30,7 +30,7 @@ from security.keyring import Keyring
 from ..config import BrokerConfig
 from ..log.encryption import Encryption
 from .collecting import Collector
-from .directory import check_ours, check_unused
+from .directory import check_unused, check_usable
 from .hosted import RunningVhost
 from .hosting import Vhosts
 from .sessions import Sessions
@@ -130,7 +130,7 @@ class Broker:
         self.service.tunnel(ENDPOINT)(self._sessions.serve)
 
     async def __aenter__(self) -> Broker:
-        await trio.to_thread.run_sync(check_ours, self._data, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(check_usable, self._data, abandon_on_cancel=True)
         await self._vhosts.__aenter__()
         return self
 
@@ -148,13 +148,13 @@ class Broker:
             others = {name: one for name, one in settings.items() if name not in KEY_SOURCES}
             settings = {**others, "keyring": self._keyring}
         async with join(self.service, **settings) as node:
-            self._vhosts.joined(node)
+            self._vhosts.start_capture(node)
             self.node = node
             node.run_beside(partial(self._warn_of_others, node.watch(self.service.cluster)))
             try:
                 yield node
             finally:
-                self._vhosts.leaving()
+                self._vhosts.mark_leaving()
 
     async def _warn_of_others(self, members: Watch) -> None:
         """Log when there is a second broker of this cluster: otherwise nothing here would look wrong."""

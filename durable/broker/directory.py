@@ -150,7 +150,7 @@ def _names(folder: Directory) -> list[str]:
         return []
 
 
-def check_ours(data: Path) -> None:
+def check_usable(data: Path) -> None:
     """Check that a broker may use this directory: it has to be empty, or a broker's own.
 
     Raises:

@@ -163,12 +163,12 @@ class Vhosts:
         for task in list(self._tasks.values()):
             await task.ended.wait()
 
-    def joined(self, node: Node) -> None:
+    def start_capture(self, node: Node) -> None:
         """Streams can capture what is published on this node's mesh from now on."""
         self._node = node
         self._joined.set()
 
-    def leaving(self) -> None:
+    def mark_leaving(self) -> None:
         """The broker is about to end its clients' tunnels: the clients have not left by themselves."""
         for hosted in self.all():
             hosted.leaving = True

@@ -11,7 +11,7 @@ import pytest
 
 from durable.broker import directory
 from durable.broker.directory import (
-    check_ours,
+    check_usable,
     finish_removals,
     make_folders,
     make_vhost,
@@ -182,7 +182,7 @@ def test_a_directory_in_which_another_broker_has_just_begun_is_ours(
         return found
 
     monkeypatch.setattr(Path, "is_dir", looked)
-    check_ours(tmp_path)
+    check_usable(tmp_path)
 
 
 def test_the_vhost_that_is_always_there_is_not_told_as_left_out(
