@@ -124,11 +124,11 @@ async def _append(
             hosted.log.backlog.many_letters = False
             return
         except StoreFull:
-            hosted.log.backlog.many_letters = _frees_most(hosted, lane, dead)
+            hosted.log.backlog.many_letters = _is_mostly_dead(hosted, lane, dead)
             await trio.sleep(FULL_PAUSE_S)
 
 
-def _frees_most(hosted: RunningVhost, lane: Lane, dead: DeadRange) -> bool:
+def _is_mostly_dead(hosted: RunningVhost, lane: Lane, dead: DeadRange) -> bool:
     """Whether about half of the live bytes are dead, judged by the size of this record. If not, dead messages
     may be spread over every segment: their copies would take the room of what compaction carries forward,
     and free none. If there is a segment to compact, compaction goes first."""

@@ -28,7 +28,7 @@ class Uncompaction:
         self._moved = deque(sorted(offline.moved))
         self._reader = CachedReader(offline)
         self._origin = 0
-        self._known: set[Target] = set()
+        self._written_targets: set[Target] = set()
         """The targets of the record first at `_origin` that are written already."""
 
     def drafts(self, records: Iterable[Record]) -> Iterator[Draft]:
@@ -51,12 +51,12 @@ class Uncompaction:
         while self._moved and self._moved[0][0] < end:
             origin, position = self._moved.popleft()
             if origin != self._origin:
-                self._origin, self._known = origin, set(present)
+                self._origin, self._written_targets = origin, set(present)
             record = self._reader.record(position)
             # The first copy has all targets that later copies have, if it can be read.
-            targets = tuple(one for one in record.targets if one not in self._known)
+            targets = tuple(one for one in record.targets if one not in self._written_targets)
             if targets:
-                self._known.update(targets)
+                self._written_targets.update(targets)
                 moved = decode_moved(record)
                 # Replay would take a moved record of any other kind for messages.
                 if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):

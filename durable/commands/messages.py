@@ -90,7 +90,7 @@ async def publish(args: argparse.Namespace) -> int:
         check_key("message", "key", args.key)
     if not args.exchange and not args.key:
         raise WrongUsage("without --exchange, the key names a queue or stream: want a name, got ''")
-    async with connected(args) as broker, naming_queues(broker), broker.publisher() as publisher:
+    async with connected(args) as broker, suggest_names(broker), broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties
         )
@@ -102,7 +102,7 @@ async def publish(args: argparse.Namespace) -> int:
 
 
 @asynccontextmanager
-async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
+async def suggest_names(broker: Connection) -> AsyncGenerator[None]:
     """Add to Unroutable errors of the block which queue or key was probably meant."""
     try:
         yield

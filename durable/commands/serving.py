@@ -173,7 +173,7 @@ async def serve(args: argparse.Namespace) -> int:
     # Report everything that is wrong with the settings before a store is created.
     node_config, keyring = check_start(args.data, args.cluster, None, settings(args))
     config = config_of(args, node_config.chunk_bytes)
-    take_descriptors()
+    raise_descriptor_limit()
     collector = Collector(own_process=True)
     broker = Broker(
         args.data, cluster=args.cluster, config=config, keyring=keyring, collector=collector
@@ -198,7 +198,7 @@ async def serve(args: argparse.Namespace) -> int:
     return status
 
 
-def take_descriptors() -> None:
+def raise_descriptor_limit() -> None:
     """Raise the soft limit of file descriptors to the hard one. With the usual 1,024, a stranger without a key could
     take all of them by silent connections, each kept for the time of a handshake, and keep every client out."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -28,7 +28,7 @@ def describe_error(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]
 
 def rebuild_error(code: str, details: Mapping[str, Any]) -> DurableError:
     """Rebuild the error; a BrokerError if this release does not know its class."""
-    kind = next((one for one in _tree(DurableError) if one.__name__ == code), None)
+    kind = next((one for one in _subclasses(DurableError) if one.__name__ == code), None)
     if kind is None:
         return BrokerError(code, dict(details))
     text = str(details.get(TEXT, code))
@@ -55,7 +55,7 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, int | float | bool)
 
 
-def _tree(kind: type[DurableError]) -> Iterator[type[DurableError]]:
+def _subclasses(kind: type[DurableError]) -> Iterator[type[DurableError]]:
     for child in kind.__subclasses__():
         yield child
-        yield from _tree(child)
+        yield from _subclasses(child)

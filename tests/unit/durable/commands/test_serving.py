@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from durable.commands.serving import serve, take_descriptors
+from durable.commands.serving import raise_descriptor_limit, serve
 
 
 @pytest.fixture
@@ -49,4 +49,4 @@ def test_where_the_limit_cannot_be_raised_it_stays(monkeypatch: pytest.MonkeyPat
         raise ValueError("not allowed to raise maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refused)
-    take_descriptors()
+    raise_descriptor_limit()
