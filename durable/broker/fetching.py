@@ -2,14 +2,13 @@
 
     consumer a ─┐                        ┌─> its body
     consumer b ─┼─ one after the other ──┤
-    reader c  ──┘      a trip            └─> the bodies behind it: probably wanted soon, by any of them
+    reader c  ──┘   one read of the log  └─> the bodies behind it: probably wanted soon, by any of them
 
-A trip is one read of the log. A task that has waited for another one's trip looks in memory again before
-it makes its own: a hundred consumers of a hundred queues whose messages came in turn all find what the first
-of them has read. How much a trip reads adapts. If bodies that were read ahead are pushed out before anybody
-asks for them, as with many consumers that are far apart, trips read less; if a consumer goes on behind a trip,
-they read more again. A trip that begins exactly where one ended reads twice as much as that one, whatever
-others do.
+A task that has waited for another one's read looks in memory again before it makes its own: a hundred
+consumers of a hundred queues whose messages came in turn all find what the first of them has read. How much
+is read at once adapts. If bodies that were read ahead are pushed out before anybody asks for them, as with
+many consumers that are far apart, reads become shorter; if a consumer goes on behind a read, they become
+longer again. A read that begins exactly where one ended is twice as long as that one, whatever others do.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from ..log.reader import READ_BYTES
 from ..log.record import Buffer, Record
 from ..vhost.bodies import Bodies
 
-TRIP_COST_BYTES = 128 * 1024
-"""Approximate fixed cost of a trip, in bytes that could be read in that time."""
+READ_COST_BYTES = 128 * 1024
+"""Approximate fixed cost of a read, in bytes that could be read in that time."""
 LIMIT_BYTES_MIN = 8 * 1024
 ENDS_MAX = 1000
-"""Ends of trips that are remembered; those at the highest log positions are kept."""
+"""Ends of reads that are remembered; those at the highest log positions are kept."""
 
 
-class TripEnd(NamedTuple):
-    """Where a trip ended."""
+class ReadEnd(NamedTuple):
+    """Where a read ended."""
 
     position: int
-    """Log position behind the last record of the trip."""
+    """Log position behind the last record of the read."""
     records: int
     limit_bytes: int
-    """How much the trip was allowed to read; other trips may have been allowed more or less."""
+    """The limit of this read; other reads may have had a higher or lower one."""
 
 
 class BodyReader:
@@ -55,8 +54,8 @@ class BodyReader:
         self._lock = trio.Lock()
         self._limit_bytes_max = max(1, min(READ_BYTES, bodies.read_bytes_max))
         self._limit_bytes = self._limit_bytes_max
-        self._ends: list[TripEnd] = []
-        """Ends of trips from which no later trip has gone on, sorted."""
+        self._ends: list[ReadEnd] = []
+        """Ends of reads from which no later read has gone on, sorted."""
 
     async def body(self, position: int) -> Buffer | None:
         """Return the body of the record at this log position; None if it is damaged or no longer there.
@@ -66,23 +65,23 @@ class BodyReader:
             if body is not None:
                 return body
             start, limit_bytes = self._plan(position)
-            body = await self._trip(start, limit_bytes, position)
-            # Records became longer, so the trip ended before the wanted one.
+            body = await self._read_ahead(start, limit_bytes, position)
+            # Records became longer, so the read ended before the wanted one.
             if body is None and start < position:
-                body = await self._trip(position, limit_bytes, position)
+                body = await self._read_ahead(position, limit_bytes, position)
             return body
 
     def _plan(self, position: int) -> tuple[int, int]:
-        """Return where the next trip begins, and how many bytes it may read.
+        """Return where the next read begins, and how many bytes it may take.
 
-        If an earlier trip ended not far before `position` (by fewer records than it had read), the next
+        If an earlier read ended not far before `position` (by fewer records than it took), the next
         one begins at that end: other consumers are on their way there, too, and want the records between.
         """
         asked, wasted_bytes = self._bodies.take_ahead_counts()
         index = bisect_right(self._ends, position, key=lambda end: end.position) - 1
         continues = index >= 0 and position - self._ends[index].position < self._ends[index].records
-        # More bytes were wasted than the spared trips would have cost.
-        if wasted_bytes > asked * TRIP_COST_BYTES:
+        # More bytes were wasted than the spared reads would have cost.
+        if wasted_bytes > asked * READ_COST_BYTES:
             self._limit_bytes = max(
                 self._limit_bytes // 2, min(LIMIT_BYTES_MIN, self._limit_bytes_max)
             )
@@ -95,7 +94,7 @@ class BodyReader:
             return end.position, self._limit_bytes
         return position, min(max(2 * end.limit_bytes, self._limit_bytes), self._limit_bytes_max)
 
-    async def _trip(self, start: int, limit_bytes: int, wanted: int) -> Buffer | None:
+    async def _read_ahead(self, start: int, limit_bytes: int, wanted: int) -> Buffer | None:
         """Read from `start` on; return the body of the `wanted` record, if it is among what was read."""
         found: Buffer | None = None
         records = await self._read(start, limit_bytes)
@@ -111,6 +110,6 @@ class BodyReader:
             if record.position == wanted:
                 found = body
         if records:
-            insort(self._ends, TripEnd(records[-1].position + 1, len(records), limit_bytes))
+            insort(self._ends, ReadEnd(records[-1].position + 1, len(records), limit_bytes))
             del self._ends[:-ENDS_MAX]
         return found

@@ -18,7 +18,7 @@ from tests.vhosts import as_record
 BODY_BYTES = 1000
 RECENT_BYTES = 600_000
 MOST = 100
-"""Bodies that a trip reads at most, about: a sixth of what memory keeps."""
+"""Bodies that a read takes at most, about: a sixth of what memory keeps."""
 
 
 def body(number: int) -> bytes:
@@ -26,11 +26,11 @@ def body(number: int) -> bytes:
 
 
 class Shelf:
-    """A log of batches; `trips` says how many records each reading of it gave."""
+    """A log of batches; `reads` says how many records each reading of it gave."""
 
     def __init__(self, count: int, gone: int | None = None) -> None:
         self._count, self._gone = count, gone
-        self.trips: list[int] = []
+        self.reads: list[int] = []
         self.failing = False
         self.open = trio.Event()
         """Reading waits for it."""
@@ -46,7 +46,7 @@ class Shelf:
             for number in range(position, end)
             if number != self._gone
         ]
-        self.trips.append(len(found))
+        self.reads.append(len(found))
         return found
 
 
@@ -70,15 +70,15 @@ async def test_whoever_waits_takes_what_another_has_read() -> None:
             nursery.start_soon(want, reader, bodies, number)
             await trio.testing.wait_all_tasks_blocked()
         shelf.open.set()
-    assert shelf.trips == [80]
+    assert shelf.reads == [80]
 
 
-async def test_one_who_goes_on_and_on_makes_long_trips() -> None:
+async def test_one_who_goes_on_and_on_makes_long_reads() -> None:
     shelf = Shelf(1000)
     reader, bodies = body_reader(shelf)
     for number in range(1000):
         await want(reader, bodies, number)
-    assert len(shelf.trips) <= 1000 / MOST + 2
+    assert len(shelf.reads) <= 1000 / MOST + 2
 
 
 async def test_those_who_are_far_apart_read_little_that_nobody_wants() -> None:
@@ -90,31 +90,31 @@ async def test_those_who_are_far_apart_read_little_that_nobody_wants() -> None:
         number = chance.randrange(40)
         await want(reader, bodies, places[number])
         places[number] += 50
-    assert sum(shelf.trips) < 4 * MOST * 40, "at most of that is from before it was noticed"
-    assert max(shelf.trips[-500:]) * BODY_BYTES <= LIMIT_BYTES_MIN
+    assert sum(shelf.reads) < 4 * MOST * 40, "at most of that is from before it was noticed"
+    assert max(shelf.reads[-500:]) * BODY_BYTES <= LIMIT_BYTES_MIN
     # And one of them goes on alone.
-    del shelf.trips[:]
+    del shelf.reads[:]
     for number in range(70_000, 72_000):
         await want(reader, bodies, number)
-    assert len(shelf.trips) <= 2000 / MOST + 12, "trips grow again"
+    assert len(shelf.reads) <= 2000 / MOST + 12, "reads grow again"
 
 
-async def test_one_who_goes_on_makes_long_trips_among_many_who_do_not() -> None:
+async def test_one_who_goes_on_makes_long_reads_among_many_who_do_not() -> None:
     """Found by reading: with one length for all they would have kept theirs at the least."""
     shelf, chance = Shelf(600_000), Random(1)
     reader, bodies = body_reader(shelf)
     own: list[int] = []
     for number in range(2000):
-        before = len(shelf.trips)
+        before = len(shelf.reads)
         await want(reader, bodies, number)
-        own += shelf.trips[before:]
-        if number % 2 == 0:  # More of them, and memory could not hold what one long trip has read.
+        own += shelf.reads[before:]
+        if number % 2 == 0:  # More of them, and memory could not hold what one long read takes.
             await want(reader, bodies, chance.randrange(2000, 600_000))
     assert own[-2] > MOST / 2
 
 
 async def test_a_body_that_is_kept_holds_nothing_of_what_it_was_read_with() -> None:
-    """Found by reading: what a short trip kept were views of a window of 256 KiB each."""
+    """Found by reading: what a short read kept were views of a window of 256 KiB each."""
     window = bytearray()
 
     async def read(position: int, limit_bytes: int) -> list[Record]:
@@ -129,7 +129,7 @@ async def test_a_body_that_is_kept_holds_nothing_of_what_it_was_read_with() -> N
     assert bodies.get(1) == body(1)
 
 
-async def test_who_is_cancelled_keeps_nobody_from_the_next_trip() -> None:
+async def test_who_is_cancelled_keeps_nobody_from_the_next_read() -> None:
     shelf = Shelf(10)
     reader, bodies = body_reader(shelf)
     shelf.open = trio.Event()
@@ -148,11 +148,11 @@ async def test_what_is_gone_is_nothing_and_is_asked_for_again() -> None:
     assert await reader.body(3) is None
     assert bodies.get(4) == body(4), "what comes behind it is kept"
     assert await reader.body(3) is None
-    assert len(shelf.trips) == 2
+    assert len(shelf.reads) == 2
     await want(reader, bodies, 2)
 
 
-async def test_a_trip_that_failed_keeps_nobody_from_the_next() -> None:
+async def test_a_read_that_failed_keeps_nobody_from_the_next() -> None:
     shelf = Shelf(10)
     reader, bodies = body_reader(shelf)
     shelf.failing = True
