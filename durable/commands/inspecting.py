@@ -28,7 +28,7 @@ from ..queues.queue import Queue
 from ..vhost.cutting import cut_ranges
 from ..vhost.groups import is_group, read_front
 from .findings import as_json, summary
-from .offline import OfflineVhost, Place, each_offline, kind_name, places
+from .offline import OfflineVhost, VhostPlace, each_offline, find_vhosts, kind_name
 from .options import sizes
 from .stored import Message, messages
 from .verifying import add_offline, problems_of
@@ -60,9 +60,9 @@ def add(commands: Commands) -> None:
 def inspect(args: argparse.Namespace) -> int:
     if args.cat and args.queue is None:
         raise WrongUsage("--cat prints messages of a queue: name it with --queue")
-    found = places(args.data, args.vhost)
+    found = find_vhosts(args.data, args.vhost)
     if args.queue is not None and len(found) > 1:
-        found = places(args.data, DEFAULT_VHOST)  # The default vhost, as in all commands.
+        found = find_vhosts(args.data, DEFAULT_VHOST)  # The default vhost, as in all commands.
     rows: list[dict[str, Any]] = []
     load_keyring = partial(keyring_of, settings(args))
     for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked):
@@ -82,7 +82,7 @@ def inspect(args: argparse.Namespace) -> int:
 # A vhost
 
 
-def _vhost(place: Place, offline: OfflineVhost) -> dict[str, Any]:
+def _vhost(place: VhostPlace, offline: OfflineVhost) -> dict[str, Any]:
     registry, report = offline.registry, offline.report
     exchanges, bindings = registry.router.definitions()
     return {
@@ -173,7 +173,7 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
 # Records
 
 
-def _records(place: Place, offline: OfflineVhost, *, as_lines: bool) -> None:
+def _records(place: VhostPlace, offline: OfflineVhost, *, as_lines: bool) -> None:
     write = sys.stdout.write
     for record in offline.records():
         row = _record(offline, record)

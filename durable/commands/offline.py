@@ -51,7 +51,7 @@ ATTEMPTS = 10
 """Attempts at reading a log while its broker frees segments."""
 
 
-class Place(NamedTuple):
+class VhostPlace(NamedTuple):
     """Where a vhost is on the disk."""
 
     name: str
@@ -60,7 +60,7 @@ class Place(NamedTuple):
     """Whether its name could be read; otherwise `name` is made up."""
 
 
-def places(data: Path, vhost: str | None = None) -> list[Place]:
+def find_vhosts(data: Path, vhost: str | None = None) -> list[VhostPlace]:
     """Return all vhosts in a broker's directory, or only the given one.
 
     Raises:
@@ -72,7 +72,7 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
         raise DurableError(f"{data}: no such directory")
     if not base.is_dir():
         raise DurableError(f"{data} is not a broker's directory: there is no {base}")
-    found = sorted(_place(path) for path in base.iterdir() if is_vhost(path))
+    found = sorted(_vhost_place(path) for path in base.iterdir() if is_vhost(path))
     if not found:
         raise DurableError(f"{data} is not a broker's directory: {base} contains no vhost")
     if vhost is None:
@@ -84,15 +84,15 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
     return chosen
 
 
-def _place(path: Path) -> Place:
+def _vhost_place(path: Path) -> VhostPlace:
     try:
         name = (path / NAME_FILE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         name = ""
     for known in (name, DEFAULT_VHOST):
         if directory_name(known) == path.name:
-            return Place(known, path / LOG_FOLDER, named=known == name)
-    return Place(f"vhost-{path.name[:8]}", path / LOG_FOLDER, named=False)
+            return VhostPlace(known, path / LOG_FOLDER, named=known == name)
+    return VhostPlace(f"vhost-{path.name[:8]}", path / LOG_FOLDER, named=False)
 
 
 class VhostGone(DurableError):
@@ -228,8 +228,8 @@ class _NoStore:
 
 
 def each_offline(
-    found: Sequence[Place], load_keyring: LoadKeyring, **options: bool
-) -> Iterator[tuple[Place, OfflineVhost]]:
+    found: Sequence[VhostPlace], load_keyring: LoadKeyring, **options: bool
+) -> Iterator[tuple[VhostPlace, OfflineVhost]]:
     """Open each as `open_offline` does; a vhost that its broker deletes meanwhile is reported and left out."""
     for place in found:
         try:
@@ -241,7 +241,7 @@ def each_offline(
 
 @contextmanager
 def open_offline(
-    place: Place, load_keyring: LoadKeyring, *, unlocked: bool = False, adopt_lanes: bool = False,
+    place: VhostPlace, load_keyring: LoadKeyring, *, unlocked: bool = False, adopt_lanes: bool = False,
     allow_undecrypted: bool = False,
 ) -> Iterator[OfflineVhost]:  # fmt: skip
     """Read a vhost's log. No broker can open it during the block.
@@ -272,7 +272,7 @@ def open_offline(
 
 
 def _opened(
-    place: Place, encryption: Encryption, *, unlocked: bool
+    place: VhostPlace, encryption: Encryption, *, unlocked: bool
 ) -> tuple[ReadOnlyDisk, OfflineVhost]:
     for left in reversed(range(ATTEMPTS)):
         disk = ReadOnlyDisk(place.log, unlocked=unlocked)
@@ -299,7 +299,7 @@ def _opened(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _check_exists(place: Place) -> None:
+def _check_exists(place: VhostPlace) -> None:
     """Raises VhostGone if the vhost is being deleted, or is not there."""
     if is_deleted(place.log.parent) or not place.log.is_dir():
         raise VhostGone(f"vhost {place.name} was deleted while it was read")

@@ -33,11 +33,11 @@ from .offline import (
     ADOPTED_PREFIX,
     LoadKeyring,
     OfflineVhost,
-    Place,
+    VhostPlace,
     each_offline,
+    find_vhosts,
     kind_name,
     open_offline,
-    places,
 )
 from .options import add_json, size
 from .serving import log_config
@@ -77,7 +77,7 @@ def add(commands: Commands) -> None:
 
 
 async def salvage(args: argparse.Namespace) -> int:
-    found = places(args.data, args.vhost)
+    found = find_vhosts(args.data, args.vhost)
     _check_new(args.data, args.to)
     # Report wrong settings before anything is in NEW, which has to be empty at the next attempt.
     config = log_config(args)
@@ -93,7 +93,7 @@ async def salvage(args: argparse.Namespace) -> int:
             print_stderr(
                 f"vhost {place.name}: {one.ready} messages of an unknown queue, put into {one.name}"
             )
-        new = Place(place.name, make_vhost(args.to, place.name), named=True)
+        new = VhostPlace(place.name, make_vhost(args.to, place.name), named=True)
         encryption = (
             encryption_of_copy(place.log, load_keyring()) if is_encrypted(place.log) else None
         )
@@ -186,7 +186,7 @@ def _counts(offline: OfflineVhost) -> dict[str, int]:
     return {**counts, **{one.name: one.end - one.start for one in registry.streams.values()}}
 
 
-def _compare(new: Place, load_keyring: LoadKeyring, row: dict[str, Any]) -> None:
+def _compare(new: VhostPlace, load_keyring: LoadKeyring, row: dict[str, Any]) -> None:
     """Check that a broker will find in the new directory what was read from the old one."""
     with open_offline(new, load_keyring) as offline:
         problems, counts = findings(offline.report, read_only=True), _counts(offline)

@@ -22,7 +22,7 @@ from ..log.header import STORE_NAME, decode_store
 from ..log.read_only_disk import ReadOnlyDirectory, ReadOnlyFolder
 from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, invalid_records, summary
-from .offline import OfflineVhost, Place, each_offline, places
+from .offline import OfflineVhost, VhostPlace, each_offline, find_vhosts
 from .options import add_json
 
 
@@ -56,7 +56,7 @@ def add_offline(command: argparse.ArgumentParser) -> None:
 
 def verify(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
-    found, load_keyring = places(args.data, args.vhost), partial(keyring_of, settings(args))
+    found, load_keyring = find_vhosts(args.data, args.vhost), partial(keyring_of, settings(args))
     for place, offline in each_offline(
         found, load_keyring, unlocked=args.unlocked, allow_undecrypted=True
     ):
@@ -75,7 +75,7 @@ def verify(args: argparse.Namespace) -> int:
     return 0 if all_ok else 1
 
 
-def problems_of(place: Place, offline: OfflineVhost) -> list[str]:
+def problems_of(place: VhostPlace, offline: OfflineVhost) -> list[str]:
     """Return a line for each problem."""
     unnamed = [] if place.named else [f"the name of the vhost in {place.log.parent} cannot be read"]
     replay, copies = offline.replay, damaged_copies(place.log)
@@ -120,7 +120,7 @@ def _names(folder: ReadOnlyFolder) -> list[str]:
     return []
 
 
-def _show(place: Place, offline: OfflineVhost, problems: list[str], kept: list[str]) -> None:
+def _show(place: VhostPlace, offline: OfflineVhost, problems: list[str], kept: list[str]) -> None:
     print(printable(f"vhost {place.name}: {summary(offline.report)}"))
     for line in problems:
         print(printable(f"vhost {place.name}: {line}"))
