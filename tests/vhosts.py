@@ -212,4 +212,4 @@ async def flushed(hosted: RunningVhost) -> None:
     flush = settling.next_flush()
     hosted.wake()
     while settling.durable_flush < flush:
-        await hosted.settled.wait()
+        await hosted.settlements_durable.wait()

@@ -236,7 +236,7 @@ class _Session:
         flush = self._unsynced[-1][1]
         hosted.hurry()
         while hosted.vhost.settling.durable_flush < flush and hosted.log.failure is None:
-            await hosted.settled.wait()
+            await hosted.settlements_durable.wait()
 
     async def end_deserted(self, scope: trio.CancelScope) -> None:
         """End the session when the client is gone or has given up: it waits for nothing any more, and may be
@@ -261,4 +261,4 @@ class _Session:
             elif unsynced and hosted.log.failure is not None:
                 raise StoreFailed(hosted.log.failure)
             else:
-                await hosted.settled.wait()
+                await hosted.settlements_durable.wait()

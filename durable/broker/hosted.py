@@ -95,12 +95,12 @@ class RunningVhost:
         """The lock of the definitions; `change` takes it."""
         self._body_reader = BodyReader(log.read, vhost.bodies)
         self._work = Waker()
-        self.settled = Bell()
+        self.settlements_durable = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
         self.dead_waiting = Waker()
         """Wakes the task that dead-letters messages."""
         self.auto_deletions = AutoDeletions(self.delete_queue)
-        self.stored = Bell()
+        self.messages_durable = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self.consumer_gone = Bell()
         """Rings when a consumer has left."""
@@ -166,17 +166,17 @@ class RunningVhost:
                 session.confirm()
         self.vhost.committed(durable_end, now_us)
         self.applied_end = min(durable_end, self.carried_from)
-        self.stored.wake()
+        self.messages_durable.wake()
         self._deliver(now_us)
         if self.vhost.has_dead:
             self.dead_waiting.wake()
         settling.flush(now_us)
         if settling.durable_flush > durable:
-            self.settled.wake()
+            self.settlements_durable.wake()
 
     def _report_failure(self, reason: str) -> None:
         """Nothing will be confirmed any more: tell all publishers so, once."""
-        self.settled.wake()
+        self.settlements_durable.wake()
         publishers, self._publishers = self._publishers, {}
         for session in publishers.values():
             session.fail(StoreFailed(reason))

@@ -235,7 +235,7 @@ async def _send_records(
         for part in ready:
             await tunnel.send(part.data)
         if not ready and not stream.lane.retired:
-            await hosted.stored.wait()
+            await hosted.messages_durable.wait()
 
 
 async def _send_gaps(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> None:

@@ -151,7 +151,7 @@ class Client:
         )
         hosted.wake()
         while publisher.confirmed < end:
-            await hosted.stored.wait()
+            await hosted.messages_durable.wait()
 
     async def work(self, name: str, count: int) -> None:
         """Take some; most are acked, some given back, some rejected, some kept."""

@@ -52,7 +52,7 @@ async def publish(hosted: RunningVhost, batch: Batch) -> None:
     publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
     await hosted.log.with_room(lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, 0))
     while publisher.confirmed < batch.next_sequence:
-        await hosted.stored.wait()
+        await hosted.messages_durable.wait()
 
 
 async def reject_all(hosted: RunningVhost, name: str) -> None:
