@@ -107,8 +107,8 @@ class Catalog:
         there = {(lane.queue, lane.partition) for lane in self.lanes().values()}
         for positions in (options.starting_offsets, options.ending_offsets):
             if isinstance(positions, Mapping):
-                for queue, by in positions.items():
-                    for partition in by or (0,):
+                for queue, partitions in positions.items():
+                    for partition in partitions or (0,):
                         if (queue, partition) not in there:
                             kind = f"partition {partition} of" if partition else "queue or stream"
                             raise NothingSelected(kind, queue, {one for one, _ in there})

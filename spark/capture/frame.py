@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidOption, UnknownColumn
 from .options import check_batch, read_options
 from .plan import Selected, Times, Work
-from .query import Query, spare_modules
+from .query import Query, freeze_modules
 from .rows import SQL_TYPES, ddl, schema_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def make_reader(
             for works in batch.column(0).to_pylist():
                 for work in pickle.loads(works):
                     yield from query.read(work, times)
-        spare_modules()
+        freeze_modules()
 
     return read
 

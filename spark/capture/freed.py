@@ -32,9 +32,9 @@ def freed_offsets(
     if not holes:
         return []
     runs = carried()
-    mine = runs.lane == lane
-    firsts = runs.first[mine]
-    copies = zip(firsts.tolist(), (firsts + runs.messages[mine]).tolist(), strict=True)
+    in_lane = runs.lane == lane
+    firsts = runs.first[in_lane]
+    copies = zip(firsts.tolist(), (firsts + runs.messages[in_lane]).tolist(), strict=True)
     return list(without(holes, sorted(copies)))
 
 

@@ -36,7 +36,7 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
         it in that body.
     """
     buffer: Bytes = np.frombuffer(bodies, np.uint8)
-    groups = _groups(buffer, at, end)
+    groups = _find_groups(buffer, at, end)
     if not len(groups):
         return np.arange(len(at)), at, end, np.zeros(len(at), np.int64)
     tables = _Tables(buffer, at[groups])
@@ -78,7 +78,7 @@ class _Tables:
         return at
 
 
-def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
+def _find_groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
     """Return the indices of bodies that are groups whose lengths add up."""
     size = end - at
     found: Ints = np.flatnonzero(size >= FRONT.size)

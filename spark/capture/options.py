@@ -133,7 +133,11 @@ def check_streaming(options: Options) -> None:
 
 
 def _offsets(positions: Mapping[str, Mapping[int, int]]) -> list[tuple[str, int, int]]:
-    return [(queue, one, offset) for queue, by in positions.items() for one, offset in by.items()]
+    return [
+        (queue, one, offset)
+        for queue, partitions in positions.items()
+        for one, offset in partitions.items()
+    ]
 
 
 # Each of these reads the text of one option, and raises InvalidOption.
@@ -212,8 +216,8 @@ def _positions(name: str, text: str) -> Positions:
         return text.lower()
     try:
         found = {
-            str(queue): {int(one): _offset(offset) for one, offset in by.items()}
-            for queue, by in read_integer_json(text).items()
+            str(queue): {int(one): _offset(offset) for one, offset in partitions.items()}
+            for queue, partitions in read_integer_json(text).items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):
         found = {}

@@ -64,7 +64,7 @@ class Query:
             )  # fmt: skip
 
 
-def spare_modules() -> None:
+def freeze_modules() -> None:
     """Exclude what a worker has loaded so far from all further garbage collections.
 
     PySpark collects after every task. That took 16 ms per task, a seventh of the time that Python took to read,

@@ -50,16 +50,16 @@ def read(
     ranges = deque(work.ranges)
     while ranges:
         one = ranges.popleft()
-        begun = False
+        has_begun = False
         try:
             with _open_range(one) as file:
-                begun = True
+                has_begun = True
                 yield from _read_range(file, one, tables, damaged, decryption)
         except DataLost as error:
             if fail_on_data_loss:
                 raise
             # If reading had begun, the segment was cut or became a spare, and some rows are out already.
-            carried = [] if begun else replacements.find(one)
+            carried = [] if has_begun else replacements.find(one)
             left = " except what compaction moved elsewhere" if carried else ""
             logger.warning("%s: %d bytes skipped%s", error.what, one.size_bytes, left)
             ranges.extendleft(reversed(carried))

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ..errors import ContradictoryOptions, UnknownColumn
 from .options import KEEP, Options
 from .plan import Times, Work
-from .query import Query, spare_modules
+from .query import Query, freeze_modules
 from .rows import ARROW_TYPES, SQL_TYPES
 
 
@@ -33,7 +33,7 @@ def read(query: Query, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
     assert isinstance(partition, Split)
     yield from query.read(partition.work, partition.times)
-    spare_modules()
+    freeze_modules()
 
 
 def arrow_schema(schema: StructType, options: Options) -> pa.Schema:

@@ -127,10 +127,10 @@ class StoredLog:
             one = known.get(number)
             if one is None:
                 one = Contents(number, expected if header is None else header.first)
-            begun = bool(one.marks)
+            had_marks = bool(one.marks)
             if not one.complete:
                 self._read_new(one, closed=number != used[-1][0])
-            if header is None and one.marks and not (begun or _is_contiguous(one, contents)):
+            if header is None and one.marks and not (had_marks or _is_contiguous(one, contents)):
                 one.first = one.marks[0].position
             expected = one.end
             if contents:

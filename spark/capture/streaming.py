@@ -92,8 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Progress(self._catalog.log.digest, self._refresh()).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = from_json(start)
-        return self._catalog.retry_plan(lambda: self._latest(begun, limit)).to_json()
+        start_progress = from_json(start)
+        return self._catalog.retry_plan(lambda: self._latest(start_progress, limit)).to_json()
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
         log, end = self._catalog.log, self._refresh()
@@ -158,30 +158,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Selected(self._catalog.log, table, Times(start.since_us), start.position, end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
-        begun, ended = from_json(start), from_json(end)
-        return self._catalog.retry_plan(lambda: self._splits(begun, ended))
+        start_progress, end_progress = from_json(start), from_json(end)
+        return self._catalog.retry_plan(lambda: self._splits(start_progress, end_progress))
 
-    def _splits(self, begun: Progress, ended: Progress) -> list[Split]:
+    def _splits(self, start_progress: Progress, end_progress: Progress) -> list[Split]:
         log = self._catalog.log
-        if log.end < ended.position or log.digest != ended.store:  # After a restart.
+        if log.end < end_progress.position or log.digest != end_progress.store:  # After a restart.
             self._refresh()
-            if self._same_store(ended).store != ended.store:
+            if self._same_store(end_progress).store != end_progress.store:
                 # What is there now is for the next batch, from the front of the log on.
                 return splits((), Times())
-            begun = self._same_store(begun)
-        if begun.store != ended.store:
-            absent = ((FIRST_POSITION, ended.position),)
-            begun = Progress(ended.store, FIRST_POSITION, absent, since_us=ended.since_us)
-        gone = begun.missed(log.absent(begun.position, ended.position))
-        if gone and self._options.fail_on_data_loss:
-            told = ", ".join(f"{low} to {high - 1}" for low, high in gone)
-            raise DataLost(
-                f"log positions {told} were freed before they were read (retention or compaction)"
+            start_progress = self._same_store(start_progress)
+        if start_progress.store != end_progress.store:
+            absent = ((FIRST_POSITION, end_progress.position),)
+            start_progress = Progress(
+                end_progress.store, FIRST_POSITION, absent, since_us=end_progress.since_us
             )
-        selected = self._selected(begun, ended.position)
-        if ended.shares is None:
+        gone = start_progress.missed(log.absent(start_progress.position, end_progress.position))
+        if gone and self._options.fail_on_data_loss:
+            positions = ", ".join(f"{low} to {high - 1}" for low, high in gone)
+            raise DataLost(
+                f"log positions {positions} were freed before they were read (retention or compaction)"
+            )
+        selected = self._selected(start_progress, end_progress.position)
+        if end_progress.shares is None:
             return splits(self._query.works(selected), selected.times)
-        return splits(share_out(selected, ended.shares), selected.times)
+        return splits(share_out(selected, end_progress.shares), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._query, partition)
