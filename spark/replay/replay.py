@@ -101,18 +101,18 @@ def replay(
     """
     plan.check()
     name = plan.id or f"replay-{uuid4().hex[:12]}"
-    checked = checked_options(plan, joining)
+    sink_options = checked_options(plan, joining)
     slots = session.sparkContext.defaultParallelism
     with one_line_errors():
         check_renaming(session, plan.to)
         source = Source(
             session, read_options({**plan.source_options(slots), **key_options(joining)})
         )
-        frame, stored = selected_rows(source, plan), selected_times(source, plan)
-        survey = take_survey(stored)
+        frame, stored_times = selected_rows(source, plan), selected_times(source, plan)
+        survey = take_survey(stored_times)
     if names is None:
-        names = destination_names(checked)
-    check_names(plan, survey.queues, names, checked.cluster)
+        names = destination_names(sink_options)
+    check_names(plan, survey.queues, names, sink_options.cluster)
     tasks = min(slots, len(survey.lanes))
     shows_topics = dry_run and plan.to.kind == TOPICS
     with one_line_errors():
@@ -123,7 +123,7 @@ def replay(
     if dry_run or not survey.rows:
         return found
     with one_line_errors():
-        pauses = [] if plan.max_gap_s is None else _pauses(stored, plan.max_gap_s)
+        pauses = [] if plan.max_gap_s is None else _pauses(stored_times, plan.max_gap_s)
         if plan.to.kind == QUEUES:
             joining = {**joining, "lanes": json.dumps(source.lanes(survey.lanes))}
         options = {**plan.sink_options(name, 0, tasks), **joining}

@@ -97,21 +97,21 @@ def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
     # The process id is part of the key: a forked child has a copy of this table, but not the threads.
     key = (os.getpid(), options.cluster, repr(sorted(options.joining.items())))
     with _LOCK:
-        kept = _NODES.get(key)
-        if kept is not None and not kept.ended:
-            kept.acquire()
+        worker = _NODES.get(key)
+        if worker is not None and not worker.ended:
+            worker.acquire()
         else:
-            kept = None
-    if kept is None:
+            worker = None
+    if worker is None:
         try:
-            kept = WorkerNode(options)
-            kept.start()
+            worker = WorkerNode(options)
+            worker.start()
         except (MeshError, SecurityError, OSError) as error:
             raise Unreachable("the mesh", str(error)) from None
         with _LOCK:
-            _NODES[key] = kept
+            _NODES[key] = worker
     try:
-        yield kept
+        yield worker
     finally:
         with _LOCK:
-            kept._users -= 1
+            worker._users -= 1

@@ -188,8 +188,8 @@ class Task:
         lanes: dict[str, list[int]] = {}
         for at, address in enumerate(messages.addresses):
             lanes.setdefault(address.lane, []).append(at)
-        for lane, of in lanes.items():
-            rows: Any = slice(None) if len(lanes) == 1 else np.isin(messages.address_index, of)
+        for lane, indices in lanes.items():
+            rows: Any = slice(None) if len(lanes) == 1 else np.isin(messages.address_index, indices)
             self._orders.setdefault(lane, OffsetOrder(lane)).check(offsets[rows])
         return offsets
 
