@@ -109,16 +109,16 @@ class Gathering:
     ) -> int:
         """Take messages after `start`, which was added last and is alike, as far as one batch and
         `room_bytes` allow. Return the index of the first one not taken. `size_sums`: see `cumulative_sizes`."""
-        group, begins = self.current, start + 1
+        group, next_index = self.current, start + 1
         # A single message needs nothing of what follows, and somebody may be waiting for its confirm.
-        if begins == len(payloads):
-            return begins
+        if next_index == len(payloads):
+            return next_index
         room_bytes = min(room_bytes, self._batch_bytes - group.size_bytes)
-        stop = max(bisect_right(size_sums, size_sums[start] + room_bytes, begins), begins)
-        group.payloads += payloads[begins:stop]
+        stop = max(bisect_right(size_sums, size_sums[start] + room_bytes, next_index), next_index)
+        group.payloads += payloads[next_index:stop]
         group.size_bytes += size_sums[stop - 1] - size_sums[start]
         if group.headers is not None:
-            group.headers += group.headers[-1:] * (stop - begins)
+            group.headers += group.headers[-1:] * (stop - next_index)
         return stop
 
     def _group_for(
@@ -178,9 +178,8 @@ class Gathering:
         count = self._closed_messages = self.count
         self._closed_groups = len(self._groups)
         self._open_groups.clear()
-        if (
-            self._groups[-1] is self.current
-        ):  # It stays open: later messages come behind all others.
+        # The current group stays open: later messages come behind all others.
+        if self._groups[-1] is self.current:
             self._closed_groups -= 1
             self._closed_messages -= len(self.current.payloads)
         else:

@@ -115,7 +115,7 @@ class Sender(AsyncBlock, ABC):
         self._idle_tunnel: Tunnel | None = None
         """The tunnel while `_send` has nothing to send, so that `_send_at_once` may use it."""
         self._resend = False
-        self._properties: dict[Properties, bytes] = {}
+        self._properties_cache: dict[Properties, bytes] = {}
         self._checked_key = ""
         """The last key that was checked; the empty one is valid."""
 
@@ -288,17 +288,17 @@ class Sender(AsyncBlock, ABC):
             self._checked_key = key
         wanted = Properties(exchange) if properties is None else properties
         try:
-            encoded = self._properties.get(wanted)
+            encoded = self._properties_cache.get(wanted)
         except TypeError:  # Not hashable, as with a list in it: check_properties names the field.
             encoded = None
         if encoded is None:
             check_properties(wanted)
-            if len(self._properties) > 1000:
-                self._properties.clear()
+            if len(self._properties_cache) > 1000:
+                self._properties_cache.clear()
             try:
                 encoded = encode_properties(wanted)
                 decode_properties(encoded)
-                self._properties[wanted] = encoded
+                self._properties_cache[wanted] = encoded
             except (Malformed, TypeError, ValueError, OverflowError):
                 allowed = "deaths as taken from a delivery"
                 raise InvalidDefinition("message", "deaths", wanted.deaths, allowed) from None
