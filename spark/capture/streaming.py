@@ -61,18 +61,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.starting_us is not None:
             # A power cut may take what is behind `end`; other records written there then must not count as done.
             position = min(log.position_at(options.starting_us), end)
-            return replace(self._begin(position, {}), since_us=options.starting_us)
+            return replace(self._progress_at(position, {}), since_us=options.starting_us)
         if start in (None, LATEST):
-            return self._begin(end, {})
+            return self._progress_at(end, {})
         spans = log.spans()
         starts = {
             number: catalog.first_offset(number, lane, start, spans.get(number, EMPTY_SPAN))
             for number, lane in catalog.lanes().items()
             if start != EARLIEST
         }
-        return self._begin(FIRST_POSITION, starts)
+        return self._progress_at(FIRST_POSITION, starts)
 
-    def _begin(self, position: int, starts: dict[int, int]) -> Progress:
+    def _progress_at(self, position: int, starts: dict[int, int]) -> Progress:
         log = self._catalog.log
         absent = tuple(log.absent(position, log.end)) if position < log.end else ()
         return Progress(log.digest, position, absent, starts, last=log.last_before(position))
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
         log, end = self._catalog.log, self._refresh()
-        start = self._same_store(start)
+        start = self._check_store(start)
         if self._target is not None:
             end = min(end, self._target)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = catalog.log
         return log.end if self._options.sync_tail and log.sync() else log.synced_end
 
-    def _same_store(self, start: Progress) -> Progress:
+    def _check_store(self, start: Progress) -> Progress:
         log, lossy = self._catalog.log, not self._options.fail_on_data_loss
         if start.store != log.digest:
             if lossy:
@@ -134,9 +134,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the log ends at log position {log.end}, but was already read up to {start.position}: "
                 "its end is lost, or an older copy of the directory was restored"
             )
-        return self._same_history(start)
+        return self._check_history(start)
 
-    def _same_history(self, start: Progress) -> Progress:
+    def _check_history(self, start: Progress) -> Progress:
         if start.last is None:
             return start
         log, position = self._catalog.log, start.last.position
@@ -165,10 +165,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = self._catalog.log
         if log.end < end_progress.position or log.digest != end_progress.store:  # After a restart.
             self._refresh()
-            if self._same_store(end_progress).store != end_progress.store:
+            if self._check_store(end_progress).store != end_progress.store:
                 # What is there now is for the next batch, from the front of the log on.
                 return splits((), Times())
-            start_progress = self._same_store(start_progress)
+            start_progress = self._check_store(start_progress)
         if start_progress.store != end_progress.store:
             absent = ((FIRST_POSITION, end_progress.position),)
             start_progress = Progress(
