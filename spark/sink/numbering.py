@@ -26,10 +26,10 @@ class OffsetOrder:
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
-        self._last = -1
+        self._last_offset = -1
 
     def check(self, offsets: Ints) -> None:
         """Check the next offsets, at least one. Raises Disordered unless each one is greater than the one before."""
-        if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
+        if offsets[0] <= self._last_offset or (np.diff(offsets) <= 0).any():
             raise Disordered(self._lane, "its offsets go back, or appear twice")
-        self._last = int(offsets[-1])
+        self._last_offset = int(offsets[-1])

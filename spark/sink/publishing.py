@@ -135,7 +135,7 @@ class Task:
         self._pacer = Pacer(options.schedule())
         self._lateness = Lateness()
         self._orders: dict[str, OffsetOrder] = {}
-        self._row = identity.first
+        self._next_row = identity.first
         self._skipped = 0
         # Starts from the wall clock, as in all tasks, and follows the monotonic clock from then on.
         self._clock_offset_us = time.time_ns() // 1000 - round(trio.current_time() * 1e6)
@@ -183,8 +183,8 @@ class Task:
         """Return the sequence of each message. Raises Disordered."""
         offsets = messages.offsets
         if offsets is None:
-            self._row += count
-            return np.arange(self._row - count, self._row, dtype=np.int64)
+            self._next_row += count
+            return np.arange(self._next_row - count, self._next_row, dtype=np.int64)
         lanes: dict[str, list[int]] = {}
         for at, address in enumerate(messages.addresses):
             lanes.setdefault(address.lane, []).append(at)

@@ -65,18 +65,18 @@ class MeshSink(DataSource):
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        options = self._checked(schema, overwrite)
+        options = self._read_options(schema, overwrite)
         # By default each query has an id of its own: its tasks can be retried, the query itself cannot.
         return BatchWriter(replace(options, id=options.id or uuid4().hex))
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter | DataSourceStreamArrowWriter:
-        options = self._checked(schema, overwrite)
+        options = self._read_options(schema, overwrite)
         check_streaming(options)
         return StreamWriter(options)
 
-    def _checked(self, schema: StructType, overwrite: bool) -> SinkOptions:
+    def _read_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
         if overwrite:
             raise InvalidOption(
                 "mode", "overwrite", "append: messages that were sent cannot be taken back"

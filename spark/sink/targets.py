@@ -145,14 +145,14 @@ class OpenPublisher:
 
     publisher: NumberedPublisher
     stack: AsyncExitStack
-    next: int = 0
+    next_sequence: int = 0
     """The sequence after the last one it was given."""
     gaps: int = 0
     """Gaps in its sequences since all of them were on disk."""
 
     async def prepare_for(self, sequence: int) -> None:
         """Prepare for `sequence` as the next one: flush if it makes too many gaps. Raises what `flush` raises."""
-        if sequence != self.next:
+        if sequence != self.next_sequence:
             self.gaps += 1
         if self.gaps > GAPS_MAX:
             await self.publisher.flush()
@@ -221,7 +221,7 @@ class BrokerTarget(Target):
                 address.exchange, priority=priority, mandatory=options.mandatory
             ),
         )  # fmt: skip
-        opened.next = first + end - start
+        opened.next_sequence = first + end - start
         if stored < end - start and first < opened.publisher.known.end:
             await opened.publisher.flush()  # Late messages are on disk before there are more holes.
         self.counts.sent += end - start - stored
