@@ -19,7 +19,7 @@ TOPICS, QUEUES = "topics", "queues"
 LOOPS_MAX = 1_000_000
 SPEED_MAX = 1e6
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SAMPLES = 1_000_000
+SAMPLE_MODULUS = 1_000_000
 """The precision of `sample`: rows are selected by a hash modulo this."""
 PYTHON_ONLY = re.compile(r"(?:^|[^\\])(?:\\\\)*(\(\?(?:P|\(|#))")
 """Syntax of Python's regular expressions that Java does not have, unless it is escaped."""
@@ -78,8 +78,10 @@ class ReplayPlan:
             raise ContradictoryOptions(("--max-gap", "--speed"), why)
         if self.from_us is not None and self.until_us is not None and self.from_us >= self.until_us:
             raise ContradictoryOptions(("--from", "--until"), "the end is not after the start")
-        if not 1 / SAMPLES <= self.sample <= 1:
-            raise InvalidOption("--sample", self.sample, f"a share from {1 / SAMPLES:f} to 1")
+        if not 1 / SAMPLE_MODULUS <= self.sample <= 1:
+            raise InvalidOption(
+                "--sample", self.sample, f"a share from {1 / SAMPLE_MODULUS:f} to 1"
+            )
         if not 1 <= self.loop <= LOOPS_MAX:
             raise InvalidOption("--loop", self.loop, f"a number from 1 to {LOOPS_MAX}")
 
@@ -136,8 +138,8 @@ class ReplayPlan:
         """Return a condition that selects the share, always the same rows; None: all rows."""
         if self.sample >= 1.0:
             return None
-        kept = round(self.sample * SAMPLES)
-        return f"pmod(xxhash64(queue, partition, offset), {SAMPLES}) < {kept}"
+        kept = round(self.sample * SAMPLE_MODULUS)
+        return f"pmod(xxhash64(queue, partition, offset), {SAMPLE_MODULUS}) < {kept}"
 
 
 def read_destination(text: str) -> Destination:
