@@ -64,7 +64,7 @@ class Channel:
         self.after, self.within, self.run_beside = node.after, node.within, node.run_beside
         self.check_thread, self.end_if_forked = node.check_thread, node.end_if_forked
         """The node's methods, for the classes built on this one."""
-        self._numbers = count(1)
+        self._call_numbers = count(1)
         self._control: ControlSender | None = None
         self.session = b""
         """Empty while there is no connection."""
@@ -96,7 +96,7 @@ class Channel:
             DurableError: the error that the broker answered.
         """
         self._ensure_running()
-        number, session = next(self._numbers), b""
+        number, session = next(self._call_numbers), b""
         pending = self._pending_calls[number] = _PendingCall()
         try:
             with self.within(self.timeout_s):

@@ -37,8 +37,8 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
-UNSETTLED = "it ended before everything was settled"
-UNKNOWN = "unknown whether all settlements are stored"
+ENDED_UNSETTLED = "it ended before everything was settled"
+OUTCOME_UNKNOWN = "unknown whether all settlements are stored"
 RANGES_MAX = 1000
 """Ranges per settle part: few enough for the window and the segment size of any broker."""
 
@@ -207,12 +207,12 @@ class Deliveries(Feed):
                 session.end()
                 break
             if not received:
-                why = f"{UNKNOWN}, {self._channel.timeout_reason(timeout_s)}"
+                why = f"{OUTCOME_UNKNOWN}, {self._channel.timeout_reason(timeout_s)}"
                 raise BrokerLost(self._channel.cluster, why, session.unsettled)
         if self._lost_settlements:
             lost, self._lost_settlements = self._lost_settlements, 0
             if self._ended is None:
-                raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
+                raise BrokerLost(self._channel.cluster, ENDED_UNSETTLED, lost)
             error = copy_error(self._ended)
             if isinstance(error, ConsumerCancelled):
                 error.unsettled = lost
