@@ -138,10 +138,13 @@ class Acceptor:
 
     def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
         limits = negotiate_limits(self._settings.limits, hello.limits)
+        link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
+        link.lane(hello.lane).check_resume(
+            hello.expects
+        )  # Before an older link is given up for it.
         if peer.link is not None:
             self._peering.fail(peer.link, "the peer started a new link", now_s=now_s)
         self._dialler.end_attempt(peer)
-        link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
         self._peering.links[peer.node] = link
         self._roster.linked(peer, link)
         half_open_s = 2 * self._settings.handshake_s
@@ -154,7 +157,6 @@ class Acceptor:
 
     def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
         lane, settings, peering = link.lane(hello.lane), self._settings, self._peering
-        lane.check_resume(hello.expects)  # Before anything is sent.
         welcome = Welcome(
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
             limits=settings.limits.wire_limits(),

@@ -105,6 +105,17 @@ def test_a_new_link_of_the_same_node_replaces_the_old_one() -> None:
     assert bench.peering.links[LARGER].link_id == b"n" * 16
 
 
+def test_who_expects_what_a_new_link_cannot_have_sent_changes_nothing() -> None:
+    """Found: it was refused once the old link had been given up for it."""
+    bench = Bench()
+    accept(bench)
+    link = bench.peering.links[LARGER]
+    with pytest.raises(RemoteProtocolError, match="expects frame 2"):
+        say(bench, replace(HELLO, link_id=b"n" * 16, expects=2), b"new")
+    assert (bench.peering.links, bench.told) == ({LARGER: link}, [])
+    assert link.connected
+
+
 def test_a_lane_is_resumed_on_a_new_connection_and_the_old_one_forgotten() -> None:
     bench = Bench()
     accept(bench)
