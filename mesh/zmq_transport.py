@@ -11,6 +11,7 @@ windows of their own.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ HANG_UP_MS = 50
 """Time to send what was queued before a hang-up. While libzmq lingers it reads nothing, and if the other end closes in
 that time, libzmq's next heartbeat ends the process: so keep it short."""
 HEARTBEAT_MS = 1000
+DESCRIPTORS_LOOK_S = 10.0
+NO_DESCRIPTORS = "connections: no file descriptors left (`ulimit -n`)"
 BACKLOG = 4096
 """Connections that the kernel queues until libzmq accepts them (the kernel may allow fewer). When a thousand nodes dial
 at once, those without room retry after one second, two, four ... libzmq's default is 100."""
@@ -138,6 +141,7 @@ class ZmqTransport:
                     caught_up = partial(self._endings.caught_up, socket)
                     nursery.start_soon(monitor.each, partial(self._on_event, socket), caught_up)
                     nursery.start_soon(self._read, socket)
+                nursery.start_soon(self._look_for_descriptors)
                 task_status.started(endpoints)
         finally:
             self._endings.close()
@@ -189,6 +193,16 @@ class ZmqTransport:
             self._nursery.start_soon(self._receive_arrived)
         self._receiver.flush()
         return True
+
+    async def _look_for_descriptors(self) -> None:
+        """Report it if there are none left. libzmq then accepts nobody, and tries again all the time, each time with an
+        event: too many to monitor."""
+        while True:
+            try:
+                os.close(os.dup(self._inbound.fd))
+            except OSError:
+                self._receiver.refused(NO_DESCRIPTORS)
+            await trio.sleep(DESCRIPTORS_LOOK_S)
 
     # Events
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 import pytest
 import trio
 
 import mesh
+from mesh import zmq_transport
 from mesh.config import AT_LEAST, MeshConfig
 from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import DATA, GREETING_BYTES_MAX, Kind, pack_frame, pack_record
@@ -20,6 +23,7 @@ from mesh.protocol.hello import (
 )
 from mesh.protocol.request import REPLY_PREFIX, pack_head
 from security.announcement import SIZE_BYTES_MAX
+from tests.integration.test_security import warnings
 from tests.nodes import linked, node
 from tests.waiting import until
 
@@ -186,6 +190,24 @@ async def test_peers_max() -> None:
                 await other.request("a", b"", timeout=1)
             await until(lambda: any("peers_max" in key for key in hub.statistics().refused))
         assert len(hub.statistics().links) == 1
+
+
+async def test_a_process_without_descriptors_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: nobody could connect, its peers saw silence, and nothing told why."""
+
+    def none_left(_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(zmq_transport, "DESCRIPTORS_LOOK_S", 0.001)
+    async with node("shop") as shop:
+        assert not shop.statistics().refused
+        with monkeypatch.context() as scarce:
+            scarce.setattr(os, "dup", none_left)
+            await until(lambda: shop.statistics().refused.get(zmq_transport.NO_DESCRIPTORS, 0) > 2)
+    (line,) = warnings(caplog)
+    assert line.startswith("refused connections: no file descriptors left (`ulimit -n`);")
 
 
 async def test_small_frames_are_no_limit_to_greetings() -> None:
