@@ -17,41 +17,42 @@ CLEAR = 1.2
 COMPARED = ("p50", "p99")
 REASONS = {
     "encryption": (
-        "Every link of the mesh is encrypted and authenticated, with no way to turn that off; this "
-        "peer's is not. `zeromq-curve` shows what that costs without any of the mesh."
+        "Every link of the mesh is encrypted and authenticated, and this cannot be turned off; this "
+        "peer's links are not. `zeromq-curve` shows what encryption costs without the mesh."
     ),
     "interpreter": (
-        "Routing, credit and delivery of the mesh are Python; this peer's are Rust or C, called once a message."
+        "Routing, credit and delivery of the mesh are Python; those of this peer are Rust or C, called once per message."
     ),
     "floor": (
-        "A floor, no client: bytes prepared once and counted by length. It marks what a client could "
-        "have that costs nothing."
+        "A floor, not a client: its bytes are prepared once and counted by length. It shows what a client "
+        "could reach that costs nothing itself."
     ),
     "requests": (
         "A request of the mesh is a task of its own in an event loop, with a deadline, a choice of "
-        "member and a reply that finds its task; this peer's is a message there and a message back, {how}. "
-        "Alone, each of them pays for a wake-up of trio's loop on both sides; nothing gathers to share it."
+        "member and a reply that has to find its task; for this peer it is one message there and one back, {how}. "
+        "A request that is alone pays for a wake-up of trio's loop on both sides, which it shares with no other."
     ),
     "topics": (
-        "A message alone costs the mesh a turn of trio's loop on both sides, with credit and routing in "
-        "Python; at full throttle hundreds of messages share that."
+        "A message that is alone costs the mesh a turn of trio's loop on both sides, with credit and routing in "
+        "Python; at full throttle hundreds of messages share this cost."
     ),
     "durable": (
-        "Both wait for the disk. The broker of the mesh is Python and its links are encrypted."
+        "Both wait for the disk. The broker of the mesh is written in Python, and its links are encrypted."
     ),
     "each": (
-        "Both wait for the disk. Ours sends one message at a time, which shares no turn of an event loop with "
-        "another, neither in the client nor in the broker. The broker is Python and its links are encrypted."
+        "Both wait for the disk. The mesh's client sends one message at a time, so no two messages share a turn of "
+        "an event loop, neither in the client nor in the broker. The broker is written in Python, and its links are "
+        "encrypted."
     ),
-    "outstanding": "This peer's server syncs each message of many that are outstanding: it waits for no client.",
+    "outstanding": "This peer's server syncs each message of many that are outstanding, without waiting for a client in between.",
     "nothing": (
         "A run that lost messages, died, or was given up because it fell behind its schedule has no figure "
-        "to be set beside this peer's; which it was is said below, in the tables or before them."
+        "to compare with this peer's; the tables below, or the text before them, tell which of these it was."
     ),
 }
 HOW = {
     "blocking": "which its client sends and receives in C or in a thread that does nothing else",
-    "asyncio": "for each of which its client, Python in an event loop as well, calls a function and makes no task",
+    "asyncio": "for each of which its client, also Python in an event loop, calls a function and makes no task",
 }
 """By the event loop of the peer's client."""
 

@@ -18,12 +18,12 @@ from .tables import latency, throughput
 END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
 
 NOT_SHOWN = (
-    "Zenoh as it comes hands payloads of 3 KB and more (L3, L5) over in shared memory, which no socket is a floor of; it is one of Zenoh over TCP",
-    "at 1 MB (L5) a floor joins and cuts payloads in Python, which a library may not: there it is no bound",
-    "the mesh has no mode that confirms from the page cache; who syncs each message is sent one at a time, but for JetStream, and not measured under an open load",
-    "Redis streams are read without acks, the other stored ones with acks",
-    "limits beyond which a message is dropped, a subscriber cut off or a request refused are raised for all, the mesh's too "
-    "(requests that wait at a member: 100,000); all else is as it comes or as `client` says, and stands in bench/systems/",
+    "Zenoh in its default configuration passes payloads of 3 KB and more (L3, L5) in shared memory, for which a socket is no floor; its floor here is that of Zenoh over TCP",
+    "at 1 MB (L5) a floor joins and cuts payloads in Python, which a library need not do: there it is no lower bound",
+    "the mesh has no mode that confirms from the page cache; systems that sync each message, except JetStream, are sent one at a time, and are not measured under an open load",
+    "Redis streams are read without acks, the other systems that store with acks",
+    "limits beyond which a message is dropped, a subscriber cut off or a request refused are raised for all, also for the "
+    "mesh (requests that wait at a member: 100,000); all else is the default, or what `client` names: see bench/systems/",
 )
 
 
@@ -72,9 +72,9 @@ def heading(results: Results) -> Iterator[str]:
     commits = dict.fromkeys(source["commit"][:7] for source in results.sources)
     yield (
         f"Written by `mesh-bench page` from what was measured at {', '.join(commits)} ([where and how](#where-and-how)); "
-        "not by hand. One machine, loopback, one server and its clients on the same cores, the mesh with encryption, the "
-        "others without (but for zeromq-curve): programs in Python are compared, not servers. What the project demands of "
-        "itself stands [elsewhere](performance.md#what-the-project-demands-of-itself)."
+        "not by hand. One machine, loopback; one server and its clients share the cores; the mesh is encrypted, the others "
+        "are not (except zeromq-curve). So this compares programs in Python, not servers. What the project demands of "
+        "itself is told [elsewhere](performance.md#what-the-project-demands-of-itself)."
     )
     yield ""
 
@@ -85,8 +85,8 @@ def where_measured(results: Results) -> Iterator[str]:
     yield " ".join(measured_on(source["machine"], source["commit"]) for source in results.sources)
     yield ""
     yield (
-        "The systems take turns: differences below a fifth say nothing, and nor do figures of different pages, days or "
-        "machines beside each other. How the bench measures: [bench/README.md](../bench/README.md)."
+        "The systems take turns. Differences below a fifth mean nothing, nor do comparisons of figures from different "
+        "pages, days or machines. How the bench measures: [bench/README.md](../bench/README.md)."
     )
     yield ""
     machines = [source["machine"] for source in results.sources]

@@ -53,8 +53,8 @@ def summary(results: Results) -> Iterator[str]:
         yield ""
         return
     yield (
-        f"Of each peer the client and mode that is best at it, named behind the figure; the best in bold. By less than a "
-        f"fifth nobody wins. `{NONE}`: it lost messages, died, or fell behind its schedule until it was given up."
+        f"For each peer, the client and mode that does best, named behind the figure; the best of all is in bold. A "
+        f"difference below a fifth counts as even. `{NONE}`: it lost messages, died, or fell behind its schedule until it was given up."
         f"{single_round(results)}"
     )
     yield ""
@@ -66,7 +66,7 @@ def summary(results: Results) -> Iterator[str]:
 def single_round(results: Results) -> str:
     if results.asked("runs").get("runs", 1) > 1:
         return ""
-    return " Of a single round, a p99 may be several times what the next one has."
+    return " Of a single round, a p99 may be several times that of the next one."
 
 
 def standings(results: Results, promise: Promise) -> Iterator[str]:
@@ -153,8 +153,8 @@ def losses(found: Sequence[Loss]) -> Iterator[str]:
         yield ""
         return
     yield (
-        "By how many times a peer that promises the same is better than the best of ours, where it is by more than a "
-        "fifth. CPU and time are those of a message at full throttle; the numbers are of the reasons below."
+        "How many times better a peer with the same promise is than the best of the mesh's systems, if by more than a "
+        "fifth. CPU and time are those of a message at full throttle; the numbers in the last column refer to the reasons below."
     )
     yield ""
     reasons = list(dict.fromkeys(chain.from_iterable(loss.reasons for loss in found)))

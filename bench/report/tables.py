@@ -42,8 +42,8 @@ def throughput(results: Results, figures: str) -> Iterator[str]:
     yield "## Full throttle"
     yield ""
     yield (
-        f"{size} B messages, one producer, one consumer, each in a process of its own; every payload compared with "
-        "what was sent. CPU is of all processes, the server's too: it holds on a busy machine, rates do less so. "
+        f"{size} B messages, one producer, one consumer, each in a process of its own; every payload is compared with "
+        "what was sent. CPU is that of all processes, including the server; it depends less on a busy machine than rates do. "
         f"`mesh-bench throughput --size {size}{options(results, 'count', 'seconds_max')}`"
     )
     for promise in PROMISES:
@@ -117,11 +117,11 @@ def latency(results: Results, figures: str) -> Iterator[str]:
     yield "## Latency under an open load"
     yield ""
     yield (
-        "Requests leave when they are due, whatever became of the earlier ones; the response counts from when a "
-        "request was due. *Uncorrected* is what a bench reports that waits for each reply: only requests sent after the "
-        "reply to the one before, from when they were sent. *Late* is by how much the load itself was, of which nobody "
-        "but the machine is to blame while its own cores are free. A quantile is given only "
-        "where 10 samples lie beyond it. Where the schedule was not kept, the load was less than it says. "
+        "Requests leave when they are due, whatever became of the earlier ones; the response time counts from when a "
+        "request was due. *Uncorrected* is what a bench reports that waits for each reply: it counts only requests sent after "
+        "the reply to the one before, from when they were sent. *Late* is how late the load itself was; only the machine "
+        "is to blame for that while the load's own cores are free. A quantile is given only "
+        "if 10 samples lie beyond it. Where the schedule was not kept, the load was less than stated. "
         "For what is stored, the reply is the confirm; for the others, the payload back from another process."
     )
     for workload in results.workloads:
