@@ -2,11 +2,19 @@
 
 The first frame of each tells whose key was shown and which descriptor it has; when it ends, libzmq
 reports the descriptor only.
+
+libzmq gives out the routing ids, unless the other end asks for one in its handshake. None of ours does. Who holds
+any key that is trusted could ask for one
+    of a connection that has ended     and pass for the cluster that had it: so the key is looked at again (`is_of`)
+    that libzmq gives out next         and libzmq ends the process: so nobody can tell which one (`hide_ids`)
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections import deque
+from contextlib import suppress
 
 import zmq
 
@@ -42,6 +50,11 @@ class Accepted:
         cluster = self.cluster_of[rid] = admitted if isinstance(admitted, str) else ""
         return cluster
 
+    @staticmethod
+    def is_of(frame: zmq.Frame, cluster: str) -> bool:
+        """Return whether a frame was sent under a key of this cluster."""
+        return bool(frame.get("User-Id") == cluster)
+
     def by_descriptor(self, descriptor: int) -> tuple[bytes, ...]:
         """Return the connections that have, or had, this descriptor."""
         return tuple(self._rids_by_descriptor.get(descriptor, ()))
@@ -50,3 +63,10 @@ class Accepted:
         """Ignore further frames of a connection: a ROUTER cannot close a single accepted connection."""
         self.cluster_of.pop(rid, None)
         self._ignored[rid] = None
+
+
+def hide_ids() -> None:
+    """Call before a ROUTER is made, which counts its routing ids from a number by C's `rand`. libzmq does not seed
+    that, so every process would count from the same one."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))

@@ -27,7 +27,7 @@ from discovery.errors import BadEndpoint
 from security.announcement import Endpoint
 from security.keyring import Keyring
 
-from .accepted import Accepted
+from .accepted import Accepted, hide_ids
 from .admission import Admission
 from .binding import bind_to
 from .config import MeshConfig
@@ -87,6 +87,8 @@ class ZmqTransport:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._dials = Dials()
         self._accepted = Accepted()
+        self._distinct = not keyring.door()
+        """Whether who has the key of one cluster has not those of all."""
         self._readable_sockets: dict[ZmqSocket, None] = {}
         self._endings = Endings(int(config.suspect_s * 500))
         self._resolving: dict[Conn, Resolving] = {}
@@ -115,6 +117,7 @@ class ZmqTransport:
         block = bytes(8 << 20)
         del block
         self._receiver = receiver
+        hide_ids()
         sockets = self._sockets
         try:
             async with open_nursery() as nursery:
@@ -306,6 +309,7 @@ class ZmqTransport:
         """Receive within a budget, so that no peer can occupy the loop. Return True if there is more."""
         recv, received = socket.raw.recv, self._receiver.received
         inbound, cluster_of = socket is self._inbound, self._accepted.cluster_of
+        distinct, is_of = self._distinct, self._accepted.is_of
         received_bytes = 0
         for _ in range(FRAMES_PER_TURN):
             try:
@@ -318,6 +322,9 @@ class ZmqTransport:
                 cluster = cluster_of.get(rid)
                 if cluster is None:
                     cluster = self._accepted.register(rid, frame)
+                elif distinct and not is_of(frame, cluster):
+                    self._taken_over(rid)
+                    cluster = None
                 if cluster is not None:
                     received(rid, cluster, data)
             else:
@@ -330,6 +337,12 @@ class ZmqTransport:
             if received_bytes > BYTES_PER_TURN:
                 break
         return True
+
+    def _taken_over(self, rid: bytes) -> None:
+        """Another cluster's connection asked for the routing id of one that has ended, and gets no answer."""
+        self._accepted.ignore(rid)
+        self._receiver.refused("a connection under the routing id of another cluster's")
+        self._receiver.lost(rid)
 
     def check_arrivals(self) -> bool:
         """Return, after sending, whether frames have arrived whose signal the sends may have consumed."""

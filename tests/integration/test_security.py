@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import time
 from contextlib import suppress
@@ -33,6 +34,8 @@ from tests.loopback import HOST
 from tests.nodes import free_ports, linked, node, subscribed
 from tests.waiting import PATIENCE_S, until
 
+LOOK_S = 0.5
+"""How long to wait for an answer that may never come, before asking again."""
 SECRET_BYTES = b"tests of the mesh, 32 bytes long"
 OTHER_SECRET = format_network_secret(b"another network's secret, 32 byt")
 
@@ -56,12 +59,14 @@ class Stranger:
 
     def __init__(
         self, endpoint: str, server: ClusterKeys | None, client: ClusterKeys | None,
-        kind: int = zmq.DEALER,
+        kind: int = zmq.DEALER, *, routing_id: bytes = b"",
     ) -> None:  # fmt: skip
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self.context.socket(kind)
         self.socket.linger = 0
         self.socket.sndhwm = 0
+        if routing_id:
+            self.socket.setsockopt(zmq.ROUTING_ID, routing_id)
         if server is not None and client is not None:
             assert client.secret is not None
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, server.public)
@@ -274,6 +279,50 @@ async def test_found_who_had_the_key_of_one_cluster_answered_for_another_one(
         assert answers[0].endswith(UNTRUSTED.encode())
         assert [link.peer for link in one.statistics().links] == [it.id]
         assert await one.request("databases", b"x") == b"x"
+
+
+async def test_found_who_asked_for_a_routing_id_passed_for_the_cluster_that_had_it(
+    tmp_path: Path,
+) -> None:
+    """Key files. The id was that of a connection that had ended, and its cluster was still remembered."""
+    shop, crm, databases = (new_cluster(tmp_path, one) for one in ("shop", "crm", "databases"))
+    ring = FileKeyring([databases, shop.public_half(), crm.public_half()])
+    async with node(echo_service(), keyring=ring) as db:
+        said = Announcement(
+            node=b"n" * 16, incarnation=1, issued_us=time.time_ns() // 1000, lifetime_s=600,
+            host=bytes(8), clusters=("shop",), endpoints=(),
+        ).sign([shop])  # fmt: skip
+        uri, server = db.endpoints[0], databases.public_half()
+        with Stranger(uri, server, shop, routing_id=b"an id") as member:
+            member.socket.send(greeting(Kind.INTRODUCE, encode_announcements([said])))
+            await until(member.heard)
+        hello = Hello(
+            lane=CONTROL, node=b"n" * 16, target=db.id, link_id=b"k" * 16, resume=False, expects=1,
+            limits=db._core.peering._settings.limits.told(), announcement=said,
+        )  # fmt: skip
+        while not counted(
+            db, "routing id"
+        ):  # As long as the first one has not ended, nothing is heard.
+            with Stranger(uri, server, crm, routing_id=b"an id") as other:
+                other.socket.send(greeting(Kind.HELLO, hello.encode()))
+                with trio.move_on_after(LOOK_S):
+                    await until(lambda: counted(db, "routing id"))
+                answer = other.heard()
+            assert answer is None or UNTRUSTED.encode() in answer
+        assert not db._core.peering.links
+
+
+async def test_found_every_process_counted_routing_ids_from_the_same_number() -> None:
+    """Who holds a key and asks for the id that comes next ends the process: libzmq has no way to refuse it."""
+    ids = set()
+    for _ in range(2):
+        ctypes.CDLL(None).srand(1)  # As in every process that does nothing about it.
+        async with node(echo_service()) as db, node("shop", db) as shop:
+            await linked(shop, db)
+            transport = db._driver._transport
+            assert isinstance(transport, ZmqTransport)
+            ids.add(min(transport._accepted.cluster_of))
+    assert len(ids) == 2
 
 
 def greeting(kind: Kind, body: bytes) -> bytes:
