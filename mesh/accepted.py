@@ -5,6 +5,7 @@ reports the descriptor only.
 
 libzmq gives out the routing ids, unless the other end asks for one in its handshake. None of ours does. Who holds
 any key that is trusted could ask for one
+    that is very long                  and is remembered when the connection has ended: so it is refused (`is_given`)
     of a connection that has ended     and pass for the cluster that had it: so the key is looked at again (`is_of`)
     that libzmq gives out next         and libzmq ends the process: so nobody can tell which one (`hide_ids`)
 """
@@ -20,6 +21,7 @@ import zmq
 
 from .protocol.latest import Latest
 
+GIVEN_BYTES = 5
 IGNORED_MAX = 10_000
 KNOWN_MAX = 65_536
 """Connections whose cluster is remembered, including ended ones: 15 MB. A live one that was forgotten is
@@ -49,6 +51,11 @@ class Accepted:
         )
         cluster = self.cluster_of[rid] = admitted if isinstance(admitted, str) else ""
         return cluster
+
+    @staticmethod
+    def is_given(rid: bytes) -> bool:
+        """Return whether a routing id looks like those that libzmq gives out: a zero and a number of 32 bits."""
+        return len(rid) == GIVEN_BYTES and not rid[0]
 
     @staticmethod
     def is_of(frame: zmq.Frame, cluster: str) -> bool:

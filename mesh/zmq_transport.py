@@ -321,7 +321,7 @@ class ZmqTransport:
             if inbound:
                 cluster = cluster_of.get(rid)
                 if cluster is None:
-                    cluster = self._accepted.register(rid, frame)
+                    cluster = self._register(rid, frame)
                 elif distinct and not is_of(frame, cluster):
                     self._taken_over(rid)
                     cluster = None
@@ -337,6 +337,13 @@ class ZmqTransport:
             if received_bytes > BYTES_PER_TURN:
                 break
         return True
+
+    def _register(self, rid: bytes, frame: zmq.Frame) -> str | None:
+        """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
+        if self._accepted.is_given(rid):
+            return self._accepted.register(rid, frame)
+        self._receiver.refused("a connection that asked for a routing id")
+        return None
 
     def _taken_over(self, rid: bytes) -> None:
         """Another cluster's connection asked for the routing id of one that has ended, and gets no answer."""

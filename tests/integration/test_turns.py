@@ -11,7 +11,7 @@ from mesh.zmq_transport import BYTES_PER_TURN, FRAMES_PER_TURN
 from security.keyring import NetworkKeyring
 from tests.transports import InMemory
 
-EVIL, GOOD = b"evil", b"good"
+EVIL, GOOD = b"\0evil", b"\0good"  # As libzmq gives them out: others are refused.
 FLOOD, FLOODED = 5000, "inproc://flooded"
 KEYRING = NetworkKeyring([b"tests of the mesh, 32 bytes long"])
 
