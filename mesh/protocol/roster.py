@@ -1,8 +1,9 @@
 """All nodes known from a valid announcement, linked or not, and tombstones of those that are gone.
 
-An announcement replaces an older one of the same node, never a newer one. A node that left stays refused
-until its tombstone is older than any announcement of it can be; one that was only forgotten is refused until
-it sends a newer announcement. So a replay has no effect, and a node that comes back is not kept away.
+An announcement replaces an older one of the same node, never a newer one. A node that left stays refused for
+`tombstone_s`; one that was only forgotten is refused until it sends a newer announcement. So a replay has no effect,
+and a node that comes back is not kept away. A replay after `tombstone_s`, if the announcement is still valid then,
+makes a peer that is dialled in vain until it expires.
 """
 
 from __future__ import annotations
