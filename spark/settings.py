@@ -11,11 +11,14 @@ from typing import Any
 from mesh.config import KEY_SOURCES
 from mesh.errors import ConfigError
 from mesh.settings import SECRETS, convert
+from security.files import NETWORK_PREFIX
 
 from .errors import InvalidOption, UnknownOption
 
 SETTING_PREFIX = "mesh."
 """Prefix of the option of each setting."""
+HIDDEN = "(hidden)"
+"""In place of a secret."""
 
 
 def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
@@ -28,16 +31,17 @@ def read_setting(name: str, text: str, known: Iterable[str]) -> Any:
     """
     if name in SECRETS:
         raise InvalidOption(
-            SETTING_PREFIX + name,
-            "(hidden)",
-            "a file instead, because Spark shows options in plans",
+            SETTING_PREFIX + name, HIDDEN, "a file instead, because Spark shows options in plans"
         )
     if name not in known:
         raise UnknownOption(SETTING_PREFIX + name, [SETTING_PREFIX + one for one in known])
     try:
         return convert(text, name, f"option {SETTING_PREFIX}{name}", as_text=True)
     except ConfigError as error:
-        raise InvalidOption(SETTING_PREFIX + name, text, str(error).partition("want ")[2]) from None
+        given = HIDDEN if NETWORK_PREFIX in text else text
+        raise InvalidOption(
+            SETTING_PREFIX + name, given, str(error).partition("want ")[2]
+        ) from None
 
 
 def joining_options(settings: Mapping[str, object]) -> dict[str, str]:

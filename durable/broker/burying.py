@@ -82,7 +82,11 @@ async def _copy_record(
 
 
 async def _copy_shortened(
-    hosted: RunningVhost, lane: Lane, dead: DeadRange, batches: list[tuple[Batch, int]], error: Exception
+    hosted: RunningVhost,
+    lane: Lane,
+    dead: DeadRange,
+    batches: list[tuple[Batch, int]],
+    error: Exception,
 ) -> bool:
     """Copy a single message, with a shorter history if that makes it fit; return whether it got a copy.
 
