@@ -298,7 +298,7 @@ async def test_found_who_asked_for_a_routing_id_passed_for_the_cluster_that_had_
             await until(member.heard)
         hello = Hello(
             lane=CONTROL, node=b"n" * 16, target=db.id, link_id=b"k" * 16, resume=False, expects=1,
-            limits=db._core.peering._settings.limits.told(), announcement=said,
+            limits=db._core.peering._settings.limits.wire_limits(), announcement=said,
         )  # fmt: skip
         while not counted(
             db, "routing id"
@@ -325,7 +325,7 @@ async def test_found_routing_ids_that_others_chose_were_kept(routing_id: bytes) 
         accepted = transport._accepted
         assert not accepted.cluster_of
         assert not accepted._ignored
-        assert not accepted._on
+        assert not accepted._rids_by_descriptor
         assert not counted(db, "violation")
 
 
