@@ -18,11 +18,11 @@ from security.errors import SecurityError
 from security.files import load_keyring
 from security.keyring import Keyring
 
-from .complaints import FailureLog
 from .config import KEY_SOURCES, MeshConfig
 from .driver import Driver
 from .entering import SingleUseBlock
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
+from .failure_log import FailureLog
 from .finders import make_finders
 from .listening import binds_of
 from .node import Node

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .complaints import FailureLog
 from .errors import REFUSALS, ServiceError
+from .failure_log import FailureLog
 from .protocol.dispatch import Dispatcher, Job
 from .service import Handler, Request
 from .waker import Waker

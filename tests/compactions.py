@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.queues.consumers import Consumer

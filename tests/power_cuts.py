@@ -24,8 +24,8 @@ import trio.testing
 
 import durable
 from durable.broker.clock import SteadyClock
-from durable.broker.hosted import RunningVhost
 from durable.broker.opening import open_vhost
+from durable.broker.running_vhost import RunningVhost
 from durable.log.encryption import Encryption
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.log import open_log

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
 from durable.log.report import LogGap

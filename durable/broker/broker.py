@@ -31,9 +31,9 @@ from ..config import BrokerConfig
 from ..log.encryption import Encryption
 from .collecting import Collector
 from .directory import check_unused, check_usable
-from .hosted import RunningVhost
-from .hosting import Vhosts
+from .running_vhost import RunningVhost
 from .sessions import Sessions
+from .vhosts import Vhosts
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"

@@ -31,7 +31,7 @@ from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
 from ..vhost.routes import cut
 from ..vhost.stream import Stream
-from .hosted import RunningVhost
+from .running_vhost import RunningVhost
 
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 0.1

@@ -33,8 +33,8 @@ from ..log.recovery import StartPoint
 from ..vhost.checkpointing import Checkpointing, CheckpointRound, decode_extra, load, load_ack
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
-from .hosted import RunningVhost
 from .listing import run_steps
+from .running_vhost import RunningVhost
 
 logger = logging.getLogger("durable")
 PAUSE_FACTOR_MAX = 8

@@ -19,8 +19,8 @@ from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..log.scan import POSITION_MAX
 from ..vhost.store import record_bytes
-from .hosted import RunningVhost
-from .needed import CutEstimate, NeededRecord, lanes_needing, needed_of
+from .cut_estimate import CutEstimate, NeededRecord, lanes_needing, needed_of
+from .running_vhost import RunningVhost
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0

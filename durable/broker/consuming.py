@@ -30,9 +30,9 @@ from ..queues.queue import ACK, LOST, REJECT, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.groups import part_of
-from .ending import final_write_scope
-from .hosted import RunningVhost
+from .auto_deletion import final_write_scope
 from .peer import Peer
+from .running_vhost import RunningVhost
 from .slices import Part, Slices
 
 OUTCOMES = {

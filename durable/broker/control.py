@@ -39,11 +39,11 @@ from ..vhost.changes import Change
 from ..vhost.registry import Registry
 from .defining import apply_import, bindings_of, exported, read_packed
 from .directory import DEFAULT_VHOST
-from .hosted import RunningVhost
-from .hosting import Vhosts
 from .listing import encode_listing
 from .peer import Peer
+from .running_vhost import RunningVhost
 from .statistics import statistics_of
+from .vhosts import Vhosts
 
 OPERATIONS = frozenset({
     "declare_queue", "delete_queue", "purge_queue", "declare_exchange", "delete_exchange", "bind", "unbind",

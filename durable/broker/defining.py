@@ -37,9 +37,9 @@ from ..routing.permissions import (
 from ..turns import some_at_once
 from ..vhost.addition import Addition, build_addition
 from ..vhost.registry import Registry
-from .hosted import RunningVhost
 from .listing import run_steps
 from .peer import Peer
+from .running_vhost import RunningVhost
 
 Import = tuple[str, Definitions]
 """The name of a vhost, and what is to be declared in it."""

@@ -22,14 +22,14 @@ from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 from ..vhost.vhost import Vhost
-from .burying import run_dead_lettering
+from .auto_deletion import final_write_scope
 from .checkpoints import Checkpointer, load_checkpoints
 from .clock import SteadyClock
 from .compaction import compact
+from .dead_lettering import run_dead_lettering
 from .directory import LOG_FOLDER, vhost_path
-from .ending import final_write_scope
-from .hosted import RunningVhost
 from .listing import run_steps
+from .running_vhost import RunningVhost
 from .upkeep import run_auto_deletions, run_upkeep, sample_rates
 
 logger = logging.getLogger("durable")

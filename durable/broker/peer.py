@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..definitions import BindingDefinition
 from ..errors import DurableError, ExclusiveQueue, QueueFull, Unknown, UnknownExchange
-from ..protocol.failures import describe_error
+from ..protocol.error_codec import describe_error
 from ..protocol.parts import Refusal
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish

@@ -32,8 +32,8 @@ from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
 from ..vhost.publishers import Publisher
-from .hosted import RunningVhost
 from .peer import Peer
+from .running_vhost import RunningVhost
 
 REFUSALS_MAX = 10_000
 """Refusals that may wait to be sent to one publisher. A part that exceeds this keeps all of its refusals."""

@@ -33,8 +33,8 @@ from ..vhost.groups import part_of
 from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
 from .capture import FULL_PAUSE_S
-from .hosted import RunningVhost
 from .peer import Peer
+from .running_vhost import RunningVhost
 from .slices import Slices
 
 CURSORS_MAX = 10_000

@@ -6,8 +6,8 @@ import logging
 from contextlib import suppress
 from secrets import token_bytes
 
-from mesh.complaints import FAILURE_KINDS_MAX
 from mesh.errors import TooLarge, TunnelBroken
+from mesh.failure_log import FAILURE_KINDS_MAX
 from mesh.tunnel import Tunnel
 
 from ..errors import BrokerLost, DurableError, Malformed
@@ -23,15 +23,15 @@ from ..protocol.calls import (
 )
 from ..protocol.parts import encode_ended
 from ..tunnels import single_error
-from .calling import ControlSession
+from .auto_deletion import final_write_scope
 from .consuming import serve_consumer
 from .control import Control
-from .ending import final_write_scope
-from .hosted import RunningVhost
-from .hosting import Vhosts
+from .control_session import ControlSession
 from .peer import Peer
 from .publishing import serve_publisher
 from .reading import serve_reader
+from .running_vhost import RunningVhost
+from .vhosts import Vhosts
 
 logger = logging.getLogger("durable")
 HANDLERS = {PUBLISH: serve_publisher, CONSUME: serve_consumer, READ: serve_reader}

@@ -12,7 +12,7 @@ from ..queues.queue import Queue
 from ..turns import some_at_once
 from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
-from .hosted import RunningVhost
+from .running_vhost import RunningVhost
 
 M = TypeVar("M", Queue, Stream)
 

@@ -9,7 +9,7 @@ import trio
 
 from ..errors import StoreError
 from ..queues.queue import Queue
-from .hosted import RunningVhost
+from .running_vhost import RunningVhost
 
 RATES_S = 5.0
 """Seconds of one interval of rates: long enough to be steady, short enough to show a change."""

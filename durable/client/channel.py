@@ -20,6 +20,7 @@ from mesh.node import Node
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
+from ..control_sender import ControlSender
 from ..errors import BrokerLost, DurableError, Malformed, Unknown, copy_error
 from ..protocol.calls import (
     ANSWER_BYTES_MAX,
@@ -31,11 +32,10 @@ from ..protocol.calls import (
     encode_hello,
     greeting_field,
 )  # fmt: skip
-from ..protocol.failures import rebuild_error
+from ..protocol.error_codec import rebuild_error
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
 from ..protocol.pieces import Pieces
 from ..protocol.properties import DEATHS_BYTES
-from ..wholes import ControlSender
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"

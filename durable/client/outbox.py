@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import DurableError
-from ..protocol.failures import rebuild_error
+from ..protocol.error_codec import rebuild_error
 from ..protocol.parts import Refusal
 
 

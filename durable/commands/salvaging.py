@@ -27,7 +27,6 @@ from ..log.real_disk import RealDisk
 from ..log.record import Draft, Kind
 from ..queues.queue import Queue
 from ..vhost import changes
-from .carried import Uncompaction
 from .findings import as_json, findings
 from .offline import (
     ADOPTED_PREFIX,
@@ -41,6 +40,7 @@ from .offline import (
 )
 from .options import add_json, size
 from .serving import log_config
+from .uncompaction import Uncompaction
 from .verifying import add_offline, problems_of
 
 READ_BYTES = 4 << 20

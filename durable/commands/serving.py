@@ -20,7 +20,7 @@ from mesh.loading import INTERRUPTED
 
 from ..broker.broker import Broker, check_start
 from ..broker.collecting import Collector
-from ..broker.hosted import RunningVhost
+from ..broker.running_vhost import RunningVhost
 from ..config import BrokerConfig
 from ..log.config import LogConfig
 from ..protocol.parts import PART_OVERHEAD_BYTES

@@ -37,7 +37,7 @@ from mesh.protocol.frame import Buffer
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import DurableError, Malformed
-from .failures import describe_error, rebuild_error
+from .error_codec import describe_error, rebuild_error
 
 SETTLE, HURRY, LEAVING, CURSOR = b"A", b"H", b"L", b"K"
 CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"

@@ -22,7 +22,7 @@ from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
 from ..queues.block import Pieces
 from ..queues.lane import IN_ORDER_BYTES, Lane, decode_settled
-from .recovering import settle_recorded
+from .lane_recovery import settle_recorded
 from .registry import Registry
 
 ChangeCounts = tuple[int, ...]

@@ -19,7 +19,7 @@ from mesh.protocol.batch import Batch
 
 from ..errors import DurableError, Malformed, UnknownExchange, Unroutable
 from ..log.record import Draft, Kind
-from ..protocol.failures import describe_error
+from ..protocol.error_codec import describe_error
 from ..protocol.parts import Refusal
 from ..protocol.properties import Properties, check_published, decode_properties
 from ..queues.expiries import expiry_us

@@ -36,8 +36,8 @@ from .changes import Change
 from .columns import read_acks, read_messages
 from .cutting import cut_ranges
 from .groups import Front, is_group, read_front
+from .lane_recovery import LaneRecovery, settle_recorded
 from .publishers import Publishers
-from .recovering import LaneRecovery, settle_recorded
 from .registry import Registry, StreamGap
 from .snapshot import Snapshots
 from .store import Store, refer_all

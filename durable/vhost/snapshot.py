@@ -25,8 +25,8 @@ from ..queues.settled import Settled
 from ..turns import some_at_once
 from . import changes
 from .changes import Change
+from .lane_recovery import settle_recorded
 from .publishers import Publishers
-from .recovering import settle_recorded
 from .registry import TRANSIENT_LANE_MIN, Registry, StreamGap
 
 RECORD_BYTES = 1 << 20

@@ -20,7 +20,7 @@ from .batch import LOST, Batch
 from .interest import BLOCK, DROP_NEWEST
 from .link import Link
 from .sharing import Sharing
-from .streams import Epoch, Streams
+from .stream_gaps import Epoch, Streams
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from .request import (
 )
 from .timers import Timers
 from .values import decode_values
-from .waiting import WaitQueue
+from .wait_queue import WaitQueue
 
 SOFT_TRIES = 3
 """How many members may answer BUSY although they have room, before one is told to queue the request."""

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 import trio
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.errors import StoreFull
 from durable.log.bodies import RANGE
 from durable.log.faulty_disk import Faults

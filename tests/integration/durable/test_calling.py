@@ -17,7 +17,7 @@ import trio
 
 import durable
 import mesh
-from durable.broker.calling import ControlSession
+from durable.broker.control_session import ControlSession
 from durable.broker.listing import encode_listing
 from durable.client.connection import Connection
 from durable.definition_forms import export_definitions
@@ -179,7 +179,7 @@ async def test_all_clients_together_keep_no_more_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = sum(map(len, parts(1, LONG)[:-1])) + 2 * PART_BYTES
-    monkeypatch.setattr("durable.broker.calling.LONG_CALLS_BYTES_MAX", limit)
+    monkeypatch.setattr("durable.broker.control_session.LONG_CALLS_BYTES_MAX", limit)
     async with (
         serving(tmp_path, payload_bytes_max=PART_BYTES) as broker, client(broker) as shop,
     ):  # fmt: skip
@@ -272,7 +272,7 @@ async def test_who_takes_no_answers_keeps_no_calls(
 
     async with serving(tmp_path) as broker, control_tunnel(broker) as tunnel:
         monkeypatch.setattr(ControlSession, "_answer", slowly)
-        monkeypatch.setattr("durable.broker.calling.decode_call", decoded)
+        monkeypatch.setattr("durable.broker.control_session.decode_call", decoded)
         for number in range(1, 4):
             await tunnel.send(encode_call(Call(number, "delete_queue", {"name": "none"})))
         await until(lambda: len(answering) == 3)
@@ -285,7 +285,7 @@ async def test_a_call_may_be_long_in_one_part_as_well(
 ) -> None:
     """Found: only what came in pieces was, so each of a thousand could have a megabyte."""
     long = parts(1, LONG)
-    monkeypatch.setattr("durable.broker.calling.SHORT_CALL_BYTES_MAX", 3000)
+    monkeypatch.setattr("durable.broker.control_session.SHORT_CALL_BYTES_MAX", 3000)
     async with serving(tmp_path) as broker, client(broker, "console") as admin:
         await admin.set_permission("console", configure=".*", write=".*", read=".*")
         await admin.set_permission("shop", write=".*", read=".*")
@@ -302,7 +302,7 @@ async def test_a_call_may_be_long_in_one_part_as_well(
             await admin.set_permission("shop", configure=".*", write=".*", read=".*")
             limit = len(whole) - 1
             with monkeypatch.context() as meanwhile:
-                meanwhile.setattr("durable.broker.calling.LONG_CALLS_BYTES_MAX", limit)
+                meanwhile.setattr("durable.broker.control_session.LONG_CALLS_BYTES_MAX", limit)
                 await tunnel.send(whole)
                 assert (await answer(tunnel)).error == "TooLarge"
             assert session.long_bytes == 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
 from durable.log.placing import Backlog

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import PAUSE_FACTOR_MAX, Checkpointer
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.config import BrokerConfig
 from durable.errors import StoreFull
 from durable.log.faulty_disk import FaultyDisk

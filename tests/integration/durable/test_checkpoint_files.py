@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.config import BrokerConfig
 from durable.log.checkpoint import CheckpointFile, FileKind, decode_checkpoint, directory_name
 from durable.log.faulty_disk import Faults, FaultyDisk

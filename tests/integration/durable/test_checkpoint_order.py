@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.config import BrokerConfig
 from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.faulty_disk import FaultyDisk

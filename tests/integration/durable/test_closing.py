@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 import trio
 
+from durable.broker.auto_deletion import CLOSE_S
 from durable.broker.consuming import serve_consumer
-from durable.broker.ending import CLOSE_S
-from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
+from durable.broker.running_vhost import RunningVhost
 from durable.errors import StoreClosed
 from durable.log.checkpoints import ROOT_NAME
 from durable.log.faulty_disk import Faults, FaultyDirectory

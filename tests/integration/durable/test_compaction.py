@@ -11,8 +11,8 @@ import trio
 
 from durable.broker import compaction
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import RunningVhost
-from durable.broker.needed import NeededRecord, needed_of
+from durable.broker.cut_estimate import NeededRecord, needed_of
+from durable.broker.running_vhost import RunningVhost
 from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import durable
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.lane import Lane

@@ -12,8 +12,8 @@ import trio
 
 import durable
 from durable.broker.broker import Broker
-from durable.broker.hosted import CursorUpdates
 from durable.broker.reading import _CursorWriter
+from durable.broker.running_vhost import CursorUpdates
 from durable.client.connection import Connection
 from durable.client.records import Records
 from durable.errors import BrokerLost, ConsumerCancelled, StoreBusy, UnknownStream

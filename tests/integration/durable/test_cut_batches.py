@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from durable.broker import compaction, needed
-from durable.broker.hosted import RunningVhost
-from durable.broker.needed import CutEstimate, NeededRecord, needed_of
+from durable.broker.cut_estimate import CutEstimate, NeededRecord, needed_of
+from durable.broker.running_vhost import RunningVhost
 from durable.errors import StoreFull
 from durable.log.log import Log
 from durable.log.memory_disk import Volume

@@ -14,8 +14,8 @@ import trio
 from trio.testing import MockClock
 
 from durable.broker.control import Control
-from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.errors import InUse, StoreFull
 from durable.log.memory_disk import Volume

@@ -13,9 +13,9 @@ import pytest
 import trio
 
 from durable.broker.capture import Capture
-from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
 from durable.broker.publishing import _Session as Session
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import StoreFailed

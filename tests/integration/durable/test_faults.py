@@ -15,8 +15,8 @@ import trio.testing
 from durable.broker import reading
 from durable.broker.broker import Broker
 from durable.broker.control import Control
-from durable.broker.hosted import RunningVhost
 from durable.broker.publishing import _Session as Session
+from durable.broker.running_vhost import RunningVhost
 from durable.client.sending import PARTS_UNCONFIRMED_MAX
 from durable.errors import BrokerLost, InUse, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition

@@ -17,10 +17,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from durable.broker import ending, hosting
+from durable.broker import auto_deletion, vhosts
 from durable.broker.collecting import Collector
 from durable.broker.directory import check_unused, remove_vhost, vhost_path
-from durable.broker.hosting import Vhosts
+from durable.broker.vhosts import Vhosts
 from durable.errors import StoreInUse
 from durable.log.encryption import Encryption
 from durable.log.real_disk import RealDirectory, RealDisk
@@ -57,7 +57,7 @@ class Hanging:
 
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
-    for where in (hosting, ending):
+    for where in (vhosts, auto_deletion):
         monkeypatch.setattr(where, "CLOSE_S", 0.05)
     one = Hanging()
     yield one
@@ -107,7 +107,7 @@ async def test_a_broker_closes_while_a_deletion_hangs_and_nobody_finds_half_of_i
         await publish(one.get("billing"), make_batch(0, [b"a"], key="jobs"))
     with trio.fail_after(PATIENCE_S / 2):
         async with opened(data, IMPATIENT) as one:
-            monkeypatch.setattr(hosting, "remove_vhost", remove)
+            monkeypatch.setattr(vhosts, "remove_vhost", remove)
             one.delete("billing")
             await until(hanging.hung.is_set)
     assert "vhost billing is not deleted yet, because the disk hangs" in caplog.text
@@ -145,7 +145,7 @@ async def test_a_broker_that_was_late_as_it_closed_ends_the_deletion_under_way(
         hanging.here()
         remove_vhost(*args)
 
-    monkeypatch.setattr(hosting, "remove_vhost", remove)
+    monkeypatch.setattr(vhosts, "remove_vhost", remove)
     mock_clock.rate = 1.0
     closes = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -162,7 +162,7 @@ async def test_a_broker_that_was_late_as_it_closed_ends_the_deletion_under_way(
         nursery.start_soon(delete)
         await closes.wait()
         await wait_all_tasks_blocked()
-        mock_clock.jump(2 * ending.CLOSE_S)
+        mock_clock.jump(2 * auto_deletion.CLOSE_S)
         await wait_all_tasks_blocked()
         hanging.let_go.set()
     assert "not deleted yet" not in caplog.text
@@ -182,7 +182,7 @@ async def test_files_of_a_deleted_vhost_stay_until_what_hangs_in_them_is_back(
         removed_in_time.append(hanging.let_go.is_set())
         remove_vhost(*args)
 
-    monkeypatch.setattr(hosting, "remove_vhost", remove)
+    monkeypatch.setattr(vhosts, "remove_vhost", remove)
     async with opened(tmp_path, IMPATIENT) as one:
         await one.create("billing")
         with monkeypatch.context() as patch:

@@ -13,8 +13,8 @@ import durable
 from durable.broker import statistics
 from durable.broker.control import Control
 from durable.broker.defining import bindings_of, exported
-from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
+from durable.broker.running_vhost import RunningVhost
 from durable.broker.statistics import statistics_of
 from durable.client.connection import Connection
 from durable.definition_forms import export_definitions, to_plain

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from durable.broker.checkpoints import Checkpointer
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.memory_disk import Volume

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from durable.broker import hosted as hosting
-from durable.broker.hosted import RunningVhost
+from durable.broker import running_vhost
+from durable.broker.running_vhost import RunningVhost
 from durable.log.memory_disk import Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import Delivery
@@ -46,7 +46,7 @@ async def busy_queues(
     for _ in range(MESSAGES):
         for name in NAMES:
             await client.publish(hosted, name, b"x")
-    monkeypatch.setattr(hosting, "DELIVERIES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(running_vhost, "DELIVERIES_AT_ONCE", AT_ONCE)
     for name in ["empty", *NAMES]:
         queue = hosted.vhost.registry.queue(name)
         consumer = Consumer(name, prefetch=0, prefetch_bytes=0)

@@ -13,7 +13,7 @@ import pytest
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import make_vhost
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.cli import main
 from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk

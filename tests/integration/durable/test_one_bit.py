@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,

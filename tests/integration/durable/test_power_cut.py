@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from durable.broker import needed
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from durable.log.memory_disk import Folder, Volume

@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from durable.broker.defining import apply_import
-from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,

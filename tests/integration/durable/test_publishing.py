@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 import durable
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.client.delivery import Delivery
 from durable.errors import (
     InternalExchange,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.broker.upkeep import RATES_S
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition

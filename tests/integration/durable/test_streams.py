@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import durable
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import ConsumerCancelled, InvalidDefinition, TooManyPatterns, UnknownStream

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from durable.broker.capture import Capture
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import ExchangeDefinition, QueueDefinition, StreamDefinition
 from durable.log.memory_disk import Volume

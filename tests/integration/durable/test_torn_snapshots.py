@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from durable.broker.hosted import RunningVhost
+from durable.broker.running_vhost import RunningVhost
 from durable.log.memory_disk import Volume
 from durable.queues.queue import ACK
 from tests.integration.durable.test_acks_without_end import (

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 import durable
-import durable.broker.hosting
+import durable.broker.vhosts
 import durable.log.real_disk
 import mesh
 from durable.broker.checkpoints import Checkpointer
@@ -272,7 +272,7 @@ async def test_what_could_not_be_made_leaves_nothing(
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         home = durable.connect(joined)
         with monkeypatch.context() as patch:
-            patch.setattr(f"durable.broker.hosting.{at}", fail)
+            patch.setattr(f"durable.broker.vhosts.{at}", fail)
             with pytest.raises(StoreFull):
                 await home.create_vhost("billing")
         assert await home.vhosts() == ["/"]
@@ -284,7 +284,7 @@ async def test_what_could_not_be_made_leaves_nothing(
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         home = durable.connect(joined)
         with monkeypatch.context() as patch:
-            patch.setattr(f"durable.broker.hosting.{at}", fail)
+            patch.setattr(f"durable.broker.vhosts.{at}", fail)
             with pytest.raises(StoreFull):
                 await home.create_vhost("billing")
         await home.create_vhost("billing")
@@ -349,8 +349,8 @@ async def test_a_vhost_on_a_disk_that_fails_is_not_told_as_one_without_space(
 
     async with serving(tmp_path) as broker, client(broker) as home:
         if at == "free_bytes":
-            monkeypatch.setattr("durable.broker.hosting.make_vhost", full)
-        monkeypatch.setattr(f"durable.broker.hosting.{at}", fail)
+            monkeypatch.setattr("durable.broker.vhosts.make_vhost", full)
+        monkeypatch.setattr(f"durable.broker.vhosts.{at}", fail)
         with pytest.raises(StoreFailed, match="'billing' cannot be created") as caught:
             await home.create_vhost("billing")
         assert str(caught.value).startswith("vhost 'billing' cannot be created: [Errno ")
@@ -380,7 +380,7 @@ async def test_vhosts_are_made_and_removed_when_there_are_descriptors_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Found: one that was deleted then was there again, with its messages, when it was made again or at the next start."""
-    refusals, done = 2, getattr(durable.broker.hosting, call)
+    refusals, done = 2, getattr(durable.broker.vhosts, call)
 
     def scarce(*args: Any) -> Any:
         nonlocal refusals
@@ -392,7 +392,7 @@ async def test_vhosts_are_made_and_removed_when_there_are_descriptors_again(
     config = replace(SMALL, log=replace(SMALL.log, retry_s=0.05))
     async with serving(tmp_path, config=config) as broker, client(broker) as home:
         there = [*(tmp_path / "vhosts").iterdir()]
-        monkeypatch.setattr(durable.broker.hosting, call, scarce)
+        monkeypatch.setattr(durable.broker.vhosts, call, scarce)
         await home.create_vhost("billing")
         assert await home.vhosts() == ["/", "billing"]
         assert await home.delete_vhost("billing") is True

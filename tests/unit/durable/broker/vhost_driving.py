@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import MockClock
 
+from durable.broker.body_reader import BodyReader
 from durable.broker.control import Control
-from durable.broker.fetching import BodyReader
-from durable.broker.hosted import RunningVhost
 from durable.broker.peer import Peer
+from durable.broker.running_vhost import RunningVhost
 from durable.log.placing import Backlog
 from durable.log.record import Buffer, Record
 from durable.protocol.properties import Death, decode_properties

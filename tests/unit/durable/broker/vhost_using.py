@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from durable.broker.burying import run_dead_lettering
+from durable.broker.dead_lettering import run_dead_lettering
 from durable.broker.peer import Peer
 from durable.broker.upkeep import run_upkeep
 from durable.errors import ExclusiveQueue, QueueInUse

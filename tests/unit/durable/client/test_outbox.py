@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from durable.client.gathering import Gathering
 from durable.client.outbox import Outbox, Part, Waiter
 from durable.errors import QueueFull, Unconfirmed
-from durable.protocol.failures import describe_error
+from durable.protocol.error_codec import describe_error
 from durable.protocol.parts import Refusal, decode_batches
 from mesh.protocol.batch import PER_MESSAGE_BYTES
 

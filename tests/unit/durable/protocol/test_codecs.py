@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from durable.errors import BrokerError, Malformed
 from durable.protocol import calls, parts
 from durable.protocol.calls import Answer, Call
-from durable.protocol.failures import describe_error, rebuild_error
+from durable.protocol.error_codec import describe_error, rebuild_error
 from durable.protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Refusal, Settlement
 from durable.protocol.properties import (
     Death,

@@ -18,7 +18,7 @@ from durable.protocol.calls import (
     encode_call,
     encode_hello,
 )
-from durable.protocol.failures import describe_error
+from durable.protocol.error_codec import describe_error
 from durable.protocol.parts import (
     ACK,
     CURSOR,

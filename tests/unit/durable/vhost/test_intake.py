@@ -9,7 +9,7 @@ import pytest
 from durable.definition_forms import read_definition, to_plain
 from durable.definitions import BindingDefinition, QueueDefinition
 from durable.errors import InvalidDefinition, Malformed, StoreBusy, StoreFull
-from durable.protocol.failures import rebuild_error
+from durable.protocol.error_codec import rebuild_error
 from durable.protocol.properties import Properties
 from durable.vhost import changes
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable.broker.needed import needed_of
+from durable.broker.cut_estimate import needed_of
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,

@@ -6,7 +6,7 @@ from mesh.protocol import streams as module
 from mesh.protocol.batch import Batch, encode_lost
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
-from mesh.protocol.streams import EPOCHS_MAX
+from mesh.protocol.stream_gaps import EPOCHS_MAX
 from tests.machines import ME, OTHER, make_batch, make_link
 
 BODY = b"1234567890"

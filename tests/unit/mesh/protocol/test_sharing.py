@@ -9,7 +9,7 @@ from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import DROP_NEWEST
 from mesh.protocol.sharing import Sharing
-from mesh.protocol.streams import EPOCHS_MAX
+from mesh.protocol.stream_gaps import EPOCHS_MAX
 from tests.machines import OTHER, make_batch
 
 from .patterns_bench import Bench

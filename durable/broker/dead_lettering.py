@@ -17,7 +17,7 @@ from ..errors import Malformed, StoreFailed, StoreFull
 from ..queues.journal import DeadRange
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
-from .hosted import RunningVhost
+from .running_vhost import RunningVhost
 
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 1.0

@@ -18,12 +18,12 @@ from mesh.errors import TooLarge
 from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 
+from ..control_sender import ControlSender
 from ..errors import DurableError
 from ..protocol.calls import CALL_BYTES_MAX, Answer, Call, decode_call, encode_answer
-from ..protocol.failures import describe_error
+from ..protocol.error_codec import describe_error
 from ..protocol.pieces import PIECE, Pieces
 from ..tunnels import ends_with_tunnel
-from ..wholes import ControlSender
 from .control import Control, check_call
 from .peer import Peer
 

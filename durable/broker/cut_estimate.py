@@ -22,7 +22,7 @@ from ..vhost.bodies import HELD_POSITION_MIN
 from ..vhost.cutting import CUT_RATIO_MAX, LOST_BYTES, cut_settled
 from ..vhost.store import record_bytes
 from ..vhost.vhost import Vhost
-from .hosted import RunningVhost
+from .running_vhost import RunningVhost
 
 MOVED_BYTES = ORIGIN.size + ALIGNMENT
 """Maximum number of bytes by which moving makes a record larger; one that was moved before is only aligned anew."""

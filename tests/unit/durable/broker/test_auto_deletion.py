@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from durable.broker.ending import AutoDeletions
+from durable.broker.auto_deletion import AutoDeletions
 from durable.errors import StoreFull
 
 

@@ -43,9 +43,9 @@ from ..vhost.groups import batches_in
 from ..vhost.publishers import Publisher
 from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
+from .auto_deletion import AutoDeletions
+from .body_reader import BodyReader
 from .clock import SteadyClock
-from .ending import AutoDeletions
-from .fetching import BodyReader
 from .gate import Gate
 from .peer import Peer
 

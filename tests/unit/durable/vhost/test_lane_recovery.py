@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
-from durable.vhost.recovering import FIELDS, LaneRecovery
+from durable.vhost.lane_recovery import FIELDS, LaneRecovery
 from tests.queues import memory_bytes
 
 RUNS, SIZE = 20_000, 8

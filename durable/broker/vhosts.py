@@ -38,6 +38,7 @@ from ..log.encryption import Encryption
 from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes
 from ..log.scarcity import Scarcity
+from .auto_deletion import CLOSE_S
 from .capture import Capture
 from .clock import SteadyClock
 from .collecting import Collector
@@ -52,9 +53,8 @@ from .directory import (
     vhosts,
     write_vhost_name,
 )
-from .ending import CLOSE_S
-from .hosted import RunningVhost
 from .opening import open_vhost
+from .running_vhost import RunningVhost
 
 logger = logging.getLogger("durable")
 T = TypeVar("T")

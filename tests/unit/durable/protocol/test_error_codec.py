@@ -11,7 +11,7 @@ import pytest
 
 from durable import errors
 from durable.errors import BrokerError, DurableError, InvalidDefinition, copy_error
-from durable.protocol.failures import describe_error, rebuild_error
+from durable.protocol.error_codec import describe_error, rebuild_error
 
 ARGUMENTS: dict[str, Any] = {
     "differences": ["a: existing 1, requested 2"], "known": ["near"], "exclusive": True,

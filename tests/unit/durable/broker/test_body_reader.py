@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from durable.broker.fetching import LIMIT_BYTES_MIN, BodyReader
+from durable.broker.body_reader import LIMIT_BYTES_MIN, BodyReader
 from durable.errors import StoreFailed
 from durable.log.record import Draft, Kind, Record
 from durable.vhost.bodies import COPIED_BYTES, Bodies
