@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mesh.protocol import streams as module
+from mesh.protocol import stream_gaps as module
 from mesh.protocol.batch import Batch, encode_lost
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from durable.broker import needed
+from durable.broker import cut_estimate
 from durable.broker.running_vhost import RunningVhost
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
@@ -218,7 +218,7 @@ def cutting_records() -> Iterator[list[bytes | None]]:
         return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(needed, "cut_settled", noting)
+        patch.setattr(cut_estimate, "cut_settled", noting)
         yield made
 
 

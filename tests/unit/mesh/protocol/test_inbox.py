@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.protocol import streams as module
+from mesh.protocol import stream_gaps as module
 from mesh.protocol.batch import Batch, encode_lost
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
