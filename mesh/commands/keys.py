@@ -15,6 +15,7 @@ from security.files import (
     new_network,
     rotate_cluster,
     rotate_network,
+    unfinished_files,
 )
 
 from ..errors import MeshError
@@ -164,6 +165,9 @@ def _show(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     rows = _list(args)
+    _, directory = _source(args)
+    for left in unfinished_files(directory) if directory is not None else ():
+        print_stderr(f"{left}: left by a command that was killed, maybe with a secret; remove it")
     if rows:
         print_stderr(f"all keys are valid: {len(rows)}")
     return 0 if rows else 1

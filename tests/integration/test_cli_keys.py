@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,24 @@ def test_where_keys_are_is_asked_in_one_order(
     for option in ("--keys-dir", "--dir"):
         assert main(["keys", "new-cluster", "shop", option, f"other{option}"]) == 0
         assert main(["keys", "check", option, f"other{option}"]) == 0
+
+
+def test_check_names_what_a_killed_command_has_left(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: files with a secret in them, which nothing removed or named."""
+    assert main(["keys", "new-cluster", "shop", "--keys-dir", "pairs"]) == 0
+    assert main(["keys", "check", "--keys-dir", "pairs"]) == 0
+    assert "left by" not in capsys.readouterr().err
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        assert main(["keys", "new-cluster", "crm", "--keys-dir", "pairs"]) == 0
+    assert main(["keys", "check", "--keys-dir", "pairs"]) == 0
+    said = capsys.readouterr().err
+    for name in ("crm.secret", "crm.public"):
+        assert re.search(
+            rf"^.*pairs/\.{re.escape(name)}\.[0-9a-f]{{8}}: left by a command", said, re.MULTILINE
+        )
 
 
 def test_keys_that_are_not_there_are_no_fault_of_a_variable(
