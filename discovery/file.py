@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from stat import S_ISFIFO
 from typing import Protocol
 
 import trio
@@ -48,6 +49,8 @@ class RealFiles:
 
     async def stamp(self, path: str) -> Stamp:
         stat = await trio.to_thread.run_sync(os.stat, path, abandon_on_cancel=True)
+        if S_ISFIFO(stat.st_mode):  # Opening one waits for its writer, maybe for ever.
+            raise OSError("a FIFO, not a file")
         return Stamp(stat.st_mtime_ns, stat.st_ino, stat.st_size)
 
     async def read(self, path: str) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from discovery.file import FILE_BYTES_MAX, FileFinder, Stamp
+from discovery.file import FILE_BYTES_MAX, FileFinder, RealFiles, Stamp
 from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:
@@ -127,6 +129,13 @@ async def test_a_huge_file_is_refused(nursery: trio.Nursery, autojump_clock: Moc
     nursery.cancel_scope.cancel()
     assert run.take() == []
     assert "not a list of endpoints" in (run.finder.problem() or "")
+
+
+async def test_a_fifo_is_a_problem_and_is_not_opened(tmp_path: Path) -> None:
+    """Found: opening it waited for a writer, and that finder stood still, also when a file had taken its place."""
+    os.mkfifo(tmp_path / "nodes")
+    with pytest.raises(OSError, match="a FIFO, not a file"):
+        await RealFiles().stamp(str(tmp_path / "nodes"))
 
 
 def test_the_path_is_shown() -> None:
