@@ -29,8 +29,8 @@ CUT_BYTES_AT_ONCE = 1 << 20
 RECORDS_AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is larger. With a commit for each record,
 compaction would wait for the disk each time; with more per commit, publishers would wait for milliseconds."""
-LOOKED_AT_ONCE = 1024
-"""Records looked at before other tasks run: two milliseconds."""
+COUNTED_AT_ONCE = 1024
+"""Records counted before other tasks run: two milliseconds."""
 POINTED_AT_ONCE = 16
 """Moved records that lanes are pointed to before other tasks run. Each takes up to half a millisecond, in a
 lane of a million messages that came among those of other lanes."""
@@ -137,7 +137,7 @@ class _Walk:
             self._position = left[-1].position + 1
         some: list[NeededRecord] = []
         size_bytes = cut_bytes = 0
-        for record in list(islice(left, LOOKED_AT_ONCE)):
+        for record in list(islice(left, COUNTED_AT_ONCE)):
             if len(some) == RECORDS_AT_ONCE:
                 break
             needed = needed_of(self._hosted.vhost, record) if record.kind in MESSAGES else None

@@ -31,7 +31,7 @@ PIECE_BYTES = 2 * LOST_BYTES
 batch for the messages before it."""
 ROUND_S = 10.0
 """Minimum time between the beginnings of two rounds, in seconds, if the first one found nothing."""
-LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000
+RUNS_AT_ONCE, RUNS_PER_S_MAX = 256, 5000
 """Runs looked at before other tasks run, which is two milliseconds, and in one second."""
 
 
@@ -110,15 +110,15 @@ class CutEstimate:
         return chosen
 
     async def advance(self) -> None:
-        """Look at up to LOOKED_MAX more runs."""
+        """Look at up to RUNS_PER_S_MAX more runs."""
         looked = 0
-        while self._lanes and looked < LOOKED_MAX:
+        while self._lanes and looked < RUNS_PER_S_MAX:
             at = self._count_next(self._lanes[0], self._sequence)
             self._sequence = 0 if at is None else at
             if at is None:
                 self._lanes.popleft()
             looked += 1
-            if looked % LOOKED_AT_ONCE == 0:
+            if looked % RUNS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _count_next(self, lane: Lane, at: int) -> int | None:

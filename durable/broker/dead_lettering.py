@@ -20,7 +20,8 @@ from ..vhost.store import record_bytes
 from .running_vhost import RunningVhost
 
 logger = logging.getLogger("durable")
-FULL_PAUSE_S = 1.0
+FULL_RETRY_S = 1.0
+"""Pause between attempts while the disk is full."""
 DEAD_SHARE_MIN = 0.5
 """Part of all live bytes that has to be dead for dead letters to use the carrier: with less, the copies may
 use it up without freeing a segment."""
@@ -129,7 +130,7 @@ async def _append(
             return
         except StoreFull:
             hosted.log.backlog.many_letters = _is_mostly_dead(hosted, lane, dead)
-            await trio.sleep(FULL_PAUSE_S)
+            await trio.sleep(FULL_RETRY_S)
 
 
 def _is_mostly_dead(hosted: RunningVhost, lane: Lane, dead: DeadRange) -> bool:

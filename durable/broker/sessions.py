@@ -7,7 +7,6 @@ from contextlib import suppress
 from secrets import token_bytes
 
 from mesh.errors import TooLarge, TunnelBroken
-from mesh.failure_log import FAILURE_KINDS_MAX
 from mesh.tunnel import Tunnel
 
 from ..errors import BrokerLost, DurableError, Malformed
@@ -34,6 +33,8 @@ from .running_vhost import RunningVhost
 from .vhosts import Vhosts
 
 logger = logging.getLogger("durable")
+WARNED_MAX = 1000
+"""Most clusters that are warned about, once each."""
 HANDLERS = {PUBLISH: serve_publisher, CONSUME: serve_consumer, READ: serve_reader}
 """Handlers of all tunnels but the control tunnel of a connection."""
 HELLO_S = 15.0
@@ -104,7 +105,7 @@ class Sessions:
 
     async def _report_end(self, tunnel: Tunnel, error: DurableError) -> None:
         level, cluster = logging.INFO, tunnel.caller
-        first = cluster not in self._warned and len(self._warned) < FAILURE_KINDS_MAX
+        first = cluster not in self._warned and len(self._warned) < WARNED_MAX
         # A client that sends such may do so all the time.
         if isinstance(error, Malformed) and first:
             self._warned.add(cluster)

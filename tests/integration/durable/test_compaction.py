@@ -293,7 +293,7 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
         pointing(hosted, needed, moved)
 
     monkeypatch.setattr(compaction, "needed_of", noting)
-    monkeypatch.setattr(compaction, "LOOKED_AT_ONCE", 20)
+    monkeypatch.setattr(compaction, "COUNTED_AT_ONCE", 20)
     monkeypatch.setattr(compaction, "_repoint", noting_too)
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 4)
 

@@ -140,7 +140,7 @@ def test_a_round_goes_through_everything_a_little_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found: each look began where the one before had, and ended before it came to the rest."""
-    monkeypatch.setattr(cut_estimate, "LOOKED_MAX", BATCHES // 2)
+    monkeypatch.setattr(cut_estimate, "RUNS_PER_S_MAX", BATCHES // 2)
 
     async def life(hosted: RunningVhost) -> None:
         client = Client(hosted)
@@ -186,7 +186,7 @@ def test_runs_of_which_nothing_is_settled_are_looked_at_in_turns_too() -> None:
         await estimate.advance()
         assert estimate.is_over
         assert not estimate.tally.size_bytes
-        assert turns.most == cut_estimate.LOOKED_AT_ONCE
+        assert turns.most == cut_estimate.RUNS_AT_ONCE
 
     run(Volume(), life, config=CONF)
 
