@@ -238,7 +238,7 @@ class Dispatcher:
             return
         service_us = min(int((now_s - job.started_s) * 1e6), 0xFFFFFFFF) if job.started_s else 0
         prefix = REPLY_PREFIX.pack(service_us, min(max(self.reported_load - 1, 0), 0xFFFF))
-        job.link.outbox.push_request(kind, job.ident, body, prefix=prefix)
+        job.link.outbox.push_unordered(kind, job.ident, body, prefix=prefix)
         self.request_flush(job.link)
 
     def _send_error(self, job: Job, code: str, message: str) -> None:
@@ -273,7 +273,7 @@ def refuse_unserved(link: Link, ident: int, cluster: str) -> None:
     if link.outbox.has_room(REQUESTS, 0):
         body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
         prefix = bytes(REPLY_PREFIX.size)
-        link.outbox.push_request(Kind.ERROR, ident, body, prefix=prefix)
+        link.outbox.push_unordered(Kind.ERROR, ident, body, prefix=prefix)
     else:  # The caller does not take its replies, so none is added.
         most = link.outbox.limit_bytes
         body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)

@@ -1,7 +1,7 @@
 """Records queued for the data lane of one link, in flows that are served round-robin.
 
-Each tunnel is a flow, all topics together are one, all requests and replies are one, and the large ones
-among these another. A frame takes from the flows in turn, a quantum each, so a 16 MiB reply delays a
+Each tunnel is a flow, all topics together are one, all requests, replies and broadcasts are one, and the
+large ones among these another. A frame takes from the flows in turn, a quantum each, so a 16 MiB reply delays a
 small reply, or a record of any other flow, by a quantum and not by 16 MiB. Large records leave in pieces
 for the same reason; unfinished ones at the peer stay within the limit for what it reassembles.
 
@@ -169,11 +169,11 @@ class Outbox:
         self._append(flow, record, protected)
         return record
 
-    def push_request(
+    def push_unordered(
         self, kind: int, ident: int, body: bytes, *, prefix: bytes, owner: Owner | None = None
     ) -> Record:
-        """Queue a request or reply. A large one waits in a flow of its own: requests have no order to be kept, so
-        small ones need not wait for its pieces."""
+        """Queue a request, reply or broadcast. Nothing promises their order, so a large one waits in a flow of its own, and
+        small ones do not wait for its pieces."""
         large = len(prefix) + len(body) > self.chunk_bytes
         flow = LARGE_REQUESTS if large else REQUESTS
         return self.push(flow, kind, ident, body, prefix=prefix, owner=owner)

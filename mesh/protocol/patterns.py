@@ -152,7 +152,7 @@ class Patterns:
             if size > link.payload_bytes_max or not link.outbox.has_room(REQUESTS, size):
                 self.broadcasts.skipped += 1
                 continue
-            link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
+            link.outbox.push_unordered(Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
             self._request_flush(link)
             count += 1
         self.broadcasts.sent += count

@@ -178,7 +178,7 @@ class RequestTable:
         flags = MAY_BE_BUSY if soft else 0
         # Rounded up, so that the member does not end the request before its deadline.
         head = pack_head(pending.cluster, pending.endpoint, math.ceil(time_left_ms), flags)
-        pending.record = link.outbox.push_request(
+        pending.record = link.outbox.push_unordered(
             Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending
         )
         self._request_flush(link)
