@@ -5,8 +5,8 @@ reports the descriptor only.
 
 libzmq gives out the routing ids, unless the other end asks for one in its handshake. None of ours does. Who holds
 any key that is trusted could ask for one
-    that is very long                  and is remembered when the connection has ended: so it is refused (`is_given`)
-    of a connection that has ended     and pass for the cluster that had it: so the key is looked at again (`is_of`)
+    that is very long                  and is remembered when the connection has ended: so it is refused (`is_generated`)
+    of a connection that has ended     and pass for the cluster that had it: so the key is looked at again (`is_from`)
     that libzmq gives out next         and libzmq ends the process: so nobody can tell which one (`hide_ids`)
 """
 
@@ -21,7 +21,7 @@ import zmq
 
 from .protocol.latest import Latest
 
-GIVEN_BYTES = 5
+GENERATED_BYTES = 5
 IGNORED_MAX = 10_000
 KNOWN_MAX = 65_536
 """Connections whose cluster is remembered, including ended ones: 15 MB. A live one that was forgotten is
@@ -53,12 +53,12 @@ class Accepted:
         return cluster
 
     @staticmethod
-    def is_given(rid: bytes) -> bool:
+    def is_generated(rid: bytes) -> bool:
         """Return whether a routing id looks like those that libzmq gives out: a zero and a number of 32 bits."""
-        return len(rid) == GIVEN_BYTES and not rid[0]
+        return len(rid) == GENERATED_BYTES and not rid[0]
 
     @staticmethod
-    def is_of(frame: zmq.Frame, cluster: str) -> bool:
+    def is_from(frame: zmq.Frame, cluster: str) -> bool:
         """Return whether a frame was sent under a key of this cluster."""
         return bool(frame.get("User-Id") == cluster)
 
@@ -74,6 +74,7 @@ class Accepted:
 
 def hide_ids() -> None:
     """Call before a ROUTER is made, which counts its routing ids from a number by C's `rand`. libzmq does not seed
-    that, so every process would count from the same one."""
+    that, so every process would count from the same one. A program that uses C's `rand` with a seed of its own has to set
+    it again after its node has started."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))

@@ -11,6 +11,7 @@ windows of their own.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,12 +51,12 @@ OVERSIZE_FACTOR = 4
 """libzmq's limit is so many times the largest frame. The core reports a frame up to it as too large; for a larger
 one libzmq just ends the connection (`endings` finds out)."""
 LINGER_MS = 500
+logger = logging.getLogger("mesh")
 HANG_UP_MS = 50
 """Time to send what was queued before a hang-up. While libzmq lingers it reads nothing, and if the other end closes in
 that time, libzmq's next heartbeat ends the process: so keep it short."""
 HEARTBEAT_MS = 1000
-DESCRIPTORS_LOOK_S = 10.0
-NO_DESCRIPTORS = "connections: no file descriptors left (`ulimit -n`)"
+DESCRIPTORS_CHECK_S = 10.0
 BACKLOG = 4096
 """Connections that the kernel queues until libzmq accepts them (the kernel may allow fewer). When a thousand nodes dial
 at once, those without room retry after one second, two, four ... libzmq's default is 100."""
@@ -87,7 +88,7 @@ class ZmqTransport:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._dials = Dials()
         self._accepted = Accepted()
-        self._distinct = not keyring.door()
+        self._keys_by_cluster = not keyring.door()
         """Whether who has the key of one cluster has not those of all."""
         self._readable_sockets: dict[ZmqSocket, None] = {}
         self._endings = Endings(int(config.suspect_s * 500))
@@ -144,7 +145,7 @@ class ZmqTransport:
                     caught_up = partial(self._endings.caught_up, socket)
                     nursery.start_soon(monitor.each, partial(self._on_event, socket), caught_up)
                     nursery.start_soon(self._read, socket)
-                nursery.start_soon(self._look_for_descriptors)
+                nursery.start_soon(self._check_descriptors)
                 task_status.started(endpoints)
         finally:
             self._endings.close()
@@ -197,15 +198,19 @@ class ZmqTransport:
         self._receiver.flush()
         return True
 
-    async def _look_for_descriptors(self) -> None:
-        """Report it if there are none left. libzmq then accepts nobody, and tries again all the time, each time with an
+    async def _check_descriptors(self) -> None:
+        """Log it when there are none left. libzmq then accepts nobody, and tries again all the time, each time with an
         event: too many to monitor."""
+        was_short = False
         while True:
             try:
                 os.close(os.dup(self._inbound.fd))
-            except OSError:
-                self._receiver.refused(NO_DESCRIPTORS)
-            await trio.sleep(DESCRIPTORS_LOOK_S)
+                was_short = False
+            except OSError as error:
+                if not was_short:
+                    logger.warning("cannot accept connections: %s (`ulimit -n`)", error.strerror)
+                was_short = True
+            await trio.sleep(DESCRIPTORS_CHECK_S)
 
     # Events
 
@@ -309,7 +314,7 @@ class ZmqTransport:
         """Receive within a budget, so that no peer can occupy the loop. Return True if there is more."""
         recv, received = socket.raw.recv, self._receiver.received
         inbound, cluster_of = socket is self._inbound, self._accepted.cluster_of
-        distinct, is_of = self._distinct, self._accepted.is_of
+        keys_by_cluster, is_from = self._keys_by_cluster, self._accepted.is_from
         received_bytes = 0
         for _ in range(FRAMES_PER_TURN):
             try:
@@ -322,8 +327,8 @@ class ZmqTransport:
                 cluster = cluster_of.get(rid)
                 if cluster is None:
                     cluster = self._register(rid, frame)
-                elif distinct and not is_of(frame, cluster):
-                    self._taken_over(rid)
+                elif keys_by_cluster and not is_from(frame, cluster):
+                    self._refuse_taken_over(rid)
                     cluster = None
                 if cluster is not None:
                     received(rid, cluster, data)
@@ -340,12 +345,12 @@ class ZmqTransport:
 
     def _register(self, rid: bytes, frame: zmq.Frame) -> str | None:
         """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
-        if self._accepted.is_given(rid):
+        if self._accepted.is_generated(rid):
             return self._accepted.register(rid, frame)
         self._receiver.refused("a connection that asked for a routing id")
         return None
 
-    def _taken_over(self, rid: bytes) -> None:
+    def _refuse_taken_over(self, rid: bytes) -> None:
         """Another cluster's connection asked for the routing id of one that has ended, and gets no answer."""
         self._accepted.ignore(rid)
         self._receiver.refused("a connection under the routing id of another cluster's")

@@ -192,22 +192,32 @@ async def test_peers_max() -> None:
         assert len(hub.statistics().links) == 1
 
 
-async def test_a_process_without_descriptors_says_so_once(
+async def test_a_process_without_descriptors_says_so_once_each_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Found: nobody could connect, its peers saw silence, and nothing told why."""
+    calls, short = [0], [False]
+    duplicate = os.dup
 
-    def none_left(_: int) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    def dup(descriptor: int) -> int:
+        calls[0] += 1
+        if short[0]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return duplicate(descriptor)
 
-    monkeypatch.setattr(zmq_transport, "DESCRIPTORS_LOOK_S", 0.001)
-    async with node("shop") as shop:
-        assert not shop.statistics().refused
-        with monkeypatch.context() as scarce:
-            scarce.setattr(os, "dup", none_left)
-            await until(lambda: shop.statistics().refused.get(zmq_transport.NO_DESCRIPTORS, 0) > 2)
-    (line,) = warnings(caplog)
-    assert line.startswith("refused connections: no file descriptors left (`ulimit -n`);")
+    async def some_checks(*, are_short: bool) -> None:
+        calls[0], short[0] = 0, are_short
+        await until(lambda: calls[0] > 2)
+
+    monkeypatch.setattr(zmq_transport, "DESCRIPTORS_CHECK_S", 0.001)
+    monkeypatch.setattr(os, "dup", dup)
+    said = "cannot accept connections: Too many open files (`ulimit -n`)"
+    async with node("shop"):
+        for times in (1, 2):
+            await some_checks(are_short=False)
+            await some_checks(are_short=True)
+            assert warnings(caplog) == [said] * times
+        short[0] = False
 
 
 async def test_small_frames_are_no_limit_to_greetings() -> None:
