@@ -31,7 +31,6 @@ NETWORK_PREFIX = "mesh-network-1-"
 SECRET_WORD, PUBLIC_WORD = "mesh-cluster-secret-1", "mesh-cluster-public-1"
 FILE_BYTES_MAX = 4096
 OLD = ".old"
-UNFINISHED = re.compile(r"\..+\.(secret|public)\.[0-9a-f]{8}")
 NO_DIRECTORY = "keys_dir is not a directory; name another"
 
 
@@ -252,9 +251,15 @@ def list_keys(
     ]
 
 
-def unfinished_files(directory: Path) -> list[Path]:
-    """Return files that commands which were killed left in a directory of keys; they may have a secret in them."""
-    return [path for path in sorted(directory.glob(".*")) if UNFINISHED.fullmatch(path.name)]
+def unfinished_files(source: Path) -> list[Path]:
+    """Return files that commands which were killed left in a directory of keys, or beside a file of a network secret.
+    They may have a secret in them."""
+    source = source.resolve()
+    directory, name = source.parent, re.escape(source.name)
+    if source.is_dir():
+        directory, name = source, r".+\.(secret|public)"
+    unfinished = re.compile(rf"\.{name}\.[0-9a-f]{{8}}")  # As `_write` names them.
+    return [path for path in sorted(directory.glob(".*")) if unfinished.fullmatch(path.name)]
 
 
 def _read_checked_pairs(directory: Path) -> list[ClusterKeys]:
@@ -362,7 +367,7 @@ def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
         path = path.resolve()  # A symbolic link stays; its target is replaced.
     if not path.parent.is_dir():
         raise BadKeyFile(path, f"there is no directory {path.parent}: create it first")
-    part = path.with_name(f".{path.name}.{token_hex(4)}")  # UNFINISHED matches it.
+    part = path.with_name(f".{path.name}.{token_hex(4)}")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         try:

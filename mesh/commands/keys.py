@@ -165,8 +165,8 @@ def _show(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     rows = _list(args)
-    _, directory = _source(args)
-    for left in unfinished_files(directory) if directory is not None else ():
+    file, directory = _source(args)
+    for left in unfinished_files(directory or file or Path()):
         print_stderr(f"{left}: left by a command that was killed, maybe with a secret; remove it")
     if rows:
         print_stderr(f"all keys are valid: {len(rows)}")

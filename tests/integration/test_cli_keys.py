@@ -79,6 +79,11 @@ def test_check_names_what_a_killed_command_has_left(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", lambda *_, **__: None)
         assert main(["keys", "new-cluster", "crm", "--keys-dir", "pairs"]) == 0
+        assert main(["keys", "new-network", "pairs/network"]) == 0
+    assert main(["keys", "check", "--network-secret-file", "pairs/network"]) == 0
+    assert re.search(
+        r"^.*pairs/\.network\.[0-9a-f]{8}: left by", capsys.readouterr().err, re.MULTILINE
+    )
     assert main(["keys", "check", "--keys-dir", "pairs"]) == 0
     said = capsys.readouterr().err
     for name in ("crm.secret", "crm.public"):
