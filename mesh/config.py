@@ -232,10 +232,10 @@ class MeshConfig:
                     f"{name}: {value} is too small for {other}, which is {getattr(self, other)}: "
                     f"want at least {least}"
                 )
-        if len(given := self.key_source) > 1:
+        if len(given := self.key_settings) > 1:
             raise ConfigError(f"{' and '.join(given)}: give one source of keys, not several")
 
     @property
-    def key_source(self) -> dict[str, Any]:
+    def key_settings(self) -> dict[str, Any]:
         """The key setting that is given, as keywords of `load_keyring`; empty if none is."""
         return {name: value for name in KEY_SOURCES if (value := getattr(self, name))}

@@ -226,7 +226,7 @@ def _check_and_load(
     if keyring is not None and (also := [name for name in KEY_SOURCES if settings.get(name)]):
         raise ConfigError(f"keyring and {also[0]}: give one source of keys, not several")
     config = load_config(names, settings, has_keyring=keyring is not None)
-    keyring = keyring or _load_keyring(config.key_source)
+    keyring = keyring or _load_keyring(config.key_settings)
     _check_keys(keyring, names)
     return config, keyring
 

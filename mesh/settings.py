@@ -74,7 +74,7 @@ def load_config(
     levels = read_levels(keywords, environ=environ, directory=directory)
     values = _merge(levels)
     config = MeshConfig(clusters=tuple(clusters), **{name: value for name, (value, _) in values.items()})  # fmt: skip
-    if not has_keyring and not config.key_source:
+    if not has_keyring and not config.key_settings:
         raise ConfigError(
             "no keys: set network_secret, network_secret_file or keys_dir "
             "(or MESH_NETWORK_SECRET, ...). `mesh keys new-network FILE` creates a secret"
@@ -255,7 +255,9 @@ def _to_tuple(value: Any, as_text: bool) -> tuple[str, ...]:
 def _to_path(value: Any, as_text: bool) -> Path:
     if value == "":  # Path("") would be the current directory.
         raise ValueError
-    if str(value).startswith(NETWORK_PREFIX):  # Every error about the file would show the secret.
+    if (
+        str(value).strip().startswith(NETWORK_PREFIX)
+    ):  # Every error about the file would show the secret.
         raise ValueError
     try:
         path = Path(value).expanduser()

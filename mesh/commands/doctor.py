@@ -99,7 +99,7 @@ async def _run_checks(args: argparse.Namespace, report: Callable[..., None]) -> 
         report(("settings", False, str(error)))
         return
     try:
-        keyring = load_keyring(**config.key_source)
+        keyring = load_keyring(**config.key_settings)
         keys = _keys(args, keyring)
     except SecurityError as error:
         report(("keys", False, str(error)))
