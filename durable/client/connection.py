@@ -235,7 +235,7 @@ class Connection:
         return await self._call_listing("export_definitions")
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> dict[str, int]:
-        """Declare all of it or nothing. Return how many of each kind are new.
+        """Declare all of it or nothing. Return how many of each kind are new. `definitions` must not change until then.
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,

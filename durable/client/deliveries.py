@@ -216,6 +216,8 @@ class Deliveries(Feed):
             error = copy_error(self._ended)
             if isinstance(error, ConsumerCancelled):
                 error.unsettled = lost
+            else:
+                error.add_note(f"{lost} messages that were settled may come again")
             raise error
 
     async def _receive_within(self, timeout_s: float) -> bool:
