@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import NamedTuple
 
+from .check import Check, never_stop
 from .checkpoint import (
     NO_DIGEST,
     CheckpointFile,
@@ -74,10 +75,6 @@ class Root(NamedTuple):
     """Marks of the segment with `start`, up to that log position, from `Marks.encode`."""
 
 
-def never_stop() -> None:
-    """Do nothing: a `check` that never stops its caller."""
-
-
 class Checkpoints:
     """The checkpoint files of one store.
 
@@ -103,9 +100,7 @@ class Checkpoints:
         self._foreign: set[str] = set()
         """Directories kept because they, or other things in them, are not ours: each is logged once."""
 
-    def write_all(
-        self, checkpoints: Iterable[Checkpoint], check: Callable[[], object] = never_stop
-    ) -> None:
+    def write_all(self, checkpoints: Iterable[Checkpoint], check: Check = never_stop) -> None:
         """Write the checkpoints of these queues, each replacing the one before; all are durable on return.
 
         Every file and every directory is synced once, and all files are written before the first is synced, so
@@ -143,7 +138,7 @@ class Checkpoints:
         self._folder.sync_directory()
         self._disk.sync_directory()
 
-    def _write_new(self, digest: str, one: Checkpoint, check: Callable[[], object]) -> None:
+    def _write_new(self, digest: str, one: Checkpoint, check: Check) -> None:
         assert one.position <= self._end(), "of what is durable"
         folder, pair = self._folder.directory(digest), 0
         enq = join_ack(one.enq, one.ack) if one.ack_copied else one.enq
@@ -248,7 +243,7 @@ class Checkpoints:
                         folder.unlink(name)
                 folder.sync_directory()
 
-    def remove_others(self, names: Iterable[str], check: Callable[[], object] = never_stop) -> int:
+    def remove_others(self, names: Iterable[str], check: Check = never_stop) -> int:
         """Remove the files of all other queues, durable on return; return how many queues that were. `check` is
         called as by `write_all`."""
         kept = {directory_name(name) for name in names}
@@ -302,7 +297,7 @@ class Checkpoints:
         """Write such a root without making it valid: so on a full disk `write_root` has room for it."""
         self._write_new_root(Root(0, 0, extra, marks))
 
-    def write_root(self, root: Root, check: Callable[[], object] = never_stop) -> None:
+    def write_root(self, root: Root, check: Check = never_stop) -> None:
         """Write the root; durable on return. The snapshot that it names must be durable before. If `check` raises,
         the old root stays."""
         assert root.snapshot < self._end(), "a snapshot that is durable"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import StoreKeyMissing
+from .check import Check
 from .cipher import Cipher, as_written
 from .config import LogConfig
 from .disk import Disk
@@ -28,7 +29,7 @@ from .report import RecoveryReport
 from .scan import WINDOW_BYTES, Decrypt
 from .segments import Segments
 from .store_keys import KEYS_NAME
-from .verification import Check, Verification, Visit
+from .verification import Verification, Visit
 
 
 class StartPoint(NamedTuple):

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 
 from ..errors import StoreFailed, StoreFull
 from .allocation import Allocator
+from .check import Check, never_stop
 from .committing import Commit, Committer, ConvertSpare, Sync, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, Syncer
@@ -19,7 +20,7 @@ from .record import store_seed
 from .recovery import FindStart, Recovered, recover
 from .spare_files import SpareFiles
 from .spares import CARRIER, Spare
-from .verification import Check, Visit
+from .verification import Visit
 
 
 class Store:
@@ -203,7 +204,7 @@ class Store:
         """Remove a segment, or make it a spare. The caller holds `OpenFiles.opening`. Raises OSError, as `remove`."""
         file: File | None = None
         with suppress(OSError):  # Without a descriptor it is removed, which takes none.
-            file = self._files.open(number) if reuse else None
+            file = self._files.open_locked(number) if reuse else None
         spare = None if file is None else self._spares.reuse(number, file)
         self._files.drop(number)  # In any case: while it is open, it takes its space.
         if spare is not None:
@@ -218,10 +219,6 @@ class Store:
         self._files.close()
         self._spares.close()
         self._disk.close()
-
-
-def never_stop() -> None:
-    """A Check that never raises."""
 
 
 def open_store(

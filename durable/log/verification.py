@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 from ..errors import StoreKeyMissing
+from .check import Check
 from .disk import Disk, File
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from .identity import Identity
@@ -24,8 +25,6 @@ from .series import Series
 
 Visit = Callable[[Record | Series], object]
 """Called with what was read; a function of single records has to be wrapped by `one_by_one`."""
-Check = Callable[[], object]
-"""Called during an opening; what it raises ends the opening, before anything has been changed."""
 
 
 @dataclass(slots=True)
