@@ -116,9 +116,8 @@ class Driver:
             ready, self._ready = self._ready, False
             if ready:
                 self.flush()
-            self._pace.turn_ended(
-                publisher.published - published_before
-            )  # However these messages were sent.
+            # However these messages were sent.
+            self._pace.turn_ended(publisher.published - published_before)
             published_before = publisher.published
             if ready:
                 while self._transport.receive():

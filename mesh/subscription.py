@@ -137,9 +137,8 @@ class Subscription(AsyncBlock):
                 raise NodeClosed(f"the subscription to {self.pattern!r} is closed")
             await self._waker.wait()
         delivery = self._subscriptions.take(inbox, trio.current_time())
-        if (
-            self._driver.core.needs_flush
-        ):  # There is credit to return, or a publisher of this node has room now.
+        # There is credit to return, or a publisher of this node has room now.
+        if self._driver.core.needs_flush:
             self._driver.wake_pump()
         if must_wait:  # Other tasks have had their turn.
             self._in_a_row = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from durable.log.bodies import encode_acks, encode_definitions, encode_moved_on
+from durable.log.bodies import encode_acks, encode_dead_lettered, encode_definitions
 from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
 from durable.vhost.groups import GroupStretch, encode_group
@@ -84,7 +84,7 @@ class Traffic:
         time_us = self._now()
         return random.choice([
             [Draft(Kind.DEFINITIONS, encode_definitions([]), (), time_us)],
-            [Draft(Kind.ACKS, encode_moved_on(lane, 0, 1, 1), (), time_us)],
+            [Draft(Kind.ACKS, encode_dead_lettered(lane, 0, 1, 1), (), time_us)],
             [Draft(Kind.PUBLISH, random.randbytes(random.choice((0, 3, 80))), (Target(lane, 5),), time_us)],
             [Draft(Kind.ACKS, random.randbytes(32), (), time_us)],
             [self._group(lane)],

@@ -167,9 +167,8 @@ class Checkpointer:
         while True:
             await trio.sleep(pause_s)
             pause_s, previous_s = interval_s, pause_s
-            await (
-                log.free()
-            )  # Segments settled since the last look, and files that could not be removed then.
+            # Segments settled since the last look, and files that could not be removed then.
+            await log.free()
             if self.due:
                 fits = False
                 try:

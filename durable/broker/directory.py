@@ -193,7 +193,7 @@ def has_segments(log: Path) -> bool:
     return any(log.glob("msgs.*"))
 
 
-def vhosts(data: Path) -> list[str]:
+def vhost_names(data: Path) -> list[str]:
     """Return the names of all vhosts, without those whose making was cut off or whose name is damaged."""
     names: list[str] = []
     for path in sorted((data / VHOSTS_FOLDER).glob("*")):

@@ -77,7 +77,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer:
                 raise Malformed("a part that is not a cursor, or a cursor of a reader without one")
             writer.update(decode_number(part))
         nursery.cancel_scope.cancel()
-    # A client that left by an error has not waited for this, but has told how far it was.
+    # A client that left by an error has not waited for this, but has sent how far it was.
     with suppress(StoreFull):
         await writer.write()
 
@@ -141,7 +141,7 @@ def _cursor_changes(hosted: RunningVhost, stream: Stream, cursor: str, offset: i
 
 
 def _reported_missing(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> int:
-    """Return how many missing messages a reader at this offset has been told of. Its cursor may know more, if
+    """Return how many missing messages were reported to a reader at this offset. Its cursor may know more, if
     gaps before and behind the offset have been merged."""
     known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
     if offset < stream.cursors.get(cursor, 0):
@@ -204,10 +204,12 @@ async def _send_records(
     """Send records and gaps from `offset` on, until the stream is deleted.
 
     Args:
-        missing: how many missing messages this reader has been told of.
+        missing: how many missing messages were reported to this reader.
     """
     slices = Slices(stream.name, tunnel.part_bytes_max)
-    gaps_start = offset  # Gaps before this offset have been told, or do not concern this reader.
+    gaps_start = (
+        offset  # Gaps before this offset have been reported, or do not concern this reader.
+    )
     registry = hosted.vhost.registry
     while True:
         if registry.streams.get(stream.name) is not stream:

@@ -49,8 +49,8 @@ from .directory import (
     make_folders,
     make_vhost,
     remove_vhost,
+    vhost_names,
     vhost_path,
-    vhosts,
     write_vhost_name,
 )
 from .opening import open_vhost
@@ -125,7 +125,7 @@ class Vhosts:
                 self._default_log = self.get(DEFAULT_VHOST).log
                 await self._call_locked(write_vhost_name, RealDirectory(self._data), DEFAULT_VHOST)
                 await self._call_locked(finish_removals, RealDirectory(self._data))
-                for name in await self._call_locked(vhosts, self._data):
+                for name in await self._call_locked(vhost_names, self._data):
                     if name != DEFAULT_VHOST:
                         await self._call_locked(make_vhost, self._data, name)
                         await self._start(name)

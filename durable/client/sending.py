@@ -233,9 +233,8 @@ class Sender(AsyncBlock, ABC):
         wake, latest_confirm = handed.waker.wake, self._outbox.latest_confirm
         # A timer, not a cancel scope: whatever has to be undone after the confirm adds to its latency (history.md).
         timer = self._channel.after(patience_s, wake)
-        little = (
-            self._outbox.size_bytes <= QUICK_BYTES_MAX
-        )  # More takes the broker too long to spin.
+        # More takes the broker too long to spin.
+        little = self._outbox.size_bytes <= QUICK_BYTES_MAX
         try:
             with self._spinner if little else nullcontext():
                 for run in handed.runs:
@@ -251,7 +250,7 @@ class Sender(AsyncBlock, ABC):
         error = handed.error
         if error is not None:
             handed.note_refused(error)
-        handed.runs.clear()  # All has been told: nothing is left to be forgotten.
+        handed.runs.clear()  # All has been reported: nothing is left to be forgotten.
         if error is not None:
             raise error
         return True

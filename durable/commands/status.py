@@ -48,11 +48,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"{_rates(one, 'published', 'delivered', 'acked')}{_dropped(one)}{_disk(one)}"
         )
     for name, one in found["streams"].items():
+        # In the words of `inspect`.
         held = (
             f"offsets {one['start']} to {one['end'] - 1}, {sizes(one['size_bytes'])}{_oldest(one)}"
             if one["end"] > one["start"]
             else f"empty, the next offset is {one['end']}"
-        )  # In the words of `inspect`.
+        )
         yield (
             f"stream {name}: {held}, {len(one['cursors'])} cursors, {one['missed']} missed"
             f"{_rates(one, 'published', 'delivered')}{_disk(one)}"

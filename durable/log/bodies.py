@@ -69,7 +69,7 @@ class What(IntEnum):
     SETTLED = 0
     RETURNED = 1
     """Delivered and given back: this counts as one delivery more."""
-    MOVED_ON = 2
+    DEAD_LETTERED = 2
     """Settled, because the records right before this one have their copies; void if those records are missing. A
     power cut may keep the end of a commit without its beginning."""
 
@@ -82,7 +82,7 @@ class Acks(NamedTuple):
     what: int = What.SETTLED
     """A What, or one that this version does not know."""
     copies: int = 0
-    """For MOVED_ON: how many records right before this one are the copies."""
+    """For DEAD_LETTERED: how many records right before this one are the copies."""
 
 
 class Missed(NamedTuple):
@@ -132,9 +132,9 @@ def acks_bytes(ranges: int) -> int:
     return ACKS_BLOCK.size + RANGE.size * ranges
 
 
-def encode_moved_on(queue: int, start: int, end: int, copies: int) -> bytes:
+def encode_dead_lettered(queue: int, start: int, end: int, copies: int) -> bytes:
     """Return a body that settles sequences [start, end), if the `copies` records right before this one exist."""
-    what = What.MOVED_ON + (copies << WHAT_BITS)
+    what = What.DEAD_LETTERED + (copies << WHAT_BITS)
     return ACKS_BLOCK.pack(queue, 1, what) + RANGE.pack(start, end)
 
 

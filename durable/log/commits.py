@@ -1,14 +1,14 @@
 """Carries out commits, one at a time: in a thread, or in the loop's own turn while the disk is quick.
 
-    start ──┬── small, and the disk is quick: written here, synced by the kernel ──┐
-            └── else: written and synced in the thread ────────────────────────────┴──> finish
+    start ──┬── small, and the disk is quick: written in the loop, synced by the kernel ──┐
+            └── else: written and synced in the thread ───────────────────────────────┴──> finish
 
 A thread has to be woken, needs the interpreter's lock on both ways, and is held up by a loop that spins for its end.
 A write is a copy into memory, which takes some microseconds for little data; only the sync waits for the disk. If the
 kernel syncs by itself, the loop goes on, or spins until it is done (mesh/spinning.py).
 
 A write can wait for the disk after all: if the file system's journal does, or if so much unwritten data is in memory
-that the kernel slows down all writers. Then the whole loop would wait. So a commit is written here only if the last
+that the kernel slows down all writers. Then the whole loop would wait. So a commit is written in the loop only if the last
 one ended recently and was quick: if the disk begins to hang after that, it is most likely a sync that meets it.
 """
 
@@ -71,7 +71,7 @@ class Commits:
         )
 
     def _start_in_loop(self, commit: Commit, syncer: Syncer) -> bool:
-        """Write the commit here and begin its sync. Return False if the thread has to carry it out, from the beginning:
+        """Write the commit in the loop and begin its sync. Return False if the thread has to carry it out, from the beginning:
         writing the same bytes twice does no harm."""
         try:
             file = self._store.write_at_once(commit)

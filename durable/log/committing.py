@@ -22,7 +22,7 @@ from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
 from .placing import AheadState, Place, Placer, WritePoint
-from .purpose import essential
+from .purpose import is_essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 from .spares import Spare
@@ -122,7 +122,7 @@ class Committer:
         """
         self.check()
         size = sum([draft.size_bytes for draft in drafts])
-        if self._refused is not None and not all(map(essential, drafts)):
+        if self._refused is not None and not all(map(is_essential, drafts)):
             raise copy_error(self._refused)
         if self._exceeds_limit(size):
             raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")

@@ -368,9 +368,8 @@ class Log:
                 spares.add(*await self.calls.call("freeing", store.remove, spares_max))
             except OSError as error:
                 store.remove_error = error
-            if (
-                gone and store.remove_error
-            ):  # No data is affected; the files only take space for longer.
+            # No data is affected; the files only take space for longer.
+            if gone and store.remove_error:
                 logger.warning("freed segments stay on the disk for now: %s", store.remove_error)
             self._space.wake()
             return [number for number in numbers if number not in store.unremoved]

@@ -31,10 +31,10 @@ class OpenFiles:
         file = self._files.get(number)
         if file is None:
             with self.opening:
-                file = self.open(number)
+                file = self.open_locked(number)
         return file
 
-    def open(self, number: int) -> File:
+    def open_locked(self, number: int) -> File:
         """As `file`, for a caller that holds `opening`."""
         file = self._files.get(number)
         if file is None:

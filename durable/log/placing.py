@@ -42,7 +42,7 @@ from .bodies import SEAL_BYTES, seal_draft
 from .compaction import FULL_SHARE
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
-from .purpose import Purpose, essential, purpose_of
+from .purpose import Purpose, is_essential, purpose_of
 from .record import Draft, Kind
 from .segments import Segments
 from .spares import CARRIER, Spare, Spares, room, was_small_spare
@@ -148,11 +148,12 @@ class Placer:
         writing, small = self.write_point.number, self._in_small_spare
         if self._config.compaction_share_max == 0 or not (self.spares.had_small or small):
             return False
+        # Newest first, as old ones may be small; only a few, as each append asks this while none is ahead.
         whole = (
             one
             for one in reversed(self._segments)
             if one.number != writing and not was_small_spare(self._config, one.capacity_bytes)
-        )  # Newest first, as old ones may be small; only a few, as each append asks this while none is ahead.
+        )
         return (not small) + sum(
             1 for _ in islice(whole, CARRIER_SEGMENTS_MIN)
         ) >= CARRIER_SEGMENTS_MIN
@@ -243,9 +244,8 @@ class Placer:
         if self.ahead is AheadState.REFUSED:
             self._check_declared(drafts)
         point, kept = self.write_point, 0
-        if (
-            self.ahead is not AheadState.READY
-        ):  # With a segment ahead there is room for any purpose.
+        # With a segment ahead there is room for any purpose.
+        if self.ahead is not AheadState.READY:
             kept = self._withheld_bytes(purpose_of(drafts))
         leave = leave and self._can_leave_with(drafts)
         here = not point.sealed and point.at + total <= self._ordinary_end(point) - kept
@@ -346,7 +346,7 @@ class Placer:
         self, point: WritePoint, draft: Draft, size: int, ahead: AheadState, kept: int
     ) -> bool:
         limit = point.capacity_bytes - SEAL_BYTES
-        if not essential(draft):
+        if not is_essential(draft):
             limit = self._ordinary_end(point) - kept
         elif ahead is AheadState.READY or (draft.snapshot and self.ahead is AheadState.WANTED):
             limit = self._ordinary_end(point)  # A snapshot can wait for a wanted segment.
@@ -373,7 +373,7 @@ class Placer:
             StoreBusy: the segment ahead is being made, so it is not known yet whether a spare is needed.
         """
         found = None
-        if ahead is AheadState.REFUSED and essential(draft):
+        if ahead is AheadState.REFUSED and is_essential(draft):
             kept = 0 if draft.snapshot else self._snapshot_bytes
             found = self.spares.for_bytes(size + kept)
             if found is None and draft.snapshot:  # Without it no ack would be taken any more.
@@ -386,7 +386,7 @@ class Placer:
 
     def _can_leave_with(self, drafts: Sequence[Draft]) -> bool:
         """Return whether a spare has room for those drafts that may use one."""
-        size = sum(draft.size_bytes for draft in drafts if essential(draft))
+        size = sum(draft.size_bytes for draft in drafts if is_essential(draft))
         return self.spares.for_bytes(size) is not None
 
     def _roll(

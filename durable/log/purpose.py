@@ -10,7 +10,7 @@ from .record import Draft, Kind
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
 
 
-def essential(draft: Draft) -> bool:
+def is_essential(draft: Draft) -> bool:
     """Return whether it may use the reserve: whether it is of a kind that gives space back, and cannot wait."""
     return draft.kind in ESSENTIAL and not draft.patient
 
@@ -34,8 +34,8 @@ def purpose_of(drafts: Sequence[Draft]) -> Purpose:
     kinds = {draft.kind for draft in drafts}
     if Kind.MOVED in kinds:
         return Purpose.MOVED
-    if any(draft.snapshot and essential(draft) for draft in drafts):
+    if any(draft.snapshot and is_essential(draft) for draft in drafts):
         return Purpose.SNAPSHOT
-    if all(map(essential, drafts)):
+    if all(map(is_essential, drafts)):
         return Purpose.ESSENTIAL
     return Purpose.DEAD_LETTERS if Kind.ACKS in kinds else Purpose.PUBLISH

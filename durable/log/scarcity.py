@@ -43,7 +43,7 @@ class Scarcity:
                 raise
             self._begin(cause_of(error))
         try:
-            found = await self._retry(call)
+            found = await self._retry_until_enough(call)
         finally:
             self._waiting -= 1
         if not self._waiting:
@@ -58,7 +58,7 @@ class Scarcity:
             )  # fmt: skip
         self._waiting += 1
 
-    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _retry_until_enough(self, call: Callable[[], Awaitable[T]]) -> T:
         until_s = trio.current_time() + SCARCE_S_MAX
         while True:
             await trio.sleep(self._retry_s)

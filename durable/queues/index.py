@@ -55,10 +55,9 @@ class Index:
         last message. Runs before `start` may still be stored, but do not count."""
         self._blocks = _NO_BLOCKS
         self._set_tail(_NO_ROWS)
-        self._expected_position = (
-            -1
-        )  # The log position at which a run would continue the last stretch,
-        self._last_run = (0, 0)  # and the count and size of that stretch's runs.
+        # The log position at which a run would continue the last stretch, and the count and size of its runs.
+        self._expected_position = -1
+        self._last_run = (0, 0)
 
     def _set_tail(self, tail: Rows) -> None:
         self._tail, self._firsts, self._rest = tail, tail.firsts, tail.rest

@@ -141,9 +141,8 @@ class Settled:
                 del bits[chunk]
 
     def encode(self) -> bytes:
-        if (
-            not self._bitmaps and not self._whole_chunks.numbers
-        ):  # As in nearly all lanes of a snapshot.
+        # As in nearly all lanes of a snapshot.
+        if not self._bitmaps and not self._whole_chunks.numbers:
             return _HEAD.pack(self.low, self.end, 0) + _NO_WHOLE
         parts = [_HEAD.pack(self.low, self.end, len(self._bitmaps))]
         for chunk, bits in sorted(self._bitmaps.items()):

@@ -89,9 +89,8 @@ def _pieces(batch: Batch, settled: Sequence[Span]) -> Iterator[Batch]:
     at, count = 0, batch.count
     cut_spans: list[Span] = []
     for start, end in settled:
-        more = (
-            overhead_bytes + ENTRY_BYTES if at < start and end < count else 0
-        )  # One piece becomes two.
+        # One piece becomes two.
+        more = overhead_bytes + ENTRY_BYTES if at < start and end < count else 0
         if (start, end) == (0, count):
             more = -overhead_bytes
         if sum(sizes[start:end]) > LOST_BYTES + more:

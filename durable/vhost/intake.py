@@ -186,15 +186,15 @@ class Intake:
         self.counts.captured_bytes += batch.size_bytes
 
     def take_decided(self, end: int) -> list[Publisher]:
-        """All log positions before `end` are durable. Return the publishers for which that decided more
-        sequences."""
+        """All log positions before `end` are durable. Return the publishers of which more is confirmed with
+        that."""
         decided = self._decided
-        touched: dict[bytes, Publisher] = {}
+        confirmed_by_id: dict[bytes, Publisher] = {}
         while decided and decided[0][0] < end:
             publisher = decided.popleft()[1]
             if publisher.committed(end):
-                touched[publisher.id] = publisher
-        return list(touched.values())
+                confirmed_by_id[publisher.id] = publisher
+        return list(confirmed_by_id.values())
 
     def committed(self, end: int, now_us: int) -> None:
         """All log positions before `end` are durable. Put the messages stored there into their lanes."""

@@ -232,8 +232,8 @@ class Registry:
             gaps[0] = gaps[0]._replace(missed=_merged_missed(gaps[0].total))
 
     def gaps_between(self, lane: int, start: int, end: int, reported: int = 0) -> list[StreamGap]:
-        """Return the gaps of a stream before the offsets [start, end), for a reader that has been told of
-        `reported` missing messages; of a merged gap, only what that reader has not been told of."""
+        """Return the gaps of a stream before the offsets [start, end), for a reader to which `reported`
+        missing messages were reported; of a merged gap, only what was not reported to it."""
         gaps = self.gaps.get(lane)
         if not gaps or gaps[-1].offset < start:
             return []

@@ -319,11 +319,11 @@ class Replay:
 
     def _apply_acks(self, record: Record) -> None:
         for lane_id, ranges, what, copies in decode_acks(record):
-            if what == What.MOVED_ON and record.position - copies < self._contiguous_start:
+            if what == What.DEAD_LETTERED and record.position - copies < self._contiguous_start:
                 self.ignored_acks.add(record.position)
                 continue
             lane = self.registry.lane(lane_id)
-            if what in (What.SETTLED, What.MOVED_ON):
+            if what in (What.SETTLED, What.DEAD_LETTERED):
                 settle_recorded(lane, ranges)
             elif what == What.RETURNED and record.position > self._snapshots.returns_positions.get(
                 lane_id, 0

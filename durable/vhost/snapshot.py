@@ -99,9 +99,8 @@ class Snapshots:
                 settle_recorded(lane, found.ranges(0, found.end))
         elif word == changes.RETURNS:
             for lane_id, end, ranges in change[1]:
-                if (
-                    self.returns_positions.get(lane_id, 0) < position
-                ):  # Otherwise a checkpoint knows more.
+                # Otherwise a checkpoint knows more.
+                if self.returns_positions.get(lane_id, 0) < position:
                     self._registry.lane(lane_id).load_returns(ranges, end)
         elif word == changes.GAPS:
             self._registry.gaps.clear()

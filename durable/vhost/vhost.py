@@ -18,8 +18,8 @@ from ..log.bodies import (
     RANGE,
     Missed,
     encode_acks,
+    encode_dead_lettered,
     encode_definitions,
-    encode_moved_on,
     gap_draft,
 )
 from ..log.record import Draft, Kind
@@ -39,7 +39,7 @@ from .snapshot import Snapshot
 from .store import Store, append_twice
 from .stream import Stream
 
-MOVED_ON_BYTES = Draft(Kind.ACKS, encode_moved_on(0, 0, 1, 0)).size_bytes
+DEAD_LETTERED_BYTES = Draft(Kind.ACKS, encode_dead_lettered(0, 0, 1, 0)).size_bytes
 
 
 class Vhost:
@@ -174,7 +174,7 @@ class Vhost:
         letters = [dead_letter(one, dead, definition, now_us, brief=brief) for one in parts]
 
         def settle(copies: int) -> list[Draft]:
-            body = encode_moved_on(dead.lane, dead.start, dead.end, copies)
+            body = encode_dead_lettered(dead.lane, dead.start, dead.end, copies)
             return [Draft(Kind.ACKS, body, (), now_us)] if queue.logged else []
 
         position = self.intake.forward(letters, settle, now_us)
@@ -182,7 +182,7 @@ class Vhost:
             queue.settle_dead(dead)
             return
         assert position is not None, "the log has the settlement"
-        self.settling.note_written(dead.lane, MOVED_ON_BYTES)
+        self.settling.note_written(dead.lane, DEAD_LETTERED_BYTES)
         self._forwarding.append((position, queue, dead))
 
     def purge(self, lane: Lane, end: int, now_us: int) -> int:

@@ -139,9 +139,8 @@ class Acceptor:
     def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
         limits = negotiate_limits(self._settings.limits, hello.limits)
         link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
-        link.lane(hello.lane).check_resume(
-            hello.expects
-        )  # Before an older link is given up for it.
+        # Before an older link is given up for it.
+        link.lane(hello.lane).check_resume(hello.expects)
         if peer.link is not None:
             self._peering.fail(peer.link, "the peer started a new link", now_s=now_s)
         self._dialler.end_attempt(peer)

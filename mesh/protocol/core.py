@@ -241,10 +241,10 @@ class Core:
         self._now_s = now_s
         self.peering.lost(conn, now_s, denied=denied)
 
-    def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
-        """Note that the transport has ended one of these connections because of `what` came on it, from `who`."""
+    def cut_off(self, conns: Sequence[Conn], what: str, address: str, now_s: float) -> None:
+        """Note that the transport has ended one of these connections because of `what` came on it, from `address`."""
         self._now_s = now_s
-        self.peering.cut_off(conns, what, who, now_s)
+        self.peering.cut_off(conns, what, address, now_s)
 
     def check_inbound(self, conns: Sequence[Conn], now_s: float) -> None:
         """Check accepted connections of which one may have ended: an empty frame sent on it shows that."""

@@ -7,7 +7,7 @@
                   subscription began, is dropped
 
 Every drop, here or at the publisher, leaves a gap in a stream, and `take` reports the gap with the next
-messages of the same stream: see streams.py.
+messages of the same stream: see stream_gaps.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages that the publisher dropped for a link, until they are reported to its peer.
 
-A peer sees gaps in streams that it knows without being told; it is told for streams of which it has not
+A peer sees gaps in streams that it knows without a report; it gets one for streams of which it has not
 received anything yet.
 """
 

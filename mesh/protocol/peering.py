@@ -218,14 +218,14 @@ class Peering:
         self.dialler.lost(conn, now_s)  # If it was the answer to our dial, that has failed.
         self.connections.hang_up(conn)
 
-    def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
-        """Note that the transport has ended one of these connections because of `what` came on it, from `who`. If they
+    def cut_off(self, conns: Sequence[Conn], what: str, address: str, now_s: float) -> None:
+        """Note that the transport has ended one of these connections because of `what` came on it, from `address`. If they
         are of two links, it may be either, so neither is ended."""
         links = {
             link for conn in conns if (link := self.connections.link_by_conn.get(conn)) is not None
         }
         link = links.pop() if len(links) == 1 else None
-        self._note_violation(link, f"a connection from {who}", what, now_s)
+        self._note_violation(link, f"a connection from {address}", what, now_s)
 
     def _note_violation(self, link: Link | None, who: str, why: str, now_s: float) -> None:
         kind = "a connection"

@@ -294,9 +294,9 @@ class Publisher:
         for link, policy in stream.links.items():
             if policy == BLOCK and link.outbox.room_bytes < size and link.outbox:
                 return link
-        for blocker in stream.block_subscriptions:
-            if not blocker.has_room(size):
-                return blocker
+        for subscription in stream.block_subscriptions:
+            if not subscription.has_room(size):
+                return subscription
         return None
 
     def _send(self, stream: TopicStream, payloads: list[bytes]) -> None:
@@ -311,9 +311,9 @@ class Publisher:
         self.batches += 1
         self._evictable.move_to_end(stream)
         self._batch_id += 1
-        for blocker in stream.block_subscriptions:
-            if _within_limits(blocker.link, size, payloads):
-                blocker.credit_bytes -= size
+        for subscription in stream.block_subscriptions:
+            if _within_limits(subscription.link, size, payloads):
+                subscription.credit_bytes -= size
         for link, policy in stream.links.items():
             if _within_limits(link, size, payloads):
                 self._push(link, policy, stream, pieces, size, first, count)

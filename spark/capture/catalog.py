@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from durable.broker.directory import LOG_FOLDER, is_deleted, vhost_path, vhosts
+from durable.broker.directory import LOG_FOLDER, is_deleted, vhost_names, vhost_path
 from durable.errors import UnknownVhost
 
 from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
@@ -63,7 +63,7 @@ class Catalog:
             if not self.log.path.is_dir() or is_deleted(self.log.path.parent):
                 vhost = self._options.vhost
                 # The name of this vhost may be listed although its log is not there, or not yet.
-                names = [one for one in vhosts(self._data) if one != vhost]
+                names = [one for one in vhost_names(self._data) if one != vhost]
                 raise UnknownVhost(vhost, names, f"existing vhosts: {', '.join(names) or 'none'}")
 
     def refresh(self) -> None:

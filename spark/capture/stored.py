@@ -196,9 +196,8 @@ class StoredLog:
             ):  # fmt: skip
                 one.add(found)
             if data_end is not None and data_end - one.end_at > SEARCH_BYTES:
-                file.forget_read(
-                    one.end_at
-                )  # Otherwise zeros that were read ahead would be searched each time.
+                # Otherwise zeros that were read ahead would be searched each time.
+                file.forget_read(one.end_at)
             one.cut = closed and not _is_end_intact(file, one)
         one.complete |= closed
 

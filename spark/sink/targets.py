@@ -128,9 +128,9 @@ class TopicsTarget(Target):
         await self._node.wait_sent(WAITING_BYTES_MAX)
 
     async def finish(self) -> None:
-        with self._node.within(self._timeout_s) as patience:
+        with self._node.within(self._timeout_s) as scope:
             await self._node.wait_sent()
-        if patience.cancelled_caught:
+        if scope.cancelled_caught:
             raise Unreachable(
                 "a member", f"it has not accepted everything within {self._timeout_s:g} s"
             )

@@ -18,8 +18,8 @@ from durable.log.bodies import (
     decode_gap,
     decode_moved,
     encode_acks,
+    encode_dead_lettered,
     encode_definitions,
-    encode_moved_on,
     gap_draft,
     move,
 )
@@ -167,8 +167,8 @@ def test_acks_come_back(
 
 @given(u64, ranges, st.integers(0, 2**24 - 1))
 def test_dead_letters_come_back(queue: int, span: tuple[int, int], copies: int) -> None:
-    (found,) = decode_acks(record(Draft(Kind.ACKS, encode_moved_on(queue, *span, copies))))
-    assert found == (queue, [span], What.MOVED_ON, copies)
+    (found,) = decode_acks(record(Draft(Kind.ACKS, encode_dead_lettered(queue, *span, copies))))
+    assert found == (queue, [span], What.DEAD_LETTERED, copies)
 
 
 @given(

@@ -379,7 +379,7 @@ def test_hearsay_of_a_goodbye_that_is_on_its_way_fails_nothing() -> None:
     world.network.cut_path(member.host, caller.host)
     asked = [world.requests.ask(caller, "x", timeout_s=5.0) for _ in range(20)]
     world.leave(member)
-    world.network.run_until(lambda: not seen(world, member), 3.0, "overheard")
+    world.network.run_until(lambda: not seen(world, member), 3.0, "left by hearsay")
     asked += [world.requests.ask(caller, "x", timeout_s=5.0) for _ in range(20)]
     world.network.heal()
     world.finish()

@@ -48,7 +48,7 @@ class Fates(NamedTuple):
     rejected: float = 0.0
     shuffled: bool = False
     at_once: bool = False
-    buried_consumed: bool = False
+    copies_consumed: bool = False
 
 
 class Consuming:
@@ -87,11 +87,11 @@ class Consuming:
     Fates(20, stays=0.05), Fates(20, stays=0.05, shuffled=True), Fates(20, stays=0.4),
     Fates(300, stays=0.4, at_once=True), Fates(20, rejected=0.1, shuffled=True),
     Fates(300, rejected=0.3), Fates(300, stays=0.2, rejected=0.2, shuffled=True),
-    Fates(300, rejected=1.0, buried_consumed=True), Fates(20, rejected=1.0, buried_consumed=True),
-    Fates(20, rejected=0.5, shuffled=True, buried_consumed=True),
+    Fates(300, rejected=1.0, copies_consumed=True), Fates(20, rejected=1.0, copies_consumed=True),
+    Fates(20, rejected=0.5, shuffled=True, copies_consumed=True),
     Fates(20, stays=0.7), Fates(300, stays=0.7, at_once=True), Fates(20, stays=0.7, shuffled=True),
     Fates(300, stays=0.5, rejected=0.2, shuffled=True), Fates(300, stays=0.3, rejected=0.3, shuffled=True),
-    Fates(300, stays=0.35, rejected=0.65, shuffled=True, buried_consumed=True),
+    Fates(300, stays=0.35, rejected=0.65, shuffled=True, copies_consumed=True),
 ])  # fmt: skip
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int) -> None:
@@ -107,7 +107,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
 
         async def consume() -> bool:
             nonlocal consumed
-            if fates.buried_consumed:
+            if fates.copies_consumed:
                 consumed += ready(hosted)["graves"]
                 await settle(hosted, "graves", ACK)
             return consumed + ready(hosted)["graves"] == rejected

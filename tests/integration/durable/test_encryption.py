@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import durable
-from durable.broker.directory import vhost_path, vhosts
+from durable.broker.directory import vhost_names, vhost_path
 from durable.errors import BrokerLost, StoreKeyMissing, StoreKeyWrong, VhostUnavailable
 from durable.log.encryption import is_encrypted
 from security.files import format_network_secret
@@ -95,7 +95,7 @@ async def test_it_is_switched_on_and_off_for_what_is_written_from_then_on(tmp_pa
             await shop.declare_queue("jobs")
             await shop.publish_many("", "jobs", messages(10, 10 * number))
             await shop.create_vhost(f"vhost-{number}")
-    logs = {name: vhost_path(tmp_path, name) / "log" for name in vhosts(tmp_path)}
+    logs = {name: vhost_path(tmp_path, name) / "log" for name in vhost_names(tmp_path)}
     assert {name: is_encrypted(log) for name, log in logs.items()} == {
         "/": True, "vhost-0": True, "vhost-1": True, "vhost-2": False,
     }  # fmt: skip

@@ -173,7 +173,7 @@ def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyP
         for number in range(4):
             await publish(hosted, make_batch(number, [b"x"], key="jobs"))
         (lane,) = hosted.vhost.registry.queue("jobs").lanes
-        runs, bury = Index.runs, hosted.vhost.forward_dead
+        runs, forward = Index.runs, hosted.vhost.forward_dead
 
         def watched(index: Index, start: int, end: int) -> Iterator[Run]:
             for one in runs(index, start, end):
@@ -181,17 +181,17 @@ def test_the_dead_are_looked_up_one_record_at_a_time(monkeypatch: pytest.MonkeyP
                     steps.append("looked up")
                 yield one
 
-        def buried(*args: Any, **settings: Any) -> None:
-            steps.append("buried")
-            bury(*args, **settings)
+        def forwarded(*args: Any, **settings: Any) -> None:
+            steps.append("forwarded")
+            forward(*args, **settings)
 
         monkeypatch.setattr(Index, "runs", watched)
-        monkeypatch.setattr(hosted.vhost, "forward_dead", buried)
+        monkeypatch.setattr(hosted.vhost, "forward_dead", forwarded)
         await reject_all(hosted, "jobs")
         assert ready(hosted) == {"graves": 4, "jobs": 0}
 
     run(Volume(), life)
-    assert steps == ["looked up", "buried"] * 4
+    assert steps == ["looked up", "forwarded"] * 4
 
 
 def test_as_many_keys_as_there_may_be_die_twice() -> None:

@@ -90,7 +90,7 @@ async def test_one_that_is_wanted_again_while_its_deletion_waits_stays() -> None
 
 
 async def test_who_came_and_left_while_it_was_looked_at_is_the_last_consumer() -> None:
-    """What that one rejected is buried before it goes, too."""
+    """What that one rejected is dead-lettered before it goes, too."""
     story = Story()
     queue = await story.added("first", died=1, stays=True)
     queue.died = 2

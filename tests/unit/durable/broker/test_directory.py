@@ -16,8 +16,8 @@ from durable.broker.directory import (
     make_folders,
     make_vhost,
     remove_vhost,
+    vhost_names,
     vhost_path,
-    vhosts,
     write_vhost_name,
 )
 from durable.log.checkpoint import directory_name
@@ -148,7 +148,7 @@ def test_a_vhost_that_is_made_while_they_are_listed_is_not_told_as_damaged(
 
     monkeypatch.setattr(directory, "is_vhost", looked)
     (vhost_path(tmp_path, "shop") / "log").mkdir(parents=True)
-    assert vhosts(tmp_path) == ["shop"]
+    assert vhost_names(tmp_path) == ["shop"]
     assert not caplog.messages
 
 
@@ -195,7 +195,7 @@ def test_the_vhost_that_is_always_there_is_not_told_as_left_out(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(directory, "read_front", failing)
-    assert vhosts(tmp_path) == ["/"]
+    assert vhost_names(tmp_path) == ["/"]
     assert not caplog.messages
 
 
@@ -207,7 +207,7 @@ def test_the_data_directory_is_there_after_a_power_cut_and_for_its_owner_alone(
     monkeypatch.setattr(directory, "_sync", synced.append)
     data = tmp_path / "made" / "as" / "well"
     make_vhost(data, "shop")
-    assert vhosts(data) == ["shop"]
+    assert vhost_names(data) == ["shop"]
     assert set(synced) == {tmp_path, tmp_path / "made", tmp_path / "made" / "as"}
     path = vhost_path(data, "shop")
     for one in (data, path.parent, path, path / "log", path / "vhost"):

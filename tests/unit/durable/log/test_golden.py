@@ -10,8 +10,8 @@ from nacl.bindings import crypto_aead_aegis256_decrypt
 from durable.log.bodies import (
     Missed,
     encode_acks,
+    encode_dead_lettered,
     encode_definitions,
-    encode_moved_on,
     gap_draft,
     move,
     seal_draft,
@@ -257,6 +257,6 @@ def test_bodies() -> None:
         bytes(seal_draft(2**33, 17, 0).body),
         encode_acks({7: [(1, 5)]}, {7: [(6, 8)], 8: [(0, 1)]}),
         bytes(gap_draft(Missed(b"p" * 16, 3, "orders.eu", 2**33, 17), 7, 100, 0).body),
-        encode_moved_on(7, 1, 5, 3),
+        encode_dead_lettered(7, 1, 5, 3),
     ]
     assert found == [bytes.fromhex(one) for one in (GOLDEN / "bodies-v1.hex").read_text().split()]

@@ -1,4 +1,4 @@
-"""Queues that go, and what had died in them: where they go by themselves, it is buried first.
+"""Queues that go, and what had died in them: where they go by themselves, it is dead-lettered first.
 
 On a memory disk with segments of 8 KiB, in virtual time.
 """
@@ -76,7 +76,7 @@ async def go(hosted: RunningVhost, why: str) -> None:
         ("expires_s", {"expires_s": CONFIG.idle_s / 2}),
     ],
 )
-def test_what_was_rejected_is_buried_before_its_queue_goes(
+def test_what_was_rejected_is_dead_lettered_before_its_queue_goes(
     why: str, settings: dict[str, Any]
 ) -> None:
     """Found: of 1000 that a client rejected and synced before it left, 94 were in the other queue."""
@@ -119,7 +119,7 @@ def test_a_queue_that_somebody_uses_stays_although_the_loop_was_late(used: bool)
 
 
 @pytest.mark.parametrize("why", ["auto_delete", "expires_s"])
-def test_on_a_full_disk_a_queue_stays_until_its_dead_are_buried(why: str) -> None:
+def test_on_a_full_disk_a_queue_stays_until_its_dead_are_forwarded(why: str) -> None:
     """And goes then, although nobody does anything with it any more."""
     settings: dict[str, dict[str, Any]] = {
         "auto_delete": {"auto_delete": True}, "expires_s": {"expires_s": CONFIG.idle_s / 2},
@@ -247,7 +247,7 @@ def test_queues_that_go_at_once_share_the_syncs_of_the_disk() -> None:
     run(Volume(), life)
 
 
-def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
+def test_what_was_in_a_queue_that_is_deleted_while_it_is_dead_lettered_is_not_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Found: 271 lost, and an error for each, of segments that had been freed with the queue."""
