@@ -6,6 +6,9 @@ import pytest
 
 from mesh.protocol.frame import DATA, MORE, RECORD_BYTES, Frame, Kind, pack_frame
 from mesh.protocol.outbox import QUANTUM_BYTES, REQUESTS, Outbox, Record
+from tests.machines import take_records
+
+from .patterns_bench import Bench
 
 CHUNK = 512
 ROOM = 10_000
@@ -238,6 +241,15 @@ def test_a_small_reply_is_not_delayed_by_the_pieces_of_a_large_one() -> None:
     outbox.push_unordered(Kind.REPLY, 3, b"", prefix=b"small")
     assert idents(outbox, frame_bytes) == [1, 2, 3]
     assert idents(outbox, 4 * frame_bytes) == [1, 1, 1]
+
+
+def test_a_small_broadcast_does_not_wait_for_the_pieces_of_a_large_one() -> None:
+    """Found: it did, and so did small requests, which share the flow."""
+    bench = Bench()
+    for size in (4 * bench.link.outbox.chunk_bytes, 1):
+        assert bench.patterns.broadcast("shop", "flush", bytes(size)) == 1
+    small, large = take_records(bench.link)
+    assert len(small[2]) < 100 < len(large[2])
 
 
 def test_large_requests_share_the_limit_of_the_small_ones() -> None:
