@@ -7,37 +7,22 @@ look-up, because addresses come and go with the nodes behind the name.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from socket import SOCK_STREAM, getaddrinfo
-from typing import Any
 
 import trio
 
 from .endpoint import format_endpoint, parse_endpoint
 from .finder import Found, PassiveFinder, Sink
+from .resolver import Resolver
 
 ANSWER_S_MAX = 10.0
 """Longest wait for the resolver; glibc alone could take 5 s times attempts times servers."""
 ADDRESSES_MAX = 256
 """Most addresses taken from one answer. One reachable node is enough to learn the network from."""
 THREADS_MAX = 2
-"""Threads of one finder for look-ups. One that was given up keeps its thread until the resolver answers, which may be
-never: in trio's own threads, in which logs are written as well, there would be no room left in the end."""
+"""Threads of one finder for look-ups: a second one, because the first may still wait for an answer that was given up."""
 
-LookUp = Callable[[str, int], Awaitable[list[tuple[Any, ...]]]]
-"""From host and port to answers as of `getaddrinfo`, replaced in tests. May be cancelled. Raises OSError, UnicodeError."""
-
-
-def in_threads() -> LookUp:
-    """Return a look-up by the system's resolver, in threads of its own."""
-    threads = trio.CapacityLimiter(THREADS_MAX)
-
-    async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
-        return await trio.to_thread.run_sync(
-            lambda: getaddrinfo(host, port, type=SOCK_STREAM), abandon_on_cancel=True,
-            limiter=threads,
-        )  # fmt: skip
-
-    return look_up
+LookUp = Callable[[str], Awaitable[list[str]]]
+"""`Resolver.look_up`, replaced in tests."""
 
 
 class DnsFinder(PassiveFinder):
@@ -54,7 +39,7 @@ class DnsFinder(PassiveFinder):
         look_up: LookUp | None = None,
     ) -> None:  # fmt: skip
         self._host, self._port = parse_endpoint(name, "dns")
-        self._name, self._look_up = name, look_up or in_threads()
+        self._name, self._look_up = name, look_up or Resolver(THREADS_MAX).look_up
         self._repeat_s, self._retry_s = repeat_s, min(retry_s, repeat_s)
         self._problem: str | None = None
 
@@ -82,12 +67,11 @@ class DnsFinder(PassiveFinder):
         problem = f"{self._name}: no answer from the resolver within {ANSWER_S_MAX:.0f} s"
         with trio.move_on_after(ANSWER_S_MAX):
             try:
-                answers = await self._look_up(self._host, self._port)
+                addresses = await self._look_up(self._host)
             except (OSError, UnicodeError) as error:
                 problem = f"{self._name}: {error}"
             else:
                 # A link-local IPv6 address is useless without its interface.
-                addresses = (str(answer[4][0]) for answer in answers)
                 found = dict.fromkeys(a for a in addresses if not a.lower().startswith("fe80:"))
                 problem = None if found else f"{self._name}: the name has no addresses"
         self._problem = problem

@@ -6,9 +6,9 @@ import trio
 
 from discovery.endpoint import parse_endpoint
 from discovery.errors import BadEndpoint
+from discovery.resolver import Resolver
 
 from .protocol.instructions import ProbeResult
-from .resolver import Resolver
 
 PROBE_S = 1.0
 HOLD_OPEN_S = 0.05
@@ -22,7 +22,7 @@ async def probe(resolver: Resolver, endpoint: str) -> ProbeResult:
     with trio.move_on_after(PROBE_S):
         try:
             host, port = parse_endpoint(endpoint)
-            address = await resolver.look_up(host, port)
+            address = await resolver.address_to_dial(host)
             if address is not None:
                 family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
                 with trio.socket.socket(family) as one:

@@ -25,6 +25,7 @@ from trio.lowlevel import enable_ki_protection
 
 from discovery.endpoint import format_endpoint, is_address, parse_endpoint
 from discovery.errors import BadEndpoint
+from discovery.resolver import Resolver
 from security.announcement import Endpoint
 from security.keyring import Keyring
 
@@ -41,7 +42,6 @@ from .protocol.dialling import TIMEOUT_FACTOR_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
 from .protocol.instructions import Dial
 from .protocol.lane import Conn
-from .resolver import Resolver
 from .transport import Receiver
 from .yielding import yielder_of_this_run
 from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, parse_monitor_event
@@ -56,6 +56,8 @@ HANG_UP_MS = 50
 """Time to send what was queued before a hang-up. While libzmq lingers it reads nothing, and if the other end closes in
 that time, libzmq's next heartbeat ends the process: so keep it short."""
 HEARTBEAT_MS = 1000
+RESOLVERS_MAX = 8
+"""Threads for look-ups. A thread whose dial was given up still waits for its answer, however long that takes."""
 DESCRIPTORS_CHECK_S = 10.0
 BACKLOG = 4096
 """Connections that the kernel queues until libzmq accepts them (the kernel may allow fewer). When a thousand nodes dial
@@ -93,7 +95,7 @@ class ZmqTransport:
         self._readable_sockets: dict[ZmqSocket, None] = {}
         self._endings = Endings(int(config.suspect_s * 500))
         self._resolving: dict[Conn, Resolving] = {}
-        self._resolver = Resolver()
+        self._resolver = Resolver(RESOLVERS_MAX)
         self._sent_bytes: dict[ZmqSocket, int] = {}  # Bytes sent since the last `check_arrivals`.
         self._yielder = yielder_of_this_run()
         self._message_bytes_max = OVERSIZE_FACTOR * largest_frame(config.frame_bytes_max)
@@ -392,7 +394,7 @@ class ZmqTransport:
         """Look a name up and connect. libzmq would resolve it in its I/O thread and stall all links."""
         found: str | None = None
         with resolving.scope:
-            found = await self._resolver.look_up(host, port)
+            found = await self._resolver.address_to_dial(host)
         if self._resolving.pop(dial.conn, None) is None:
             return  # We have hung up meanwhile.
         if found is None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import trio
 
-from discovery.endpoint import is_address, parse_endpoint
+from discovery.endpoint import parse_endpoint
 from discovery.errors import BadEndpoint
+from discovery.resolver import Resolver
 
 from ..node import Node
 from ..nursery import run_within
@@ -34,22 +35,18 @@ async def endpoint_problem(endpoint: str) -> str | None:
 
     async def connect() -> None:
         nonlocal problem
-        # What a node dials: of a name the first IPv4 address.
-        family = trio.socket.AF_UNSPEC if is_address(host) else trio.socket.AF_INET
-        try:
-            found = await trio.socket.getaddrinfo(
-                host, port, family=family, type=trio.socket.SOCK_STREAM
-            )
-        except (OSError, UnicodeError):
+        # One resolver per address, so that a name that hangs delays no other one.
+        address = await Resolver(threads_max=1).address_to_dial(host)
+        if address is None:
             problem = (
                 f"host name {host} cannot be resolved to an IPv4 address; correct it, or use an IP "
                 "address"
             )
             return
-        family, kind, protocol, _, address = found[0]
+        family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
         try:
-            with trio.socket.socket(family, kind, protocol) as probe:
-                await probe.connect(address)
+            with trio.socket.socket(family) as probe:
+                await probe.connect((address, port))
                 problem = None
         except OSError as error:  # Also for an address family that this machine lacks.
             problem = _explain(error)

@@ -22,9 +22,10 @@ import trio.testing
 import zmq
 
 import mesh
-from mesh import resolver
+from discovery import resolver
 from mesh.protocol.frame import CONTROL
 from mesh.protocol.instructions import Dial, ProbeResult
+from mesh.zmq_transport import RESOLVERS_MAX
 from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
 from tests.loopback import ANY_PORT, HOST
@@ -258,7 +259,7 @@ async def test_names_of_those_that_are_lost_keep_no_thread_that_others_need(
     monkeypatch.setattr(resolver, "getaddrinfo", look_up)
     async with node("shop") as shop:
         transport: Any = shop._driver._transport
-        for _ in range(3 * resolver.RESOLVERS_MAX):
+        for _ in range(3 * RESOLVERS_MAX):
             transport.probe("tcp://dead.test:1", bytes(16))
         await until(lambda: transport._resolver._threads.available_tokens == 0)
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0

@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from discovery import resolver
 from mesh.commands.reaching import (
     ANSWER_S_MAX,
     endpoint_problem,
@@ -71,9 +72,7 @@ async def test_of_a_name_the_address_is_tried_that_a_node_dials(
 ) -> None:
     """Found: a name counted as one that answers where any of its addresses did, also by IPv6."""
 
-    async def resolve(
-        _host: str, port: int, *, family: int = 0, **_: object
-    ) -> list[tuple[object, ...]]:
+    def resolve(_host: str, port: int, family: int, *_: object) -> list[tuple[object, ...]]:
         of = [(AF_INET6 if ":" in one else AF_INET, one) for one in addresses]
         found: list[tuple[object, ...]] = [
             (kind, 0, 0, "", (one, port)) for kind, one in of if family in (0, kind)
@@ -86,7 +85,7 @@ async def test_of_a_name_the_address_is_tried_that_a_node_dials(
         if address[0] == "192.0.2.1":
             raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
-    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(resolver, "getaddrinfo", resolve)
     monkeypatch.setattr(
         trio.socket, "socket", lambda *_: nullcontext(SimpleNamespace(connect=connect))
     )
@@ -122,14 +121,14 @@ async def test_an_address_that_answers_while_the_loop_is_blocked_leads_somewhere
     """Found by reading: it was said not to answer, and a firewall was looked for."""
     resolved, connected, found = trio.Event(), trio.Event(), list[str | None]()
 
-    async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+    async def look_up(*_: object) -> list[str]:
         await resolved.wait()
-        return [(0, 0, 0, "", (host, port))]
+        return ["192.0.2.1"]
 
     async def connect(_address: object) -> None:
         await connected.wait()
 
-    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(resolver.Resolver, "look_up", look_up)
     monkeypatch.setattr(
         trio.socket, "socket", lambda *_: nullcontext(SimpleNamespace(connect=connect))
     )
