@@ -160,21 +160,23 @@ def _source_to_change(args: argparse.Namespace) -> tuple[Path | None, Path | Non
 
 
 def _show(args: argparse.Namespace) -> int:
-    return 0 if _list(args) else 1
+    return 0 if _list(args, *_source(args)) else 1
 
 
 def _check(args: argparse.Namespace) -> int:
-    rows = _list(args)
     file, directory = _source(args)
-    for left in unfinished_files(directory or file or Path()):
+    rows = _list(args, file, directory)
+    source = directory or file
+    assert source is not None
+    for left in unfinished_files(source):
         print_stderr(f"{left}: left by a command that was killed, maybe with a secret; remove it")
     if rows:
         print_stderr(f"all keys are valid: {len(rows)}")
     return 0 if rows else 1
 
 
-def _list(args: argparse.Namespace) -> list[KeyRow]:
-    file, directory = _source(args)
+def _list(args: argparse.Namespace, file: Path | None, directory: Path | None) -> list[KeyRow]:
+    """Print the keys of the one source given."""
     if args.name:
         check_cluster(args.name)
     rows = list_keys(network_secret_file=file, keys_dir=directory, cluster=args.name)
