@@ -195,9 +195,10 @@ class ZeroconfResponder:
             raise ResponderError("none of its interfaces is left")
         logger.info("zeroconf: interfaces are now %s", ", ".join(usable))
         self._candidates = candidates
-        # First without interfaces that have replaced others: zeroconf compares addresses, and would keep the sockets
-        # of the former ones, which hear nothing any more.
-        self._zeroconf.update_interfaces(kept)
+        if any(before.get(one) for one in usable if one not in kept):
+            # First without interfaces that have replaced others: zeroconf compares addresses, and would keep the
+            # sockets of the former ones, which hear nothing any more.
+            self._zeroconf.update_interfaces(kept)
         self._zeroconf.update_interfaces(usable)
 
     def _close(self) -> None:

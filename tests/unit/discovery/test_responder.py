@@ -57,6 +57,7 @@ async def test_interfaces_that_come_and_go_are_followed(machine: Machine) -> Non
     machine.here = {"10.0.0.2": 3, **LOOPBACK}
     await one.follow_interfaces()
     assert used.pop() == ["10.0.0.2", "127.0.0.1"]
+    assert used == [["10.0.0.1", "127.0.0.1"]], "one update for each change"
 
 
 async def test_an_interface_that_has_replaced_one_of_the_same_address_is_followed(
