@@ -59,15 +59,15 @@ class Peer:
     def redacted(self, refusal: Refusal) -> Refusal:
         """Return the refusal as this client may see it, without names that it has no permission for: of a full
         queue behind an exchange, which is left out with its limits, and of an exchange that is suggested."""
-        told: DurableError
+        visible: DurableError
         details = refusal.details
         if refusal.code == QueueFull.__name__ and not self.sees(details["queue"]):
-            told = QueueFull("", None, None)
-        elif refusal.code == UnknownExchange.__name__ and not self.sees(details["nearest"]):
-            told = UnknownExchange(details["name"], beside=UnknownExchange.FOR_QUEUE)
+            visible = QueueFull("", None, None)
+        elif refusal.code == UnknownExchange.__name__ and self._hides(details["nearest"]):
+            visible = UnknownExchange(details["name"], beside=UnknownExchange.FOR_QUEUE)
         else:
             return refusal
-        return refusal._replace(details=describe_error(told)[1])
+        return refusal._replace(details=describe_error(visible)[1])
 
     @contextmanager
     def hide_suggestions(self) -> Iterator[None]:
@@ -79,6 +79,10 @@ class Peer:
             if not self.sees(error.nearest):
                 raise type(error)(error.name) from None
             raise
+
+    def _hides(self, suggestion: str) -> bool:
+        """Whether a suggestion has to be removed. The empty one stands for none, and permissions are not asked for it."""
+        return bool(suggestion) and not self.sees(suggestion)
 
     def check_own(self, queue: Queue) -> None:
         """Raises ExclusiveQueue if the queue belongs to another connection."""
