@@ -76,7 +76,7 @@ class Peer:
         try:
             yield
         except Unknown as error:
-            if not self.sees(error.nearest):
+            if self._hides(error.nearest):
                 raise type(error)(error.name) from None
             raise
 

@@ -373,6 +373,16 @@ async def test_a_mistyped_exchange_suggests_to_a_publisher_only_what_it_may_know
             await shop.publish("salaries-e", "in", b"x")
 
 
+async def test_whoever_may_use_a_name_learns_that_it_is_of_another_kind(tmp_path: Path) -> None:
+    """Found by reading: the advice was left out like a name, and replaced by "declare it first"."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.declare_stream("audit")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", read="audit")
+        with pytest.raises(UnknownQueue, match="no queue 'audit': a stream has that name"):
+            await crm.purge_queue("audit")
+
+
 @pytest.mark.parametrize("cleared", [True, False])
 async def test_who_may_not_read_any_more_gets_nothing_more(tmp_path: Path, cleared: bool) -> None:
     """Found: consumers and readers went on for as long as they liked."""
