@@ -305,22 +305,22 @@ class Outbox:
         if flow.front() is not None:
             self._flows[name] = flow
 
-    def discard(self, flow: Hashable, record: Record) -> bool:
-        """Take a record back. Return False if it has begun to leave; then the rest of it leaves, too."""
-        found = self._flows.get(flow)
-        if found is None or record.begun or record.discarded:
+    def discard(self, record: Record) -> bool:
+        """Take back a record of this outbox. Return False if it has begun to leave; then the rest of it leaves, too."""
+        if record.begun or record.discarded:
             return False
+        flow = self._flows[record.flow]
         self.size_bytes -= record.total_bytes
-        found.discard(record)
-        if found.front() is None:
-            del self._flows[flow]
+        flow.discard(record)
+        if flow.front() is None:
+            del self._flows[record.flow]
         return True
 
     def discard_all(self, flow: Hashable) -> None:
         """Take back all records of a flow that have not begun to leave."""
         found = self._flows.get(flow)
         for record in list(found.records) if found is not None else ():
-            self.discard(flow, record)
+            self.discard(record)
 
     def drop_oldest(self, flow: Hashable) -> Record | None:
         """Take back the oldest record that may be dropped and has not begun to leave; None if there is none.
@@ -331,6 +331,6 @@ class Outbox:
         found = self._flows.get(flow)
         while found is not None and found.droppable:
             record = found.droppable.popleft()
-            if self.discard(flow, record):
+            if self.discard(record):
                 return record
         return None

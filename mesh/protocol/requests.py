@@ -384,7 +384,7 @@ class RequestTable:
     def _discard_record(self, pending: Pending) -> None:
         record = pending.record
         if pending.candidate is not None and record is not None:
-            pending.candidate.link.outbox.discard(record.flow, record)
+            pending.candidate.link.outbox.discard(record)
 
     def _release(self, pending: Pending) -> None:
         candidate = pending.candidate

@@ -188,14 +188,13 @@ def test_a_flow_that_had_its_turn_goes_to_the_back_when_the_frame_is_full() -> N
 
 def test_discard_takes_out_one_record_and_no_others() -> None:
     outbox = make_outbox()
-    one, two, three = fill(outbox, "a", 1, 2, 3)
+    one, two, _ = fill(outbox, "a", 1, 2, 3)
     fill(outbox, "b", 1)
-    assert outbox.discard("a", two)
-    assert not outbox.discard("a", two)
-    assert not outbox.discard("unknown", three)
+    assert outbox.discard(two)
+    assert not outbox.discard(two)
     assert outbox.size_bytes == 3 * (RECORD_BYTES + 100)
     assert idents(outbox) == [1, 3, 1]
-    assert not outbox.discard("a", one), "it has left"
+    assert not outbox.discard(one), "it has left"
     assert not outbox
     assert outbox.size_bytes == 0
 
@@ -217,7 +216,7 @@ def test_what_was_taken_back_takes_no_memory() -> None:
     outbox = make_outbox()
     fill(outbox, "a", 0)
     for n in range(1, 1000):
-        outbox.discard("a", fill(outbox, "a", n)[0])
+        outbox.discard(fill(outbox, "a", n)[0])
     assert len(outbox._flows["a"].records) < 100
     assert idents(outbox) == [0]
 
@@ -257,7 +256,7 @@ def test_large_requests_share_the_limit_of_the_small_ones() -> None:
     record = outbox.push_unordered(Kind.REQUEST, 1, bytes(3 * CHUNK), prefix=b"")
     assert outbox.has_room(REQUESTS, 100)
     assert not outbox.has_room(REQUESTS, CHUNK)
-    assert outbox.discard(record.flow, record)
+    assert outbox.discard(record)
     assert outbox.has_room(REQUESTS, 5 * CHUNK)
     assert (bool(outbox), outbox.size_bytes) == (False, 0)
 
@@ -265,7 +264,7 @@ def test_large_requests_share_the_limit_of_the_small_ones() -> None:
 def test_discarding_the_last_record_empties_the_outbox() -> None:
     outbox = make_outbox()
     (record,) = fill(outbox, "a", 1, size=2000)
-    assert outbox.discard("a", record)
+    assert outbox.discard(record)
     assert not outbox
     assert outbox.size_bytes == 0
 
@@ -274,8 +273,8 @@ def test_a_begun_record_is_completed_though_it_is_discarded() -> None:
     outbox = make_outbox()
     one, _, three = fill(outbox, "a", 1, 2, 3, size=1200)
     assert take(outbox, CHUNK)[0][:2] == (1, MORE)
-    assert not outbox.discard("a", one)
-    assert outbox.discard("a", three)
+    assert not outbox.discard(one)
+    assert outbox.discard(three)
     assert [(ident, flags) for ident, flags, _ in take(outbox)] == [
         (1, MORE), (1, 0), (2, MORE), (2, MORE), (2, 0),
     ]  # fmt: skip
