@@ -32,8 +32,9 @@ from ..errors import (
     TooManyPatterns,
     UnknownVhost,
     VhostUnavailable,
+    cause_of,
 )
-from ..log.disk import NO_SPACE, cause_of
+from ..log.disk import NO_SPACE
 from ..log.encryption import Encryption
 from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes

@@ -93,3 +93,4 @@ from .store import StoreFull as StoreFull
 from .store import StoreInUse as StoreInUse
 from .store import StoreKeyMissing as StoreKeyMissing
 from .store import StoreKeyWrong as StoreKeyWrong
+from .store import cause_of as cause_of

@@ -11,6 +11,12 @@ class StoreError(DurableError):
     """Abstract: something is wrong with one store."""
 
 
+def cause_of(error: OSError | StoreError) -> OSError:
+    """Return the system's error that a store's error was raised for; one without a number if there is none."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return cause if isinstance(cause, OSError) else OSError()
+
+
 class StoreInUse(StoreError):
     """Another process, or this one, has `path` open. Stop that broker, or use another directory."""
 

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import Protocol
 
-from ..errors import StoreError
-
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of writing that no longer occur once somebody frees space."""
 SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -26,12 +24,6 @@ ZEROS_BYTES = 1 << 20
 NEW = ".new"
 """Suffix of files that are not complete yet."""
 Buffer = bytes | memoryview
-
-
-def cause_of(error: OSError | StoreError) -> OSError:
-    """Return the system's error that a store's error was raised for; one without a number if there is none."""
-    cause = error if isinstance(error, OSError) else error.__cause__
-    return cause if isinstance(cause, OSError) else OSError()
 
 
 class File(Protocol):

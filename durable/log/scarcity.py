@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import trio
 
-from ..errors import StoreFailed
-from .disk import SCARCE, cause_of
+from ..errors import StoreFailed, cause_of
+from .disk import SCARCE
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
