@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from .disk import NO_SPACE, Disk, File
-from .header import damaged_name, name_variants
+from .disk import NO_SPACE, Disk, File, name_variants
+from .header import damaged_name
 from .scan import WINDOW_BYTES
 
 

@@ -10,8 +10,9 @@ removed names are after `sync_directory`. Until then a power cut may leave any p
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from itertools import count
 from typing import Protocol
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -100,6 +101,22 @@ def read_front(directory: Directory, name: str, size_bytes: int) -> bytes:
     """Return the first `size_bytes` of this file, or all of a shorter one."""
     with closing(directory.open(name)) as file:
         return file.pread(size_bytes, 0)
+
+
+def name_variants(name: str) -> Iterator[str]:
+    """Yield the name, then NAME.2, NAME.3 and so on without end: the caller takes the first that is free."""
+    yield name
+    for again in count(2):
+        yield f"{name}.{again}"
+
+
+def set_aside(directory: Directory, name: str, aside: str) -> str:
+    """Rename what has this name to `aside`, or a variant of it that is free: what was set aside earlier is the only
+    copy. Return the new name."""
+    names = directory.names()
+    free = next(one for one in name_variants(aside) if one not in names)
+    directory.rename(name, free)
+    return free
 
 
 def replace_file(directory: Directory, name: str, data: bytes) -> None:

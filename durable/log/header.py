@@ -31,8 +31,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import NewerFormat
@@ -94,13 +93,6 @@ def next_spare_number(names: Iterable[str]) -> int:
 def damaged_name(number: int, at: int) -> str:
     """Return the name of the file that keeps the damaged bytes found at byte `at` of a segment."""
     return f"damaged.{number:010d}.{at}"
-
-
-def name_variants(name: str) -> Iterator[str]:
-    """Yield the name, then NAME.2, NAME.3 and so on without end: the caller takes the first that is free."""
-    yield name
-    for again in count(2):
-        yield f"{name}.{again}"
 
 
 def encode_store(store_id: bytes, time_us: int) -> bytes:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from ..errors import ForeignStore
-from .disk import NEW, NO_SPACE, Disk, read_front, replace_file
+from .disk import NEW, NO_SPACE, Disk, read_front, replace_file, set_aside
 from .header import (
     SEGMENT_HEADER_BYTES,
     STORE_BYTES,
@@ -16,7 +16,6 @@ from .header import (
     decode_segment_header,
     decode_store,
     encode_store,
-    name_variants,
     segment_name,
     segment_number,
 )  # fmt: skip
@@ -105,9 +104,3 @@ def _set_aside_all(
     for number in used:
         set_aside(disk, segment_name(number), damaged_name(number, 0))
     return {number: None for number in numbers if number not in used}
-
-
-def set_aside(disk: Disk, name: str, aside: str) -> None:
-    """Rename a file to `aside`, or a variant of it that is free: files set aside earlier are the only copies."""
-    names = disk.names()
-    disk.rename(name, next(one for one in name_variants(aside) if one not in names))

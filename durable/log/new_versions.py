@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import closing
 
-from .disk import NEW, Buffer, Directory
+from .disk import NEW, Buffer, Directory, set_aside
 
 logger = logging.getLogger("durable.log")
 ASIDE = ".aside"
@@ -26,7 +26,7 @@ def write_new(folder: Directory, name: str, pieces: Sequence[Buffer]) -> None:
         try:
             opened = folder.open(new)
         except IsADirectoryError:
-            _set_aside(folder, new)
+            _make_way(folder, new)
             opened = folder.create(new)
     with closing(opened):
         if opened.size_bytes > size_bytes:
@@ -45,13 +45,13 @@ def replace(folder: Directory, name: str) -> None:
     try:
         folder.rename(name + NEW, name)
     except IsADirectoryError:
-        _set_aside(folder, name)
+        _make_way(folder, name)
         folder.rename(name + NEW, name)
 
 
-def _set_aside(folder: Directory, name: str) -> None:
-    """Rename a directory that has the name of one of our files."""
-    folder.rename(name, name + ASIDE)
+def _make_way(folder: Directory, name: str) -> None:
+    """Set aside a directory that has the name of one of our files."""
+    aside = set_aside(folder, name, name + ASIDE)
     logger.warning(
-        "renamed %s/%s to %s%s: it does not belong to this broker", folder.path, name, name, ASIDE
+        "renamed %s/%s to %s: it does not belong to this broker", folder.path, name, aside
     )

@@ -9,9 +9,8 @@ from itertools import count
 
 from .allocation import Allocator
 from .config import LogConfig
-from .disk import NO_SPACE, Disk, File, write_zeros
+from .disk import NO_SPACE, Disk, File, set_aside, write_zeros
 from .header import next_spare_number, segment_name, spare_name, spare_number
-from .identity import set_aside
 from .spares import CARRIER, NEW, Spare, was_small_spare
 
 
