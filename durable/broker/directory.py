@@ -14,8 +14,9 @@ from pathlib import Path
 from ..definition_checks import NAME_BYTES_MAX
 from ..errors import ForeignStore, StoreFailed
 from ..log.checkpoint import directory_name
-from ..log.disk import SCARCE, Directory, read_front, replace_file
+from ..log.disk import SCARCE, Directory, read_front
 from ..log.header import STORE_NAME
+from ..log.new_versions import replace_file
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.real_disk import RealDirectory
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import count
 from typing import Protocol
 
@@ -117,20 +117,6 @@ def set_aside(directory: Directory, name: str, aside: str) -> str:
     free = next(one for one in name_variants(aside) if one not in names)
     directory.rename(name, free)
     return free
-
-
-def replace_file(directory: Directory, name: str, data: bytes) -> None:
-    """Replace a file's contents durably. At any time, also after a crash, it has either the old or the new ones."""
-    try:
-        with suppress(FileNotFoundError):
-            directory.unlink(name + NEW)
-        with closing(directory.create(name + NEW)) as file:
-            file.pwritev([data], 0)
-            file.fdatasync()
-        directory.rename(name + NEW, name)
-        directory.sync_directory()
-    except OSError as error:  # The original error does not name the file.
-        raise OSError(error.errno, error.strerror, f"{directory.path}/{name}") from error
 
 
 class Syncer(Protocol):

@@ -22,7 +22,8 @@ from security.keys import ClusterKeys
 
 from ..errors import ForeignStore, StoreKeyMissing, StoreKeyWrong
 from .cipher import Cipher, RandomBytes
-from .disk import NO_SPACE, Directory, read_front, replace_file
+from .disk import NO_SPACE, Directory, read_front
+from .new_versions import replace_file
 from .read_only_disk import ReadOnlyDirectory
 from .record import Record
 from .store_keys import (

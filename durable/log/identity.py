@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from ..errors import ForeignStore
-from .disk import NEW, NO_SPACE, Disk, read_front, replace_file, set_aside
+from .disk import NEW, NO_SPACE, Disk, read_front, set_aside
 from .header import (
     SEGMENT_HEADER_BYTES,
     STORE_BYTES,
@@ -19,6 +19,7 @@ from .header import (
     segment_name,
     segment_number,
 )  # fmt: skip
+from .new_versions import replace_file
 from .store_keys import KEYS_NAME
 
 logger = logging.getLogger("durable.log")

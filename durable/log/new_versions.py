@@ -1,20 +1,37 @@
 """Files that are replaced by new versions: written beside the old one, synced, then renamed over it.
 
 In three steps, so that whoever replaces many files can sync them all, and then rename them all. On a full disk a new
-version that could not be finished is kept: the next attempt has its space.
+version that could not be finished is kept: the next attempt has its space. `replace_file` takes all steps for one file,
+and keeps none.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from .disk import NEW, Buffer, Directory, set_aside
 
 logger = logging.getLogger("durable.log")
 ASIDE = ".aside"
 """Suffix for directories that are not ours and have the name of one of our files."""
+
+
+def replace_file(folder: Directory, name: str, data: bytes) -> None:
+    """Replace a file's contents durably. At any time, also after a crash, it has either the old or the new ones.
+
+    It always begins with a new file, so that mode and owner are ours.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            folder.unlink(name + NEW)
+        write_new(folder, name, [data])
+        sync_new(folder, name)
+        replace(folder, name)
+        folder.sync_directory()
+    except OSError as error:  # The original error does not name the file.
+        raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
 
 
 def write_new(folder: Directory, name: str, pieces: Sequence[Buffer]) -> None:
