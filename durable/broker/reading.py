@@ -29,8 +29,8 @@ from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
 from ..vhost.changes import Change
+from ..vhost.gaps import StreamGap
 from ..vhost.groups import part_of
-from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
 from .capture import FULL_PAUSE_S
 from .peer import Peer
@@ -143,7 +143,7 @@ def _cursor_changes(hosted: RunningVhost, stream: Stream, cursor: str, offset: i
 def _reported_missing(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> int:
     """Return how many missing messages were reported to a reader at this offset. Its cursor may know more, if
     gaps before and behind the offset have been merged."""
-    known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
+    known = hosted.vhost.registry.gaps.missing_before(stream.lane.id, offset)
     if offset < stream.cursors.get(cursor, 0):
         return known
     return max(known, stream.reported_missing.get(cursor, 0))
@@ -219,7 +219,7 @@ async def _send_records(
             return
         offset = max(offset, stream.start)
         while offset < stream.end and not slices.full and not stream.lane.retired:
-            gaps = registry.gaps_between(stream.lane.id, gaps_start, offset + 1, missing)
+            gaps = registry.gaps.between(stream.lane.id, gaps_start, offset + 1, missing)
             if gaps:
                 await _send_gaps(tunnel, slices, gaps)
                 missing = gaps[-1].total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -10,7 +10,6 @@ from ..queues.counts import Counts
 from ..queues.latencies import by_bound
 from ..queues.queue import Queue
 from ..turns import some_at_once
-from ..vhost.registry import StreamGap
 from ..vhost.stream import Stream
 from .running_vhost import RunningVhost
 
@@ -36,7 +35,7 @@ def statistics_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator
     for streams, unseen in _visible(registry.streams, sees):
         hidden += unseen
         gaps, now_us = registry.gaps, clock.now_us()
-        counters = {one.name: _stream(one, gaps.get(one.lane.id, ()), now_us) for one in streams}
+        counters = {one.name: _stream(one, gaps.missing(one.lane.id), now_us) for one in streams}
         yield {"streams": counters}
     counts, log = hosted.vhost.intake.counts, hosted.log.statistics()
     received = counts.received_bytes + counts.captured_bytes
@@ -79,11 +78,11 @@ def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
     }
 
 
-def _stream(stream: Stream, gaps: Iterable[StreamGap], now_us: int) -> dict[str, Any]:
+def _stream(stream: Stream, missed: int, now_us: int) -> dict[str, Any]:
     return {
         "start": stream.start, "end": stream.end, "size_bytes": stream.size_bytes,
         "oldest_s": _age_s(stream.lane.oldest_us(), now_us),
-        "cursors": dict(stream.cursors), "missed": sum(gap.missed.messages for gap in gaps),
+        "cursors": dict(stream.cursors), "missed": missed,
         **_counts(stream.counts),
     }  # fmt: skip
 

@@ -102,7 +102,7 @@ def _vhost(place: VhostPlace, offline: OfflineVhost) -> dict[str, Any]:
             {
                 "name": one.name, "start": one.start, "end": one.end,
                 "size_bytes": one.size_bytes, "cursors": dict(one.cursors),
-                "lanes": [one.lane.id], "gaps": len(registry.gaps.get(one.lane.id, ())),
+                "lanes": [one.lane.id], "gaps": len(registry.gaps.of(one.lane.id)),
                 "definition": to_plain(one.definition),
             }
             for one in registry.streams.values()

@@ -6,12 +6,10 @@ a range of their own, so a transient lane is never taken for a logged one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from mesh.names import check_existing_pattern
 from mesh.protocol.interest import Interest
@@ -32,7 +30,6 @@ from ..errors import (
     UnknownQueue,
     UnknownStream,
 )
-from ..log.bodies import Missed
 from ..queues.journal import Journal
 from ..queues.lane import Lane
 from ..queues.queue import Queue
@@ -40,24 +37,13 @@ from ..routing.permissions import Permissions
 from ..routing.router import Router
 from . import changes
 from .changes import Change, opposite
+from .gaps import Gaps
 from .member import Member
 from .stream import Stream
 
 TRANSIENT_LANE_MIN = 1 << 63
 """Lanes with ids from here on are in no log."""
-GAPS_MAX = 1000
-NO_PUBLISHER = bytes(16)
 QUEUES_MAX = 100_000
-
-
-class StreamGap(NamedTuple):
-    """Messages are missing in a stream right before `offset`."""
-
-    lane: int
-    offset: int
-    missed: Missed
-    total: int = 0
-    """Messages that are missing before `offset` altogether."""
 
 
 class Registry:
@@ -77,8 +63,7 @@ class Registry:
         """Streams by the topics that they capture."""
         self.patterns: Counter[str] = Counter()
         """How many streams capture each pattern; never 0."""
-        self.gaps: dict[int, deque[StreamGap]] = {}
-        """By lane of a stream, the messages that it could not capture, ordered by offset; see `note_gap`."""
+        self.gaps = Gaps()
         self._absent_queues: set[str] = set()
         """During recovery: names of memory queues, which are gone, that auto-delete exchanges had bindings
         to. Removing these bindings decides whether such an exchange is deleted, too."""
@@ -221,43 +206,6 @@ class Registry:
                 with suppress(DurableError, LookupError, TypeError, ValueError):
                     self.apply(change)
 
-    def note_gap(self, gap: StreamGap) -> None:
-        """Add a gap; they come in the order of offsets. Above GAPS_MAX the two oldest are merged: the number
-        of missing messages stays right, their publishers are forgotten."""
-        gaps = self.gaps.setdefault(gap.lane, deque())
-        before = gaps[-1].total if gaps else 0
-        gaps.append(gap._replace(total=before + gap.missed.messages))
-        if len(gaps) > GAPS_MAX:
-            gaps.popleft()
-            gaps[0] = gaps[0]._replace(missed=_merged_missed(gaps[0].total))
-
-    def gaps_between(self, lane: int, start: int, end: int, reported: int = 0) -> list[StreamGap]:
-        """Return the gaps of a stream before the offsets [start, end), for a reader to which `reported`
-        missing messages were reported; of a merged gap, only what was not reported to it."""
-        gaps = self.gaps.get(lane)
-        if not gaps or gaps[-1].offset < start:
-            return []
-        low = bisect_left(gaps, start, key=_offset)
-        found: list[StreamGap] = []
-        for gap in islice(gaps, low, bisect_left(gaps, end, lo=low, key=_offset)):
-            left = gap.total - reported
-            if left >= gap.missed.messages:
-                found.append(gap)
-            elif left > 0:
-                found.append(gap._replace(missed=_merged_missed(left)))
-        return found
-
-    def missing_before(self, lane: int, offset: int) -> int:
-        """Return how many messages of this stream are missing before `offset`; fewer if the gap before it has
-        been merged with a later one."""
-        gaps = self.gaps.get(lane, ())
-        at = bisect_left(gaps, offset, key=_offset)
-        return gaps[at - 1].total if at else 0
-
-    def all_gaps(self) -> Iterator[StreamGap]:
-        for gaps in self.gaps.values():
-            yield from gaps
-
     def drop_undeclared(self) -> None:
         """At the end of recovery: remove lanes that no declaration has, which belonged to something deleted,
         and memory queues, which are gone."""
@@ -265,8 +213,7 @@ class Registry:
             self._remove_absent(name)
         for lane_id in self.lanes.keys() - self.owners.keys():
             del self.lanes[lane_id]
-        for lane_id in self.gaps.keys() - self.owners.keys():
-            del self.gaps[lane_id]
+        self.gaps.keep_only(self.owners.keys())
 
     # One method for each word of a change
 
@@ -324,7 +271,7 @@ class Registry:
         lane.journal.forget(lane.id)
         lane.journal.released += lane.referenced()
         lane.retire()
-        self.gaps.pop(lane.id, None)
+        self.gaps.forget(lane.id)
         del self.lanes[lane.id], self.owners[lane.id]
 
     def _exchange(self, plain: dict[str, Any]) -> None:
@@ -375,14 +322,6 @@ class Registry:
             stream.reported_missing.pop(name, None)
         else:
             stream.reported_missing[name] = reported
-
-
-def _merged_missed(messages: int) -> Missed:
-    return Missed(NO_PUBLISHER, 0, "", 0, messages)
-
-
-def _offset(gap: StreamGap) -> int:
-    return gap.offset
 
 
 def _identity(change: Change) -> Hashable:

@@ -35,10 +35,11 @@ from ..queues.runs import Records
 from .changes import Change
 from .columns import read_acks, read_messages
 from .cutting import cut_ranges
+from .gaps import StreamGap
 from .groups import Front, is_group, read_front
 from .lane_recovery import LaneRecovery, settle_recorded
 from .publishers import Publishers
-from .registry import Registry, StreamGap
+from .registry import Registry
 from .snapshot import Snapshots
 from .store import Store, refer_all
 from .stretches import Stretches
@@ -254,7 +255,7 @@ class Replay:
                     self._apply_change(change, record.position, torn=torn)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
-                self.registry.note_gap(StreamGap(lane_id, offset, decode_gap(record)))
+                self.registry.gaps.note(StreamGap(lane_id, offset, decode_gap(record)))
                 lane = self.registry.lane(lane_id)
                 lane.next = max(lane.next, offset)
                 self._assigned[lane_id] = record.position

@@ -25,9 +25,10 @@ from ..queues.settled import Settled
 from ..turns import some_at_once
 from . import changes
 from .changes import Change
+from .gaps import StreamGap
 from .lane_recovery import settle_recorded
 from .publishers import Publishers
-from .registry import TRANSIENT_LANE_MIN, Registry, StreamGap
+from .registry import TRANSIENT_LANE_MIN, Registry
 
 RECORD_BYTES = 1 << 20
 """Approximate bytes of changes in one record."""
@@ -105,7 +106,7 @@ class Snapshots:
         elif word == changes.GAPS:
             self._registry.gaps.clear()
             for lane_id, offset, missed in change[1]:
-                self._registry.note_gap(StreamGap(lane_id, offset, Missed(*missed)))
+                self._registry.gaps.note(StreamGap(lane_id, offset, Missed(*missed)))
         else:
             if self._declared is not None:
                 self._declared.append(change)
@@ -194,8 +195,7 @@ class Snapshot:
             some.renew()
             yield some.lanes
         yield from filter(None, (some.returns for some in self._lanes))
-        noted = self._registry.all_gaps()
-        gaps = [[one.lane, one.offset, list(one.missed)] for one in noted]
+        gaps = [[one.lane, one.offset, list(one.missed)] for one in self._registry.gaps]
         yield encode_definitions([changes.GAPS, gaps])
         yield encode_definitions([changes.SNAPSHOT_END])
 

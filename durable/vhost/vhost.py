@@ -30,10 +30,11 @@ from .addition import Addition
 from .bodies import Bodies
 from .changes import CURSOR, QUEUE, Change
 from .deadletters import dead_letter
+from .gaps import StreamGap
 from .groups import part_of
 from .intake import Intake
 from .publishers import Publishers
-from .registry import Registry, StreamGap
+from .registry import Registry
 from .settling import Settling
 from .snapshot import Snapshot
 from .store import Store, append_twice
@@ -117,7 +118,7 @@ class Vhost:
         drafts = [gap_draft(missed, one.lane, one.offset, now_us) for one in gaps]
         self.intake.capture(batch, streams, drafts, now_us)
         for gap in gaps:
-            self.registry.note_gap(gap)
+            self.registry.gaps.note(gap)
 
     def capturing_streams(self, topic: str) -> list[Stream]:
         """Return the streams that capture this topic."""
@@ -127,7 +128,7 @@ class Vhost:
         """Record a gap: messages of a stream could not be stored. Raises what `capture` raises."""
         gap = StreamGap(stream.lane.id, stream.lane.next, missed)
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
-        self.registry.note_gap(gap)
+        self.registry.gaps.note(gap)
 
     def committed(self, end: int, now_us: int) -> None:
         """All log positions before `end` are durable: what was stored there has arrived."""

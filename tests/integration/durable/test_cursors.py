@@ -300,7 +300,7 @@ async def test_what_a_reader_was_told_of_gaps_is_not_told_again_when_they_become
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found: whoever was more than GAPS_MAX of them behind heard of the earlier ones with the rest."""
-    monkeypatch.setattr("durable.vhost.registry.GAPS_MAX", 3)
+    monkeypatch.setattr("durable.vhost.gaps.GAPS_MAX", 3)
 
     async def lose(broker: Broker, shop: Connection, times: int) -> None:
         hosted = broker.hosted("/")

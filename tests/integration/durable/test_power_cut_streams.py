@@ -214,7 +214,7 @@ async def check(hosted: RunningVhost, ledger: Ledger) -> None:
         assert kept <= found.keys(), "what is certain"
         most = stream.definition.max_length
         assert not stream.start or (most and stream.end - stream.start >= most), "no more goes"
-        gaps = {gap.offset: gap.missed.messages for gap in registry.gaps.get(stream.lane.id, ())}
+        gaps = {gap.offset: gap.missed.messages for gap in registry.gaps.of(stream.lane.id)}
         assert gaps.items() <= ledger.gaps[name].items()
         before = {at for at in ledger.gaps[name] if at in ledger.certain[name]}
         assert before <= gaps.keys(), "what is missing before them is known"

@@ -403,12 +403,12 @@ async def test_what_was_not_captured_is_recorded(tmp_path: Path) -> None:
                 await sensors.publish("t", b"one more")
                 sent += 1
         end = stream.end
-        gaps = list(hosted.vhost.registry.gaps[stream.lane.id])
+        gaps = list(hosted.vhost.registry.gaps.of(stream.lane.id))
         assert all(gap.offset <= end for gap in gaps)
         await check_gaps(shop, end, sensors.id)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         registry = broker.hosted("/").vhost.registry
-        assert list(registry.gaps[registry.stream("all").lane.id]) == gaps
+        assert list(registry.gaps.of(registry.stream("all").lane.id)) == gaps
         await check_gaps(shop, end, sensors.id)
 
 

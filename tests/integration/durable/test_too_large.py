@@ -262,7 +262,7 @@ def gaps_of(hosted: RunningVhost) -> list[tuple[int, int, int]]:
     one, other = (
         [
             (gap.offset, gap.missed.first, gap.missed.messages)
-            for gap in registry.gaps.get(stream.lane.id, ())
+            for gap in registry.gaps.of(stream.lane.id)
         ]
         for stream in registry.streams.values()
     )

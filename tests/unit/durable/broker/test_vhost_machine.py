@@ -152,7 +152,7 @@ class Crashing(Using):
         assert lanes == again.registry.lanes.keys()
         for lane in lanes:
             assert returns_in(self.registry.lanes[lane]) == returns_in(again.registry.lanes[lane])
-        assert list(self.registry.all_gaps()) == list(again.registry.all_gaps())
+        assert list(self.registry.gaps) == list(again.registry.gaps)
         assert self.log.needed() == again.store.needed()
 
     def check_contents(self) -> None:

@@ -293,7 +293,7 @@ class Driving(RuleBasedStateMachine):
             kept = self.registry.stream(name)
             assert (kept.start, kept.end) == (stream.start, len(stream.messages))
             assert kept.cursors == stream.cursors
-            gaps = self.registry.gaps_between(kept.lane.id, 0, 1 << 62)
+            gaps = self.registry.gaps.between(kept.lane.id, 0, 1 << 62)
             told = [(one.offset, one.missed.first, one.missed.messages) for one in gaps]
             assert told == [gap for _, gap in stream.gaps]
 

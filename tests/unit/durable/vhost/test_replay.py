@@ -21,7 +21,7 @@ from durable.log.bodies import Missed, encode_definitions, move
 from durable.log.record import Draft, Kind, Record
 from durable.queues.consumers import Consumer
 from durable.vhost import changes
-from durable.vhost.registry import GAPS_MAX, StreamGap
+from durable.vhost.gaps import GAPS_MAX, StreamGap
 from mesh.protocol.batch import Batch, batch_pieces
 from tests.compactions import cut_at_any_price
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch, snapshot_of
@@ -443,24 +443,24 @@ def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:
     story.step("stream", "s", 0)
     (lane,) = [one.lane.id for one in story.registry.streams.values()]
     for offset in range(0, 2 * (GAPS_MAX + 10), 2):
-        story.registry.note_gap(StreamGap(lane, offset, Missed(PUBLISHER, 1, "t", offset, 3)))
-    gaps = list(story.registry.all_gaps())
+        story.registry.gaps.note(StreamGap(lane, offset, Missed(PUBLISHER, 1, "t", offset, 3)))
+    gaps = list(story.registry.gaps)
     assert len(gaps) == GAPS_MAX
     assert sum(gap.missed.messages for gap in gaps) == 3 * (GAPS_MAX + 10)
     assert (gaps[0].offset, gaps[0].missed) == (20, Missed(bytes(16), 0, "", 0, 33))
-    assert story.registry.gaps_between(lane, 20, 23) == gaps[:2]
-    assert story.registry.gaps_between(lane, 21, 22) == []
-    assert story.registry.gaps_between(lane, 5000, 6000) == []
-    assert story.registry.gaps_between(lane + 1, 0, 6000) == []
-    assert story.registry.missing_before(lane, 20) == 0
-    assert story.registry.missing_before(lane, 21) == 33
-    assert story.registry.missing_before(lane, 6000) == 3 * (GAPS_MAX + 10)
-    (rest, whole) = story.registry.gaps_between(lane, 9, 23, 15)
+    assert story.registry.gaps.between(lane, 20, 23) == gaps[:2]
+    assert story.registry.gaps.between(lane, 21, 22) == []
+    assert story.registry.gaps.between(lane, 5000, 6000) == []
+    assert story.registry.gaps.between(lane + 1, 0, 6000) == []
+    assert story.registry.gaps.missing_before(lane, 20) == 0
+    assert story.registry.gaps.missing_before(lane, 21) == 33
+    assert story.registry.gaps.missing_before(lane, 6000) == 3 * (GAPS_MAX + 10)
+    (rest, whole) = story.registry.gaps.between(lane, 9, 23, 15)
     assert (rest.missed.messages, whole) == (33 - 15, gaps[1])
-    assert story.registry.gaps_between(lane, 9, 23, 33) == [gaps[1]]
+    assert story.registry.gaps.between(lane, 9, 23, 33) == [gaps[1]]
     story.step("snapshot", "", 0)
     story.commit()
-    assert list(story.restarted().registry.all_gaps()) == gaps
+    assert list(story.restarted().registry.gaps) == gaps
 
 
 def test_what_was_captured_needs_no_properties_of_ours() -> None:

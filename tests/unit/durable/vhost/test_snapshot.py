@@ -13,7 +13,7 @@ from durable.log.bodies import Missed, encode_definitions
 from durable.log.record import Draft
 from durable.turns import ENTRIES_AT_ONCE
 from durable.vhost import snapshot
-from durable.vhost.registry import StreamGap
+from durable.vhost.gaps import StreamGap
 from tests.unit.durable.vhost.test_replay import NAMES, Story, lived, stories
 from tests.vhosts import PUBLISHER, snapshot_of
 
@@ -139,7 +139,7 @@ def test_gaps_and_publishers_are_those_of_the_last_moment() -> None:
         pass
     story.step("publish", NAMES[0], 3)
     (stream,) = story.registry.streams.values()
-    story.registry.note_gap(StreamGap(stream.lane.id, 0, Missed(PUBLISHER, 1, "t", 0, 3)))
+    story.registry.gaps.note(StreamGap(stream.lane.id, 0, Missed(PUBLISHER, 1, "t", 0, 3)))
     found = told(begun.drafts(0))
     assert found == told(snapshot_of(story.vhost))
     assert [one[1][2] for one in found if one[0] == "publishers"] == [3]
