@@ -16,7 +16,11 @@ has the right offset.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
+
+from ..definition_forms import read_definition
+from ..definitions import BindingDefinition
 
 QUEUE, QUEUE_GONE = "queue", "queue gone"
 EXCHANGE, EXCHANGE_GONE = "exchange", "exchange gone"
@@ -49,3 +53,16 @@ def opposite(change: Change) -> Change:
         STREAM: (STREAM_GONE, "name"), PERMISSION: (PERMISSION_GONE, "cluster"),
     }[word]  # fmt: skip
     return [gone, fields[-1][name]]
+
+
+def identity(change: Change) -> Hashable:
+    """Return a key that is equal for changes that declare the same thing, whatever its settings."""
+    word, *fields = change
+    if word == BIND:
+        return word, read_definition(BindingDefinition, fields[0]).identity
+    if word == CURSOR:
+        return word, fields[0], fields[1]
+    if word in (QUEUE, STREAM):
+        lanes = fields[0] if isinstance(fields[0], list) else [fields[0]]
+        return word, fields[1]["name"], tuple(lanes)
+    return word, fields[0].get("name"), fields[0].get("cluster")

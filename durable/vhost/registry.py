@@ -7,8 +7,7 @@ a range of their own, so a transient lane is never taken for a logged one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mesh.names import check_existing_pattern
@@ -24,7 +23,6 @@ from ..definitions import (
 )
 from ..errors import (
     DefinitionConflict,
-    DurableError,
     InvalidDefinition,
     TooManyQueues,
     UnknownQueue,
@@ -36,7 +34,7 @@ from ..queues.queue import Queue
 from ..routing.permissions import Permissions
 from ..routing.router import Router
 from . import changes
-from .changes import Change, opposite
+from .changes import Change
 from .gaps import Gaps
 from .member import Member
 from .stream import Stream
@@ -194,18 +192,6 @@ class Registry:
         router, name = self.router, binding.exchange
         return router.has_exchange(name) and router.exchange(name).auto_delete
 
-    def keep_only(self, declared: list[Change]) -> None:
-        """Delete everything that none of these changes declares."""
-        identities = set(map(_identity, declared))
-        for change in [*self.declared(), *self.cursors()]:
-            if _identity(change) not in identities:
-                self.apply(opposite(change))
-        for change in declared:  # Deleting bindings may have deleted their auto-delete exchange.
-            if change[0] in (changes.EXCHANGE, changes.BIND):
-                # Already reported when first applied.
-                with suppress(DurableError, LookupError, TypeError, ValueError):
-                    self.apply(change)
-
     def drop_undeclared(self) -> None:
         """At the end of recovery: remove lanes that no declaration has, which belonged to something deleted,
         and memory queues, which are gone."""
@@ -322,16 +308,3 @@ class Registry:
             stream.reported_missing.pop(name, None)
         else:
             stream.reported_missing[name] = reported
-
-
-def _identity(change: Change) -> Hashable:
-    """Return a key that is equal for changes that declare the same thing, whatever its settings."""
-    word, *fields = change
-    if word == changes.BIND:
-        return word, read_definition(BindingDefinition, fields[0]).identity
-    if word == changes.CURSOR:
-        return word, fields[0], fields[1]
-    if word in (changes.QUEUE, changes.STREAM):
-        lanes = fields[0] if isinstance(fields[0], list) else [fields[0]]
-        return word, fields[1]["name"], tuple(lanes)
-    return word, fields[0].get("name"), fields[0].get("cluster")

@@ -14,17 +14,18 @@ snapshots, and those copied by `salvage`, have no `start`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..errors import RecordDamaged
+from ..errors import DurableError, RecordDamaged
 from ..log.bodies import Missed, decode_definitions, encode_definitions, join_definitions
 from ..log.record import Buffer, Draft, Kind, Record
 from ..queues.lane import Lane
 from ..queues.settled import Settled
 from ..turns import some_at_once
 from . import changes
-from .changes import Change
+from .changes import Change, identity, opposite
 from .gaps import StreamGap
 from .lane_recovery import settle_recorded
 from .publishers import Publishers
@@ -80,7 +81,7 @@ class Snapshots:
             self._registry.next_lane = max(self._registry.next_lane, change[1])
         elif word == changes.SNAPSHOT_END:
             if self._declared is not None:
-                self._registry.keep_only(self._declared)
+                _keep_only(self._registry, self._declared)
                 self.applied.add(self._begin_position)
                 if not torn:
                     self.covered_end = max(self.covered_end, self._start)
@@ -113,6 +114,19 @@ class Snapshots:
             elif word == changes.STREAM and change[1] not in self._registry.owners:
                 self._assigned[change[1]] = position  # It is new, so no offset had been assigned.
             self._registry.apply(change)
+
+
+def _keep_only(registry: Registry, declared: list[Change]) -> None:
+    """Delete everything that none of these changes declares."""
+    identities = set(map(identity, declared))
+    for change in [*registry.declared(), *registry.cursors()]:
+        if identity(change) not in identities:
+            registry.apply(opposite(change))
+    for change in declared:  # Deleting bindings may have deleted their auto-delete exchange.
+        if change[0] in (changes.EXCHANGE, changes.BIND):
+            # Already reported when first applied.
+            with suppress(DurableError, LookupError, TypeError, ValueError):
+                registry.apply(change)
 
 
 class Part(NamedTuple):
