@@ -26,8 +26,9 @@ from ..protocol.calls import greeting_field
 from ..protocol.properties import Properties, merge_properties
 from .channel import Channel
 from .gathering import batch_overhead, fitting
+from .message_checks import check_sizes, checked_payloads
 from .outbox import Part
-from .sending import Sender, checked_payloads
+from .sending import Sender
 
 DEFAULT_EPOCH = 1
 """Default epoch of numbered publishers. A later epoch starts anew: nothing counts as stored."""
@@ -132,8 +133,9 @@ class NumberedPublisher(Sender):
         self._raise_refused()
         if properties is not None:
             properties = merge_properties(exchange, False, properties)
-        encoded = self._encode_properties(exchange, key, properties)
-        self._check_sizes(payloads, encoded, max(map(len, headers)) if headers else 0)
+        encoded = self._properties.encode(exchange, key, properties)
+        around_bytes = len(encoded) + (max(map(len, headers)) if headers else 0)
+        check_sizes(payloads, around_bytes, self._channel.message_bytes_max)
         end = first + len(payloads)
         sent = 0
         for low, high in self._known.missing(first, end):

@@ -21,8 +21,9 @@ from ..protocol.calls import greeting_field
 from ..protocol.properties import Properties, merge_properties
 from .channel import Channel
 from .gathering import Gathering, cumulative_sizes
+from .message_checks import HEADERS_BYTES_MAX, check_sizes, checked_payloads
 from .outbox import Part
-from .sending import HEADERS_BYTES_MAX, Handed, Sender, checked_payloads
+from .sending import Handed, Sender
 
 BATCH_BYTES = 512 * 1024
 """Limit of a batch's messages: so many bytes share one checksum, one header, and one record in the log."""
@@ -179,9 +180,10 @@ class Publisher(Sender):
     ) -> tuple[bytes, bytes | None]:  # fmt: skip
         """Return the encoded properties and headers of each message. Raises what `send` raises for messages
         that cannot be sent."""
-        encoded = self._encode_properties(exchange, key, properties)
+        encoded = self._properties.encode(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_sizes(payloads, encoded, len(packed or b""))
+        around_bytes = len(encoded) + len(packed or b"")
+        check_sizes(payloads, around_bytes, self._channel.message_bytes_max)
         return encoded, packed
 
     def _add(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from secrets import token_bytes
@@ -29,30 +29,23 @@ from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 from mesh.yielding import QUICK_BYTES_MAX
 
-from ..definition_checks import COUNT_MAX, check_key, check_level
+from ..definition_checks import COUNT_MAX, check_level
 from ..errors import (
     BrokerLost,
     DurableError,
     InvalidDefinition,
-    Malformed,
     PublisherFenced,
     Unconfirmed,
     copy_error,
 )
 from ..protocol.calls import PUBLISH, greeting_field
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
-from ..protocol.properties import (
-    Properties,
-    check_properties,
-    decode_properties,
-    encode_properties,
-)
 from ..tunnels import ends_with_tunnel
 from .channel import RETRY_S, Channel
+from .message_checks import PropertiesEncoder
 from .outbox import Outbox, Part, Waiter
 
 PART_BYTES = 1024 * 1024
-HEADERS_BYTES_MAX = 64 * 1024
 PARTS_UNCONFIRMED_MAX = 4
 """With so many parts unconfirmed, less than FULL_BYTES waits until one of them is confirmed: a part costs both
 ends as much as twenty small messages within one, and one sync of the disk covers all parts that came before it."""
@@ -115,9 +108,7 @@ class Sender(AsyncBlock, ABC):
         self._idle_tunnel: Tunnel | None = None
         """The tunnel while `_send` has nothing to send, so that `_send_at_once` may use it."""
         self._resend = False
-        self._properties_cache: dict[Properties, bytes] = {}
-        self._checked_key = ""
-        """The last key that was checked; the empty one is valid."""
+        self._properties = PropertiesEncoder()
 
     @property
     def epoch(self) -> int:
@@ -269,39 +260,6 @@ class Sender(AsyncBlock, ABC):
     def unknown(self, handed: Handed) -> int:
         """Return how many of its messages are neither confirmed nor refused so far."""
         return sum(map(self._outbox.unknown, handed.runs))
-
-    def _check_sizes(
-        self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
-    ) -> None:
-        """Raise TooLarge if one is larger than the broker takes, before any of them is taken."""
-        around, limit = len(properties) + headers_bytes, self._channel.message_bytes_max
-        size = max(map(len, payloads), default=0) + around
-        if size > limit:
-            raise TooLarge("message", size, limit)
-
-    def _encode_properties(self, exchange: str, key: str, properties: Properties | None) -> bytes:
-        """Return the encoded properties. Raises InvalidDefinition for what the broker would refuse, or for which
-        it would end this publisher."""
-        if key != self._checked_key:
-            check_key("message", "key", key)
-            self._checked_key = key
-        wanted = Properties(exchange) if properties is None else properties
-        try:
-            encoded = self._properties_cache.get(wanted)
-        except TypeError:  # Not hashable, as with a list in it: check_properties names the field.
-            encoded = None
-        if encoded is None:
-            check_properties(wanted)
-            if len(self._properties_cache) > 1000:
-                self._properties_cache.clear()
-            try:
-                encoded = encode_properties(wanted)
-                decode_properties(encoded)
-                self._properties_cache[wanted] = encoded
-            except (Malformed, TypeError, ValueError, OverflowError):
-                allowed = "deaths as taken from a delivery"
-                raise InvalidDefinition("message", "deaths", wanted.deaths, allowed) from None
-        return encoded
 
     def _is_full(self) -> bool:
         return self._room_bytes() < 0
@@ -458,20 +416,6 @@ class Sender(AsyncBlock, ABC):
 
         self._outbox.fail(reason)
         self._room.wake()
-
-
-def checked_payloads(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the payloads as a tuple: a caller may change its list while the messages wait for room.
-
-    Raises TypeError if it is not a sequence of bytes; neither a set nor an iterator is one.
-    """
-    if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
-        raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
-    given = tuple(payloads)
-    for kind in set(map(type, given)):
-        if not issubclass(kind, bytes):
-            raise TypeError(f"payload: want bytes, got {kind.__name__}")
-    return given
 
 
 def _note_refused(error: DurableError, counts: Counter[str], why: str = "") -> None:

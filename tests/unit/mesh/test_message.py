@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from durable.client.sending import HEADERS_BYTES_MAX
+from durable.client.message_checks import HEADERS_BYTES_MAX
 from mesh.message import NO_HEADERS, READ_BYTES_MAX, decode_headers, encode_headers
 
 
