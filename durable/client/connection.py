@@ -42,10 +42,10 @@ from ..protocol.listing import merge_listing, read_listing
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
+from .handed import Handed
 from .numbered import DEFAULT_EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import NAMED_STARTS, Records
-from .sending import Handed
 
 WINDOW_BYTES = 8 << 20
 Headers = Mapping[str, Any] | None

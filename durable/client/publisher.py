@@ -21,9 +21,10 @@ from ..protocol.calls import greeting_field
 from ..protocol.properties import Properties, merge_properties
 from .channel import Channel
 from .gathering import Gathering, cumulative_sizes
+from .handed import Handed
 from .message_checks import HEADERS_BYTES_MAX, check_sizes, checked_payloads
 from .outbox import Part
-from .sending import Handed, Sender
+from .sending import Sender
 
 BATCH_BYTES = 512 * 1024
 """Limit of a batch's messages: so many bytes share one checksum, one header, and one record in the log."""

@@ -10,7 +10,6 @@ stored. So a message is stored once, however often it had to be sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
@@ -42,6 +41,7 @@ from ..protocol.calls import PUBLISH, greeting_field
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
 from ..tunnels import ends_with_tunnel
 from .channel import RETRY_S, Channel
+from .handed import Handed, note_refused, refused_text
 from .message_checks import PropertiesEncoder
 from .outbox import Outbox, Part, Waiter
 
@@ -50,37 +50,6 @@ PARTS_UNCONFIRMED_MAX = 4
 """With so many parts unconfirmed, less than FULL_BYTES waits until one of them is confirmed: a part costs both
 ends as much as twenty small messages within one, and one sync of the disk covers all parts that came before it."""
 FULL_BYTES = 64 * 1024
-
-
-class Handed:
-    """The messages that one caller handed over: several runs of sequences if other callers came in between."""
-
-    def __init__(self) -> None:
-        self.runs: list[Waiter] = []
-        self.waker = Waker()
-
-    @property
-    def count(self) -> int:
-        return sum(run.end - run.first for run in self.runs)
-
-    @property
-    def refusal(self) -> DurableError | None:
-        """The first refusal."""
-        return next((run.refusal for run in self.runs if run.refusal is not None), None)
-
-    @property
-    def error(self) -> DurableError | None:
-        """The error to raise: an unknown outcome before a refusal, which is then added as a note."""
-        for run in self.runs:
-            if run.error is not None:
-                return run.error
-        return self.refusal
-
-    def note_refused(self, error: DurableError) -> None:
-        refusal = self.refusal
-        if refusal is not None:
-            counts = sum((run.refused for run in self.runs), Counter[str]())
-            _note_refused(error, counts, "" if refusal is error else f": {refusal}")
 
 
 class Sender(AsyncBlock, ABC):
@@ -191,7 +160,7 @@ class Sender(AsyncBlock, ABC):
         """Raise what was refused and has not been raised to anybody."""
         unreported = self._outbox.take_unreported()
         if unreported is not None:
-            _note_refused(*unreported)
+            note_refused(*unreported)
             raise unreported[0]
 
     def _add_waiter(self, handed: Handed, first: int) -> None:
@@ -283,7 +252,7 @@ class Sender(AsyncBlock, ABC):
     def _note_unreported(self, error: DurableError) -> None:
         unreported = self._outbox.take_unreported()
         if unreported is not None:
-            error.add_note(f"before that, {_refused_text(unreported[1])}: {unreported[0]}")
+            error.add_note(f"before that, {refused_text(unreported[1])}: {unreported[0]}")
 
     @property
     def ended(self) -> bool:
@@ -416,16 +385,6 @@ class Sender(AsyncBlock, ABC):
 
         self._outbox.fail(reason)
         self._room.wake()
-
-
-def _note_refused(error: DurableError, counts: Counter[str], why: str = "") -> None:
-    if counts.total() > 1 or why:
-        error.add_note(f"{_refused_text(counts)}{why}")
-
-
-def _refused_text(counts: Counter[str]) -> str:
-    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
-    return f"{counts.total()} messages were refused" + (f" ({kinds})" if len(counts) > 1 else "")
 
 
 def _name_token(name: str) -> bytes:

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 import durable
-from durable.client.sending import Handed
+from durable.client.handed import Handed
 from durable.errors import BrokerLost, QueueFull, Unconfirmed
 from durable.protocol.parts import Refusal
 from tests.broker import broker as process

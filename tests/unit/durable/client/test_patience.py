@@ -14,9 +14,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.client.channel import Channel
 from durable.client.deliveries import Deliveries, _Session
+from durable.client.handed import Handed
 from durable.client.publisher import Publisher
 from durable.client.records import Records
-from durable.client.sending import Handed
 from durable.errors import Unconfirmed
 from durable.protocol.parts import ACK, SETTLED, encode_confirm, encode_number
 from mesh.patience import PARTS
