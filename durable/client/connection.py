@@ -408,10 +408,11 @@ class Connection:
                 confirmed = await publisher.wait_confirmed(handed, inf)
         if confirmed:
             return
-        unsent = len(given.payloads) - handed.count
-        unconfirmed = Unconfirmed(
-            publisher.unknown(handed), self._channel.timeout_reason(timeout_s), unsent
-        )
+        unknown, unsent = publisher.unknown(handed), len(given.payloads) - handed.count
+        if not unknown and not unsent:  # The last confirm came in the turn in which the time ended.
+            await publisher.wait_confirmed(handed, inf)
+            return
+        unconfirmed = Unconfirmed(unknown, self._channel.timeout_reason(timeout_s), unsent)
         handed.note_refused(unconfirmed)
         raise unconfirmed
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -162,21 +162,33 @@ async def test_what_is_answered_as_the_time_ends_is_known(
 ) -> None:
     """Found: it was called unknown, and would have been published again."""
     async with serving(tmp_path) as broker, client(broker) as shop:
-        for name in ("jobs", "tight"):
-            await shop.declare_queue(name, max_length=1, overflow="reject-publish")
+        for name, most in (("jobs", 2), ("tight", 1)):
+            await shop.declare_queue(name, max_length=most, overflow="reject-publish")
         await shop.publish("", "tight", b"")
-        publisher = shop._own_publisher()
-        confirmed = publisher.confirmed
+        publisher = shop._publisher = shop.publisher(window_bytes=1)
+        publisher.start()
+        wait_confirmed, entered = publisher.wait_confirmed, list[trio.CancelScope]()
 
-        async def late(handed: Handed) -> None:
+        @contextmanager
+        def within(seconds: float) -> Iterator[trio.CancelScope]:
+            with trio.CancelScope() as scope:
+                entered.append(scope)
+                try:
+                    yield scope
+                finally:
+                    entered.remove(scope)
+
+        async def late(handed: Handed, patience_s: float) -> bool:
             """The answer, and only then the end of the time, as one turn of the scheduler has them."""
             if not all(run.done for run in handed.runs):
-                with trio.CancelScope(shield=True):
-                    await until(lambda: all(run.done for run in handed.runs))
+                await until(lambda: all(run.done for run in handed.runs))
+                (scope,) = entered
+                scope.cancel()
                 await trio.sleep_forever()
-            await confirmed(handed)
+            return await wait_confirmed(handed, patience_s)
 
-        monkeypatch.setattr(publisher, "confirmed", late)
-        await shop.publish("", "jobs", b"", timeout=0.1)
+        monkeypatch.setattr(shop._channel, "within", within)
+        monkeypatch.setattr(publisher, "wait_confirmed", late)
+        await shop.publish_many("", "jobs", [b"", b""])
         with pytest.raises(QueueFull):
-            await shop.publish("", "tight", b"", timeout=0.1)
+            await shop.publish_many("", "tight", [b"", b""])
