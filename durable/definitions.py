@@ -39,6 +39,9 @@ MATCH_ALL, MATCH_ANY = "all", "any"
 MATCH_ALL_WITH_X, MATCH_ANY_WITH_X = "all-with-x", "any-with-x"
 MATCHES = (MATCH_ALL, MATCH_ANY, MATCH_ALL_WITH_X, MATCH_ANY_WITH_X)
 
+ANYTHING = ".*"
+"""Matches every name and pattern."""
+
 DEFAULT_EXCHANGE = ""
 """Leads to the queue whose name is the routing key; nothing can be bound to it."""
 
@@ -187,7 +190,8 @@ class StreamDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionDefinition:
-    """Permissions of one cluster in one vhost: regular expressions that must match the whole name."""
+    """Permissions of one cluster in one vhost: regular expressions that must match the whole name, `capture` the
+    whole text of a pattern."""
 
     kind: ClassVar[str] = "permission"
 
@@ -195,6 +199,9 @@ class PermissionDefinition:
     configure: str = ""
     write: str = ""
     read: str = ""
+    capture: str = ANYTHING
+    """Patterns that streams may be declared with. Where this is absent, an earlier release wrote it, which asked
+    for no such permission."""
 
     def check(self) -> None:
         """Raises InvalidDefinition if a field has an invalid value."""
@@ -202,6 +209,7 @@ class PermissionDefinition:
         check_regex(self.kind, "configure", self.configure)
         check_regex(self.kind, "write", self.write)
         check_regex(self.kind, "read", self.read)
+        check_regex(self.kind, "capture", self.capture)
 
 
 Definition = (

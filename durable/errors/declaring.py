@@ -172,11 +172,22 @@ class NoAdministrator(DurableError):
 
 class AccessRefused(DurableError):
     """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`. If
-    `name` is empty, `kind` says in words what the permission is missing for."""
+    `name` is empty, `kind` says in words what the permission is missing for.
 
-    def __init__(self, cluster: str, what: str, kind: str, name: str) -> None:
+    It may also lack the permission `capture` for the pattern `name` in `vhost`, which is empty otherwise.
+    """
+
+    vhost = ""
+    """Of earlier brokers, which do not send it."""
+
+    def __init__(self, cluster: str, what: str, kind: str, name: str, vhost: str = "") -> None:
         of, matches = (f" {shown(name)}", " that matches this name") if name else ("", "")
+        where = ""
+        if vhost:
+            where, matches = f" in vhost {shown(vhost)}", f" that matches the text of this {kind}"
         super().__init__(
-            f"cluster {cluster!r} may not {what} {kind}{of}: give it a {what} permission{matches}"
+            f"cluster {cluster!r} may not {what} {kind}{of}{where}: "
+            f"give it a {what} permission{matches}"
         )
         self.cluster, self.what, self.kind, self.name = cluster, what, kind, name
+        self.vhost = vhost

@@ -2,6 +2,7 @@
 
     operation                            configure    write             read
     declare or delete a queue, stream    its name
+    ... a stream that is not there yet   its name, and `capture` of each of its patterns
     ... with a dead-letter exchange      its name     that exchange     its name
     declare or delete an exchange        its name
     ... with an alternate exchange       its name     the alternate     its name
@@ -12,7 +13,8 @@
     import definitions                   anything
     make or delete a vhost               mesh.vhost.NAME, in `/`; to delete, in that vhost as well
 
-Each permission is a regular expression that the whole name must match. The default exchange is named
+Each permission is a regular expression that the whole name must match. That of `capture` must match the whole
+text of a pattern, whatever topics the pattern matches. The default exchange is named
 `amq.default` here, so publishing straight to a queue needs write permission for that name. Clusters and vhosts
 have names that no queue can have, so configure permission for `shop.*` does not allow changing the permissions
 of the cluster shop.
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..definitions import (
     DEFAULT_EXCHANGE,
@@ -40,7 +42,9 @@ from ..errors import AccessRefused, NoAdministrator
 from ..expressions import NOTHING, compiled_or_nothing, problem_of
 from .cache import Cache
 
-CONFIGURE, WRITE, READ = "configure", "write", "read"
+CONFIGURE, WRITE, READ, CAPTURE = "configure", "write", "read", "capture"
+WITH_NAMES = (CONFIGURE, WRITE, READ)
+"""Those that are for names; CAPTURE is for patterns."""
 EXCHANGE, QUEUE, STREAM = ExchangeDefinition.kind, QueueDefinition.kind, StreamDefinition.kind
 DEFAULT_NAME = "amq.default"
 CACHED_DECISIONS_MAX = 10_000
@@ -67,7 +71,7 @@ class Permissions:
         """Set a cluster's permissions, replacing earlier ones."""
         cluster = definition.cluster
         self._definitions[cluster] = definition
-        for what in (CONFIGURE, WRITE, READ):
+        for what in (*WITH_NAMES, CAPTURE):
             self._patterns[cluster, what] = compiled_or_nothing(getattr(definition, what))
         self._decisions.clear()
 
@@ -80,7 +84,7 @@ class Permissions:
     def remove(self, cluster: str) -> None:
         """Clear a cluster's permissions, if it has any; without the last one every cluster may do everything again."""
         if self._definitions.pop(cluster, None) is not None:
-            for what in (CONFIGURE, WRITE, READ):
+            for what in (*WITH_NAMES, CAPTURE):
                 del self._patterns[cluster, what]
             self._decisions.clear()
 
@@ -125,7 +129,8 @@ class Permissions:
                 )
 
     def may(self, cluster: str, what: str, name: str) -> bool:
-        """Return whether `cluster` has permission `what` (configure, write, read) for the exchange, queue or stream."""
+        """Return whether `cluster` has permission `what` (configure, write, read) for the exchange, queue or stream
+        called `name`, or `capture` for the pattern."""
         if not self._definitions:
             return True
         found = self._decided((cluster, what, name))
@@ -136,7 +141,7 @@ class Permissions:
         Write permission for the default exchange is enough, because with it a cluster may publish straight to
         every queue, as a replay does."""
         return self.may(cluster, WRITE, DEFAULT_EXCHANGE) or any(
-            self.may(cluster, what, name) for what in (CONFIGURE, WRITE, READ)
+            self.may(cluster, what, name) for what in WITH_NAMES
         )
 
     def admits(self, cluster: str) -> bool:
@@ -148,6 +153,12 @@ class Permissions:
         for what, kind, name in needs:
             if not self.may(cluster, what, name):
                 raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME)
+
+    def check_captures(self, cluster: str, stream: StreamDefinition, vhost: str) -> None:
+        """Raises AccessRefused, naming `vhost` and the first pattern of the stream that `cluster` may not capture."""
+        for pattern in stream.patterns:
+            if not self.may(cluster, CAPTURE, pattern):
+                raise AccessRefused(cluster, CAPTURE, "pattern", pattern, vhost)
 
     def check_configures(self, cluster: str) -> None:
         """Raises AccessRefused if `cluster` may configure nothing at all."""
@@ -193,6 +204,13 @@ def for_permissions(cluster: str) -> Iterator[Need]:
 
 def _permission_name(cluster: str) -> str:
     return f"mesh.permissions.{cluster}"
+
+
+def only_reserved(configure: Any) -> str:
+    """Return an expression that allows of what `configure` does only permissions and vhosts: no stream, as nothing
+    that is declared may have a name like theirs."""
+    narrowed = rf"(?=mesh\.)(?:{configure})"
+    return "" if problem_of(configure) or problem_of(narrowed) else narrowed
 
 
 def for_vhost(name: str) -> Iterator[Need]:

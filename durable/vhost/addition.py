@@ -149,7 +149,8 @@ def build_addition(registry: Registry, new: Definitions) -> Generator[None, None
     for permissions in some_at_once(new.permissions):
         for permission in permissions:
             addition.permissions.declare(permission)
-            addition._write([changes.PERMISSION, to_plain(permission)])
+            for change in changes.permission(permission):
+                addition._write(change)
         yield
     if addition.patterns:
         yield from addition._build_captures()

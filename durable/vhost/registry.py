@@ -71,7 +71,7 @@ class Registry:
             changes.EXCHANGE: self._exchange, changes.EXCHANGE_GONE: self.router.delete_exchange,
             changes.STREAM: self._stream, changes.STREAM_GONE: self._stream_gone,
             changes.BIND: self._bind, changes.UNBIND: self._unbind,
-            changes.PERMISSION: self._permission,
+            changes.PERMISSION: self._permission, changes.PERMISSION_WITH_CAPTURE: self._permission,
             changes.PERMISSION_GONE: self.permissions.remove, changes.CURSOR: self._cursor,
         }  # fmt: skip
 
@@ -152,7 +152,7 @@ class Registry:
             if not self._is_transient_binding(binding):
                 yield [changes.BIND, to_plain(binding)]
         for permission in self.permissions.definitions():
-            yield [changes.PERMISSION, to_plain(permission)]
+            yield from changes.permission(permission)
 
     def cursors(self) -> Iterator[Change]:
         """Yield the changes that set all cursors. They are no declarations, and move at any time."""
@@ -292,7 +292,7 @@ class Registry:
             definition = read_definition(PermissionDefinition, plain)
         # Recovery, written by a later release: its fields cannot be read, so it allows nothing.
         except InvalidDefinition:
-            self.permissions.declare(PermissionDefinition(cluster=plain["cluster"]))
+            self.permissions.declare(PermissionDefinition(cluster=plain["cluster"], capture=""))
             raise
         self.permissions.declare(definition)
 

@@ -467,6 +467,7 @@ def test_a_permission_that_cannot_be_read_is_told_and_copied(
     said = {"cluster": "shop", "configure": "", "write": "(" * 486 + ")" * 486, "read": "jobs"}
     body = encode_definitions([[changes.PERMISSION, said]])
     make_store(tmp_path / "data", [Draft(Kind.DEFINITIONS, body)])
+    said["capture"] = ".*"  # What it means that it is not in the log.
     told = "permission of 'shop': write is invalid and grants nothing"
     status, found = directory.json("verify", "data")
     assert status == 1

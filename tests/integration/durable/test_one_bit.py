@@ -31,6 +31,7 @@ OTHERS: list[Change] = [
     [changes.EXCHANGE, to_plain(ExchangeDefinition(name="events", type="topic"))],
     [changes.BIND, to_plain(BindingDefinition(exchange="events", destination="audit", key="#"))],
     [changes.PERMISSION, to_plain(PermissionDefinition(cluster="shop", configure=".*"))],
+    *changes.permission(PermissionDefinition(cluster="crm", configure="c", capture="t.*")),
 ]
 
 

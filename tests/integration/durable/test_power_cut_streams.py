@@ -116,12 +116,14 @@ class Client:
         exchange = ExchangeDefinition(name=name, type="topic", alternate="amq.fanout")
         queue = QueueDefinition(name=name, max_priority=2, ttl_s=5)
         binding = BindingDefinition(exchange=name, destination=name, key="a.#")
-        permission = PermissionDefinition(cluster="shop", configure=f"mesh.*|{name}", read=name)
+        permission = PermissionDefinition(
+            cluster="shop", configure=f"mesh.*|{name}", read=name, capture=f"{name}.*"
+        )
         await self.change(
             [changes.EXCHANGE, to_plain(exchange)],
             [changes.QUEUE, registry.new_lanes(queue), to_plain(queue)],
             [changes.BIND, to_plain(binding)],
-            [changes.PERMISSION, to_plain(permission)],
+            *changes.permission(permission),
         )
         await self.change([changes.CURSOR, "audit", name, number])
         if number % 4 == 3:

@@ -59,7 +59,10 @@ definitions: st.SearchStrategy[Definition] = st.one_of(
         StreamDefinition, name=names, max_age_s=seconds,
         patterns=st.sampled_from([(), ("a.>",), ("a", "b.*.c")]),
     ),
-    st.builds(PermissionDefinition, cluster=st.sampled_from(["a", "b"]), write=st.just("a.*")),
+    st.builds(
+        PermissionDefinition, cluster=st.sampled_from(["a", "b"]), write=st.just("a.*"),
+        capture=st.sampled_from(["", ".*", r"a\..*"]),
+    ),
 )  # fmt: skip
 
 
@@ -77,6 +80,15 @@ def test_what_goes_out_comes_back(definition: Definition) -> None:
 
 def test_what_has_a_default_may_be_absent() -> None:
     assert from_plain("queue", {"name": "q"}) == QueueDefinition(name="q")
+
+
+def test_a_permission_of_a_release_without_capture_allows_any_pattern() -> None:
+    said = {"cluster": "web", "configure": "s", "write": "", "read": ""}
+    read = from_plain("permission", said)
+    assert read == PermissionDefinition(cluster="web", configure="s", capture=".*")
+    assert to_plain(read) == {**said, "capture": ".*"}, "an export shows it"
+    exported = {"version": 1, "vhost": "/", "permissions": [said]}
+    assert read_definitions(exported) == ("/", Definitions(permissions=(read,)))
 
 
 def test_one_text_is_one_pattern() -> None:

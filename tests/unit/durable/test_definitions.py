@@ -83,6 +83,7 @@ WRONG: dict[str, tuple[Definition, dict[str, list[Any]]]] = {
             "cluster": ["", "Web", "a b", None, 5],
             "configure": ["(", None, 5, "[a", "(" * 101 + ")" * 101, "x" * 65_537, "\ud800"],
             "write": ["*", "a|(?P<" + "x" * 5000], "read": ["(?P<x>a)(?P<x>b)", "(?u)(?a)"],
+            "capture": ["*.new", None, "x" * 65_537],
         },
     ),
 }  # fmt: skip
@@ -116,7 +117,7 @@ def test_a_wrong_value_is_named_with_its_field_and_with_what_is_allowed(kind: st
         replace(EXCHANGE, name="amqx", alternate=""), replace(BINDING, exchange="", key="x" * 255),
         replace(STREAM, patterns=("orders.>", "*.eu"), max_age_s=10_000_000_000),
         replace(BINDING, arguments=(("a", -(2**63)), ("b", None), ("c", 1.5), ("x-match", "any"))),
-        replace(PERMISSION, configure=".*", write="^(a|b)$", read="[[a]"),
+        replace(PERMISSION, configure=".*", write="^(a|b)$", read="[[a]", capture=r"orders\..*"),
         replace(PERMISSION, configure="(" * 100 + "a" + ")" * 100, read="x" * 65_536),
     ],
 )  # fmt: skip

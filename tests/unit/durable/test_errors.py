@@ -73,6 +73,11 @@ def test_a_name_without_any_of_its_length_is_not_compared(monkeypatch: pytest.Mo
             AccessRefused("web", "write", "exchange", "e"),
             "cluster 'web' may not write exchange 'e': give it a write permission that matches this name",
         ),
+        (
+            AccessRefused("web", "capture", "pattern", "orders.>", "/"),
+            "cluster 'web' may not capture pattern 'orders.>' in vhost '/': give it a capture permission "
+            "that matches the text of this pattern",
+        ),
         (Unroutable("", "jobs"), "there is no queue 'jobs': declare it first"),
         (Unroutable("events", "a.b"), "exchange 'events' routes 'a.b' to no queue: bind a queue"),
         (

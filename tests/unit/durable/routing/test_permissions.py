@@ -56,6 +56,70 @@ def test_the_whole_name_must_match(pattern: str, name: str, may: bool) -> None:
         assert not permissions.may("db", "read", name)
 
 
+@pytest.mark.parametrize(
+    ("expression", "allowed", "refused"),
+    [
+        (
+            r"orders\..*", ["orders.new", "orders.*", "orders.>", "orders.*.eu"],
+            ["orders", "*.new", ">", "*.>", "ordersx.a", "my.orders.new"],
+        ),
+        (r"orders\.new", ["orders.new"], ["orders.*", "orders.>", "*.new"]),
+        (r"orders\.[^*>]*", ["orders.eu.new"], ["orders.*", "orders.>"]),
+        (r"\*\.new|>", ["*.new", ">"], ["a.new", "a.>"]),
+        ("", [], ["a", ">"]), (".*", ["a", ">", "*.*"], []),
+    ],
+)  # fmt: skip
+def test_the_whole_text_of_a_pattern_must_match(
+    expression: str, allowed: list[str], refused: list[str]
+) -> None:
+    """It is not asked which topics the pattern matches: `*.new` matches one of `orders.>`, too."""
+    permissions = said(PermissionDefinition(cluster="web", capture=expression))
+    for pattern in [*allowed, *refused] * 2:  # The second answer comes from the cache.
+        stream = StreamDefinition(name="s", patterns=(pattern,))
+        with pytest.raises(AccessRefused):
+            permissions.check_captures("db", stream, "/v")
+        if pattern in allowed:
+            permissions.check_captures("web", stream, "/v")
+            continue
+        with pytest.raises(AccessRefused, match="in vhost '/v'") as caught:
+            permissions.check_captures("web", stream, "/v")
+        error = caught.value
+        assert (error.cluster, error.what, error.kind) == ("web", "capture", "pattern")
+        assert (error.name, error.vhost) == (pattern, "/v")
+
+
+def test_each_pattern_of_a_stream_must_match() -> None:
+    permissions = Permissions()
+    stream = StreamDefinition(name="s", patterns=("a.>", "b", "c"))
+    permissions.check_captures("web", stream, "/")  # As long as nothing is said.
+    permissions.declare(PermissionDefinition(cluster="web", capture="a.*|c"))
+    with pytest.raises(AccessRefused, match="may not capture pattern 'b' in vhost '/': "):
+        permissions.check_captures("web", stream, "/")
+    permissions.check_captures("web", StreamDefinition(name="s"), "/")
+    permissions.check_captures("db", StreamDefinition(name="s"), "/")
+    permissions.declare(PermissionDefinition(cluster="web", capture="a.*|b|c"))
+    permissions.check_captures("web", stream, "/")
+    permissions.remove("web")
+    permissions.declare(PermissionDefinition(cluster="db"))
+    with pytest.raises(AccessRefused, match=r"'a\.>'"):
+        permissions.check_captures("web", stream, "/")
+
+
+def test_who_may_capture_a_pattern_sees_nothing_of_that_name() -> None:
+    permissions = said(PermissionDefinition(cluster="web", capture=".*"))
+    assert not permissions.sees("web", "jobs")
+
+
+@pytest.mark.parametrize("unreadable", ["(" * 486 + ".*" + ")" * 486, "(", None, 5])
+def test_a_capture_that_cannot_be_read_allows_no_pattern(unreadable: Any) -> None:
+    permissions = said(PermissionDefinition(cluster="web", configure="s", capture=unreadable))
+    with pytest.raises(AccessRefused):
+        permissions.check_captures("web", StreamDefinition(name="s", patterns=("a",)), "/")
+    assert permissions.may("web", "configure", "s"), "what can be read holds"
+    (line,) = permissions.invalid_patterns()
+    assert line.startswith("permission of 'web': capture is invalid and grants nothing (")
+
+
 def test_somebody_may_always_change_what_was_said() -> None:
     """Found by a new user: the first permission of all, `read` for somebody, shut everybody out for ever."""
     permissions = Permissions()

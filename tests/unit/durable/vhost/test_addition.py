@@ -35,23 +35,28 @@ QUEUES = [
     QueueDefinition(name="other", durability=MEMORY),
 ]  # fmt: skip
 STREAMS = [StreamDefinition(name=f"s{n}", patterns=("t.>", f"t.{n}")[n:]) for n in range(3)]
-PERMISSIONS = [PermissionDefinition(cluster=one, configure="c.*") for one in ("c", "d")]
+PERMISSIONS = [
+    PermissionDefinition(cluster=one, configure="c.*", capture=capture)
+    for one, capture in (("c", ".*"), ("d", "t.*"))
+]
 BINDINGS = [
     BindingDefinition(exchange=exchange.name, destination=to, key=key, to_exchange=to == "fanout")
     for exchange, to, key in product(EXCHANGES, ("disk", "held", "s0", "fanout"), ("a", "#"))
 ]
 ALL: list[Definition] = [*EXCHANGES, *QUEUES, *STREAMS, *PERMISSIONS, *BINDINGS]
-WORDS = {"exchange": changes.EXCHANGE, "binding": changes.BIND, "permission": changes.PERMISSION}
+WORDS = {"exchange": changes.EXCHANGE, "binding": changes.BIND}
 KEYS = ("a", "b")
 
 
-def declaring(registry: Registry, one: Definition) -> Change:
+def declaring(registry: Registry, one: Definition) -> list[Change]:
     """One by one, as a client declares it."""
     if isinstance(one, QueueDefinition):
-        return [changes.QUEUE, registry.new_lanes(one), to_plain(one)]
+        return [[changes.QUEUE, registry.new_lanes(one), to_plain(one)]]
     if isinstance(one, StreamDefinition):
-        return [changes.STREAM, *registry.new_lanes(one), to_plain(one)]
-    return [WORDS[one.kind], to_plain(one)]
+        return [[changes.STREAM, *registry.new_lanes(one), to_plain(one)]]
+    if isinstance(one, PermissionDefinition):
+        return changes.permission(one)
+    return [[WORDS[one.kind], to_plain(one)]]
 
 
 def grouped(some: list[Definition]) -> Definitions:
@@ -108,7 +113,7 @@ def test_all_at_once_it_is_what_it_is_one_by_one(data: st.DataObject) -> None:
     whole, single = PlainVhost(), PlainVhost()
     for there in (whole, single):
         for one in first:
-            there.change(declaring(there.registry, one))
+            there.change(*declaring(there.registry, one))
     routed = told(whole)
     steps = build_addition(whole.registry, grouped(new))
     while True:
@@ -120,7 +125,7 @@ def test_all_at_once_it_is_what_it_is_one_by_one(data: st.DataObject) -> None:
         assert {**told(whole), "next": 0} == {**routed, "next": 0}, "nobody sees half of it"
     whole.vhost.extend(addition, 7)
     for one in new:
-        single.vhost.change([declaring(single.registry, one)], 7)
+        single.vhost.change(declaring(single.registry, one), 7)
     assert told(whole) == told(single)
     for there in (whole, single):
         there.commit()
