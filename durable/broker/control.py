@@ -155,7 +155,7 @@ class Control:
             self._registry.router.check_bind(wanted)
             self._peer.check_destination(wanted, self._registry.queues)
 
-        await self._change([changes.BIND, to_plain(wanted)], check)
+        await self._change([[changes.BIND, to_plain(wanted)]], check)
 
     async def unbind(self, definition: dict[str, Any]) -> bool:
         wanted = read_definition(BindingDefinition, definition)
@@ -177,6 +177,7 @@ class Control:
             if existing is not None:
                 check_same(existing.definition, wanted)
                 return []
+            self._peer.check_captures(wanted, self._hosted.vhost.name)
             self._registry.check_free(wanted.name, wanted.kind)
             self._vhosts.check_patterns(self._hosted, [wanted])
             (lane,) = self._registry.new_lanes(wanted)
@@ -206,7 +207,7 @@ class Control:
         wanted.check()
         self._peer.check(for_permissions(wanted.cluster))
         check = partial(self._registry.permissions.check_administered, [wanted])
-        await self._change([changes.PERMISSION, to_plain(wanted)], check)
+        await self._change(changes.permission(wanted), check)
 
     async def clear_permission(self, cluster: str) -> bool:
         PermissionDefinition(cluster=cluster).check()
@@ -241,12 +242,12 @@ class Control:
             freeze(sum(new.values()))
         return new
 
-    async def _change(self, wanted: Change, check: Callable[[], object]) -> None:
-        """Make a change that is valid whatever has happened before its turn, unless `check` raises then."""
+    async def _change(self, wanted: Sequence[Change], check: Callable[[], object]) -> None:
+        """Make changes that are valid whatever has happened before their turn, unless `check` raises then."""
 
         def change() -> Sequence[Change]:
             check()
-            return [wanted]
+            return wanted
 
         await self._hosted.change(change)
 

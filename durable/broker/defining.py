@@ -203,6 +203,10 @@ def _missing(
     streams = tuple(one for one in requested.streams if one.name not in names)
     registry.check_room(len(queues) + len(streams))
     yield
+    for new_streams in some_at_once(streams):
+        for stream in new_streams:
+            peer.check_captures(stream, vhost)
+        yield
     bindings: list[BindingDefinition] = []
     for some in some_at_once(requested.bindings):
         for binding in some:

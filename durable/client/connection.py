@@ -29,6 +29,7 @@ from ..definition_checks import (
 )
 from ..definition_forms import read_definition, to_plain
 from ..definitions import (
+    ANYTHING,
     BindingDefinition,
     Definition,
     ExchangeDefinition,
@@ -172,16 +173,24 @@ class Connection:
         return await self._delete("delete_cursor", stream=stream, cursor=cursor)
 
     async def set_permission(
-        self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
-    ) -> None:
-        """Set what a cluster may do in this vhost: patterns that have to match whole names.
+        self, cluster: str, *, configure: str = "", write: str = "", read: str = "", capture: str = "",
+    ) -> None:  # fmt: skip
+        """Set what a cluster may do in this vhost: regular expressions that have to match whole names.
 
-        Raises NoAdministrator if nobody could change permissions any more: the first one must be an administrator's.
+        Args:
+            capture: has to match the whole text of each pattern that the cluster declares a stream with.
+        Raises:
+            NoAdministrator: nobody could change permissions any more; the first one must be an administrator's.
+            InvalidDefinition: also from an earlier broker, which knows no `capture`, unless it is ".*".
         """
         definition = PermissionDefinition(
-            cluster=cluster, configure=configure, write=write, read=read
+            cluster=cluster, configure=configure, write=write, read=read, capture=capture
         )
-        await self._declare("set_permission", definition)
+        definition.check()
+        plain = to_plain(definition)
+        if capture == ANYTHING:  # To an earlier broker, too, this is what it means to leave it out.
+            del plain["capture"]
+        await self._channel.call("set_permission", definition=plain)
 
     async def clear_permission(self, cluster: str) -> bool:
         """Remove a cluster's permission, and return whether it had one."""
