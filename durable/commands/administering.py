@@ -11,19 +11,25 @@ from mesh.commands.options import Commands, nonempty_name
 from mesh.commands.terminal import print_stderr
 
 from ..client.connection import Connection
+from ..definitions import ANYTHING
 from ..errors import AccessRefused
 from ..errors.root import nearest
 from ..expressions import problem_of
 from .listing import show_all
 from .options import add_command, add_json, do_with_broker
 
-KINDS = ("configure", "write", "read")
+KINDS = {
+    "configure": "names allowed (default: none)", "write": "names allowed (default: none)",
+    "read": "names allowed (default: none)",
+    "capture": "patterns allowed in streams that it declares (default: none)",
+}  # fmt: skip
 SET_PERMISSION_HELP = """\
-Set what a cluster may do in a vhost, replacing its previous permission. Patterns are regular
-expressions that must match the whole name; a pattern that is omitted allows nothing.
+Set what a cluster may do in a vhost, replacing its previous permission. Each option takes a regular
+expression that must match the whole name; one that is omitted allows nothing. That of --capture must
+match the whole text of each pattern of a new stream, as 'orders\\..*' matches orders.* and orders.>
 Until the first permission is set, everything is allowed; afterwards only what is permitted. This also
 applies to `console`, the cluster that these commands join as: first give it --configure '.*'
---write '.*' --read '.*'."""
+--write '.*' --read '.*' --capture '.*'."""
 
 
 def add(commands: Commands) -> None:
@@ -49,10 +55,8 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "of", metavar="CLUSTER", help="cluster that gets the permission (not --broker)"
     )
-    for kind in KINDS:
-        command.add_argument(
-            f"--{kind}", default="", metavar="PATTERN", help="names allowed (default: none)"
-        )
+    for kind, allows in KINDS.items():
+        command.add_argument(f"--{kind}", default="", metavar="EXPRESSION", help=allows)
     do_with_broker(command, _set_permission)
     command = add_command(
         commands, "clear-permission", "remove the permission of a cluster in a vhost"
@@ -86,6 +90,8 @@ async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
 
 
 def _permission_line(one: dict[str, Any]) -> str:
+    if one.get("configure") and not problem_of(one["configure"]):
+        one = {"capture": ANYTHING, **one}  # An earlier broker does not know it, and allows it.
     allowed = (f"{kind} {one[kind]!r}{_note(one[kind])}" for kind in KINDS if one.get(kind))
     return f"{one['cluster']}: {', '.join(allowed) or 'nothing'}"
 

@@ -222,6 +222,13 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
         good(shell, "clear-permission", "shop")
         (left,) = json.loads(good(shell, "permissions", "--json").stdout)
         assert left["cluster"] == "console"
+        good(shell, "set-permission", "crm", "--configure", "s", "--capture", r"crm\..*")
+        assert good(shell, "permissions").stdout.decode().splitlines()[1:] == [
+            r"crm: configure 's', capture 'crm\\..*'"
+        ]
+        pattern = ("declare-stream", "s", "patterns=orders.>", "--cluster", "crm")
+        assert "may not capture pattern 'orders.>' in vhost '/'" in refused(shell, *pattern)
+        good(shell, "declare-stream", "s", "patterns=crm.>", "--cluster", "crm")
         alone = good(shell, "set-permission", "shop", *everything).stderr
         assert alone == b"mesh-broker: permission of shop set\n"
         shut_out = good(shell, "clear-permission", "console", "--cluster", "shop").stderr
@@ -265,6 +272,7 @@ def test_who_shuts_itself_out_is_told(shell: Shell) -> None:
         (["declare-queue", "jobs", "max_lenght=9"], "did you mean max_length?"),
         (["declare-stream", "audit", "max_age_s=1e300"], "seconds over 0, at most 10000000000"),
         (["set-permission", "shop", "--read", "("], "read is '(': want a regular expression"),
+        (["set-permission", "shop", "--capture", "*.new"], "capture is '*.new': want a regular"),
         (["set-permission", "SHOP"], "cluster is 'SHOP': want"),
         (["clear-permission", "SHOP"], "cluster is 'SHOP': want"),
         (["status", "--broker", "BROKER"], "cluster is 'BROKER': want"),
