@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from durable.definitions import (
     BindingDefinition,
@@ -16,6 +18,7 @@ from durable.definitions import (
     StreamDefinition,
 )
 from durable.errors import AccessRefused, NoAdministrator
+from durable.expressions import compiled
 from durable.routing import permissions as rules
 from durable.routing.permissions import Need, Permissions
 
@@ -118,6 +121,27 @@ def test_a_capture_that_cannot_be_read_allows_no_pattern(unreadable: Any) -> Non
     assert permissions.may("web", "configure", "s"), "what can be read holds"
     (line,) = permissions.invalid_patterns()
     assert line.startswith("permission of 'web': capture is invalid and grants nothing (")
+
+
+TOKENS = [
+    "mesh", r"\.", ".*", "|", "(", ")", "(?:", "(?i)", "(?x)", "(?x:", "(?=", "# ", "[", "]", "a", "^", "$", "\\", "\n",
+    "(?P<a>", r"\1", "(?#", "*", "?",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(TOKENS), max_size=8).map("".join))
+@example(".*")
+@example("a|mesh.*")
+@example("(?x).* # a")
+@example("a)|(.*")
+def test_what_is_narrowed_to_reserved_names_allows_those_and_no_others(configure: str) -> None:
+    """Oracle: the expression itself, asked of names that begin with `mesh.` only."""
+    narrowed = rules.only_reserved(configure)
+    if not narrowed:
+        return  # It allows nothing, also where that is less than it could.
+    for name in ("mesh.a", "mesh.\na", "mesh.", "mesh", "MESH.a", "a", "", "a mesh.a", "meshxa"):
+        allows = compiled(configure).fullmatch(name) is not None and name.startswith("mesh.")
+        assert (compiled(narrowed).fullmatch(name) is not None) == allows
 
 
 def test_somebody_may_always_change_what_was_said() -> None:
