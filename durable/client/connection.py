@@ -15,7 +15,6 @@ from typing import Any
 import trio
 
 from mesh.node import Node
-from mesh.protocol.batch import NUMBERS_END
 
 from ..definition_checks import (
     COUNT_MAX,
@@ -46,7 +45,7 @@ from .deliveries import Deliveries
 from .handed import Handed
 from .numbered import DEFAULT_EPOCH, NumberedPublisher
 from .publisher import Publisher
-from .records import NAMED_STARTS, Records
+from .records import Records, check_start
 
 WINDOW_BYTES = 8 << 20
 Headers = Mapping[str, Any] | None
@@ -374,14 +373,7 @@ class Connection:
         """
         check_key("reader", "stream", stream)
         check_reference("reader", "cursor", cursor)
-        if not (
-            isinstance(start, datetime)
-            or start in NAMED_STARTS
-            or (type(start) is int and start in range(NUMBERS_END))
-        ):
-            raise ValueError(
-                f"start is {start!r}, want first, last, next, an offset of 0 or more, or a datetime"
-            )
+        check_start(start)
         return Records(self._channel, stream, start, cursor)
 
     async def _call_listing(self, operation: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import trio
 
 from mesh.errors import MeshError
+from mesh.protocol.batch import NUMBERS_END
 from mesh.times import FIRST_US, LAST_US, since_epoch_us
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
@@ -173,3 +174,15 @@ def _time_us(start: datetime) -> int:
         return since_epoch_us(start if start.tzinfo else start.astimezone())
     except (OverflowError, ValueError):
         return FIRST_US if start.year == MINYEAR else LAST_US
+
+
+def check_start(start: object) -> None:
+    """Raise ValueError if this is nowhere to start reading from."""
+    if not (
+        isinstance(start, datetime)
+        or start in NAMED_STARTS
+        or (type(start) is int and start in range(NUMBERS_END))
+    ):
+        raise ValueError(
+            f"start is {start!r}, want first, last, next, an offset of 0 or more, or a datetime"
+        )
