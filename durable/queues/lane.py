@@ -21,6 +21,7 @@ from .block import Block, Pieces
 from .expiries import Expiries
 from .index import Index
 from .journal import Journal
+from .lane_bytes import decode_enqueued, decode_outcomes, encode_enqueued, encode_outcomes
 from .marks import Marks
 from .ranges import Range, Ranges, Span
 from .runs import Records, Run
@@ -413,19 +414,11 @@ class Lane:
         return first, self._marks.next_mark(first, end)
 
     def encode(self) -> tuple[Pieces, bytes]:
-        """Return two parts for a checkpoint, for `load`: what was enqueued, in pieces, and what became of it.
-
-        The first part holds index, own expiries and marks; the second what is settled and how often the rest
-        came back. Each item follows its length as u32, little endian. Later changes do not alter the pieces;
-        long ones are not copied.
-        """
+        """Return two parts for a checkpoint, for `load`: what was enqueued, in pieces, and what became of it."""
         if self.settled.end > self.settled.low:  # Some are settled behind a message that is not.
             self.index.drop_blocks(self.settled.covers)
-        parts = self.index.encode(), self._expiries.encode(), [self._marks.encode()]
-        enqueued = [
-            piece for part in parts for piece in (sum(map(len, part)).to_bytes(4, "little"), *part)
-        ]
-        return enqueued, _pack(self.settled.encode(), self._return_counts.encode())
+        enqueued = encode_enqueued(self.index, self._expiries, self._marks)
+        return enqueued, encode_outcomes(self.settled, self._return_counts)
 
     def load(self, enqueued: bytes, settled: bytes) -> None:
         """Fill an empty lane from `encode`; all messages that are not settled are ready then.
@@ -433,12 +426,9 @@ class Lane:
         Raises:
             ValueError: bytes that no `encode` has written; the lane is unchanged.
         """
-        index, expiries, marks = _unpack(enqueued, 3)
-        done, times = map(bytes, _unpack(settled, 2))
-        parts = Index.decode(index), Settled.decode(done), Marks.decode(bytes(marks))
-        ranges = Expiries.decode(expiries), Ranges.decode(times)
-        self.index, self.settled, self._marks = parts
-        self._expiries, self._return_counts = ranges
+        parts, outcomes = decode_enqueued(enqueued), decode_outcomes(settled)
+        self.index, self._expiries, self._marks = parts
+        self.settled, self._return_counts = outcomes
         for start, end in list(self.index.gaps(self.settled.low, self.index.end)):
             self.settled.add(start, end)
         self.index.drop_before(self.settled.low)
@@ -458,31 +448,6 @@ class Lane:
         Raises:
             ValueError: bytes that no `encode` has written; the lane is unchanged.
         """
-        done, times = map(bytes, _unpack(settled, 2))
-        self.settled, self._return_counts = Settled.decode(done), Ranges.decode(times)
+        self.settled, self._return_counts = decode_outcomes(settled)
         self.next = max(self.next, self.settled.end)
         self.change_count += 1
-
-
-def decode_settled(data: bytes) -> Settled:
-    """Return the settled messages in the second part of an `encode`. Raises ValueError if it is none."""
-    return Settled.decode(bytes(_unpack(data, 2)[0]))
-
-
-def _pack(*parts: bytes) -> bytes:
-    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
-
-
-IN_ORDER_BYTES = len(_pack(Settled().encode(), Ranges().encode()))
-"""Length of the second part of an `encode` if messages were settled in order and none has come back."""
-
-
-def _unpack(data: bytes, count: int) -> list[memoryview]:
-    parts, at, view = [], 0, memoryview(data)
-    for _ in range(count):
-        size = int.from_bytes(data[at : at + 4], "little")
-        parts.append(view[at + 4 : at + 4 + size])
-        at += 4 + size
-    if at != len(data) or len(parts[-1]) != size:
-        raise ValueError(f"{len(data)} bytes do not hold {count} parts")
-    return parts

@@ -21,7 +21,8 @@ import msgpack
 from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
 from ..queues.block import Pieces
-from ..queues.lane import IN_ORDER_BYTES, Lane, decode_settled
+from ..queues.lane import Lane
+from ..queues.lane_bytes import IN_ORDER_BYTES, decode_settled
 from .lane_recovery import settle_recorded
 from .registry import Registry
 
