@@ -43,8 +43,7 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_cursor", "_expiries", "_logged", "_marks", "_next_tidy", "_recovered_end",
-        "_recovered_us", "_requeued", "_return_counts", "change_count", "id", "index", "journal",
+        "_cursor", "_expiries", "_logged", "_marks", "_next_tidy", "_requeued", "_return_counts", "change_count", "id", "index", "journal",
         "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
@@ -69,11 +68,10 @@ class Lane:
         self._expiries = Expiries()
         self._marks = Marks()
         self._next_tidy = _TIDY_EVERY
-        self._recovered_end = self._recovered_us = 0  # All before that sequence had come by then.
 
     def end_recovery(self, now_us: int) -> None:
         """End recovery: all of the log is read. What it brought came before now, whatever the clock said then."""
-        self._recovered_end, self._recovered_us = self.index.end, now_us
+        self._marks.end_recovery(self.index.end, now_us)
         self.index.drop_before(self.settled.low)  # Runs known to be settled before they were read.
 
     def enqueue(
@@ -359,33 +357,14 @@ class Lane:
             )
             expired = start
             if ttl_us is not None:
-                expired = self._first_younger(now_us - ttl_us, start, end)
+                expired = self._marks.first_younger(now_us - ttl_us, start, end)
             if expired == start:
                 expires_us, expired = self._expiries.lookup(start, end)
-                if not 0 < expires_us - self._clock_ahead_us(start) <= now_us:
+                if not 0 < expires_us - self._marks.clock_ahead_us(start) <= now_us:
                     return
-                expired = self._same_clock_end(start, expired)
+                expired = self._marks.same_clock_end(start, expired)
             self.take_range(start, expired)
             yield start, expired
-
-    def _first_younger(self, time_us: int, start: int, end: int) -> int:
-        """Return the first sequence in [start, end) that may have come later than `time_us`; or `end`."""
-        if time_us >= self._recovered_us:
-            start = max(start, min(self._recovered_end, end))
-        return self._marks.first_after(time_us, start, end)
-
-    def _clock_ahead_us(self, sequence: int) -> int:
-        """Return by how much the clock was ahead when this message came, as far as is known: a message that was there
-        at the start cannot have come after it."""
-        if sequence >= self._recovered_end:
-            return 0
-        return max(0, self._marks.earliest_us(sequence) - self._recovered_us)
-
-    def _same_clock_end(self, start: int, end: int) -> int:
-        """Return up to where in [start, end) messages came with the clock as far ahead as for the first one."""
-        if start >= self._recovered_end:
-            return end
-        return self._marks.next_mark(start, min(end, self._recovered_end))
 
     def ignore_expiries(self) -> None:
         """Ignore the expiries that messages have of their own."""
@@ -404,7 +383,7 @@ class Lane:
     def first_younger(self, time_us: int) -> int:
         """Return the first sequence whose message may have come after `time_us`; the end if none has. Messages that
         came before the start count as no later than it, so a clock that was ahead does not keep them for longer."""
-        return self._first_younger(time_us, self.settled.low, self.index.end)
+        return self._marks.first_younger(time_us, self.settled.low, self.index.end)
 
     def first_later(self, time_us: int) -> tuple[int, int]:
         """Return the first sequence whose message may have come after `time_us`, by the clock of that moment, and one

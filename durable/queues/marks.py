@@ -4,6 +4,9 @@ A mark means: messages from this sequence on came between these two times. It co
 are too many marks, neighbours are joined, so times get coarser as a backlog gets older: 4096 marks over a day
 cover 21 seconds each, or up to twice that. For expiry a message never counts as older than it is.
 
+Messages that recovery has read came before the start, whatever the clock said then: if it was ahead, they count as
+having come at the start.
+
 Bytes (`encode`), little endian: u32 count; sequences u64; first times i64; last times i64.
 """
 
@@ -22,11 +25,16 @@ _NO_SEQUENCES, _NO_TIMES = array("Q"), array("q")
 
 
 class Marks:
-    __slots__ = ("_firsts", "_lasts", "_sequences", "_step_us")
+    __slots__ = ("_firsts", "_lasts", "_recovered_end", "_recovered_us", "_sequences", "_step_us")
 
     def __init__(self) -> None:
         self._sequences, self._firsts, self._lasts = _NO_SEQUENCES, _NO_TIMES, _NO_TIMES
         self._step_us = STEP_US
+        self._recovered_end = self._recovered_us = 0  # All before that sequence had come by then.
+
+    def end_recovery(self, end: int, now_us: int) -> None:
+        """All messages before `end` came before now."""
+        self._recovered_end, self._recovered_us = end, now_us
 
     def note(self, sequence: int, time_us: int) -> None:
         """Note that messages from `sequence` on came at this time, up to the next note."""
@@ -87,6 +95,25 @@ class Marks:
         while at < len(self._lasts) and self._lasts[at] <= time_us:
             at += 1
         return min(end, max(start, self._sequences[at])) if at < len(self._lasts) else end
+
+    def first_younger(self, time_us: int, start: int, end: int) -> int:
+        """As `first_after`, with what recovery has read counted as no later than the start."""
+        if time_us >= self._recovered_us:
+            start = max(start, min(self._recovered_end, end))
+        return self.first_after(time_us, start, end)
+
+    def clock_ahead_us(self, sequence: int) -> int:
+        """Return by how much the clock was ahead when this message came, as far as is known: a message that was there
+        at the start cannot have come after it."""
+        if sequence >= self._recovered_end:
+            return 0
+        return max(0, self.earliest_us(sequence) - self._recovered_us)
+
+    def same_clock_end(self, start: int, end: int) -> int:
+        """Return up to where in [start, end) messages came with the clock as far ahead as for the first one."""
+        if start >= self._recovered_end:
+            return end
+        return self.next_mark(start, min(end, self._recovered_end))
 
     def next_mark(self, sequence: int, end: int) -> int:
         """Return where the next mark begins, at most `end`: earlier messages came in the same span of time."""
