@@ -115,7 +115,7 @@ class Found:
                 for _ in range(start, end)
             ]
             returned = dict(zip(contents["jobs"], times, strict=True))
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
         report = hosted.log.report
         assert report.found_end == report.end, "what checkpoints name is there"
         return cls(contents, returned)

@@ -202,7 +202,7 @@ def snapshot_of(vhost: Vhost) -> list[Draft]:
 
 async def batch_at(hosted: RunningVhost, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
     """Return the batch with this message and the sequence of its first message, or None if it cannot be read."""
-    found = await hosted.batches(lane, sequence, sequence + 1)
+    found = await hosted.batch_reader.read(lane, sequence, sequence + 1)
     return found[0] if found else None
 
 

@@ -198,7 +198,7 @@ class _Session:
         if self._cancelled is not None:
             return []
         start, end = delivery.first, delivery.first + delivery.count
-        found = await self._hosted.batches(delivery.lane, start, end)
+        found = await self._hosted.batch_reader.read(delivery.lane, start, end)
         if found is None:
             self._queue.settle(self._consumer, delivery.tag, delivery.tag + delivery.count, LOST)
             self._hosted.wake(self._queue)

@@ -50,7 +50,7 @@ async def _dead_letter(hosted: RunningVhost, dead: DeadRange) -> None:
     while (run := next(lane.index.runs(at, dead.end), None)) is not None:
         at = run.first + run.count
         start, end = max(dead.start, run.first), min(dead.end, at)
-        found = await hosted.batches(lane, start, end)
+        found = await hosted.batch_reader.read(lane, start, end)
         if lane.retired:  # The records that a retired lane still refers to may have been freed.
             break
         errors += await _copy_record(hosted, lane, dead._replace(start=start, end=end), found or [])
@@ -101,7 +101,7 @@ async def _copy_shortened(
         else:
             return True
     else:
-        hosted.lost += 1
+        hosted.batch_reader.lost += 1
     await _append(hosted, lane, dead, [])
     return False
 

@@ -14,6 +14,7 @@ from mesh.waker import Waker
 
 from ..definition_checks import check_reference
 from ..errors import ConsumerCancelled, Malformed, StoreFull, TooManyCursors
+from ..log.log import Log
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import (
     CURSOR,
@@ -189,12 +190,18 @@ async def _offset_at(hosted: RunningVhost, lane: Lane, time_us: int) -> int:
         if run is None:
             high = middle
             continue
-        received_us = await hosted.received_us(run.position)
+        received_us = await _received_us(hosted.log, run.position)
         if received_us is not None and received_us < time_us:
             low = run.first + run.count
         else:
             high = max(low, min(middle, run.first))
     return low
+
+
+async def _received_us(log: Log, position: int) -> int | None:
+    """Return when the record at this log position was received, in us; None if it is damaged or gone."""
+    records = await log.read(position, 1)
+    return next((one.header.time_us for one in records if one.position == position), None)
 
 
 @ends_with_tunnel
@@ -224,7 +231,7 @@ async def _send_records(
                 await _send_gaps(tunnel, slices, gaps)
                 missing = gaps[-1].total
             gaps_start = offset + 1
-            found = await hosted.batches(stream.lane, offset, stream.end)
+            found = await hosted.batch_reader.read(stream.lane, offset, stream.end)
             if found is None:
                 offset = _next_readable(stream, offset)
                 continue

@@ -1,4 +1,4 @@
-"""A vhost that is running: its log, the pump between the two, and bodies for sessions.
+"""A vhost that is running: its log, and the pump between the two.
 
     sessions ──publish, settle──> vhost ──append──> log
         ^                                            │ commit
@@ -9,26 +9,21 @@ The pump runs when a commit has ended or a session has work for it, once for eve
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from mesh.errors import RemoteProtocolError, TooLarge
-from mesh.protocol.batch import Batch
+from mesh.errors import TooLarge
 from mesh.waker import Bell, Waker
 
 from ..errors import DurableError, RecordTooLarge, StoreError, StoreFailed
 from ..log.log import Log
 from ..log.scan import POSITION_MAX
 from ..queues.consumers import Consumer
-from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
-from ..queues.runs import Run
 from ..routing.permissions import Need
 from ..vhost.addition import Addition
 from ..vhost.changes import (
@@ -39,21 +34,15 @@ from ..vhost.changes import (
     STREAM_GONE,
     Change,
 )
-from ..vhost.groups import batches_in
 from ..vhost.publishers import Publisher
 from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
 from .auto_deletion import AutoDeletions
-from .body_reader import BodyReader
+from .batch_reader import BatchReader
 from .clock import SteadyClock
 from .gate import Gate
 from .peer import Peer
 
-logger = logging.getLogger("durable")
-
-UNREADABLE_MAX = 10_000
-"""Unreadable records that are remembered, so that their messages are counted as lost once only; messages of
-further ones are counted each time."""
 DELIVERIES_AT_ONCE = 1000
 """Deliveries in one turn of the pump; a queue that has none counts as one."""
 
@@ -93,7 +82,7 @@ class RunningVhost:
         self.vhost, self.log, self.clock = vhost, log, clock
         self.gate = Gate()
         """The lock of the definitions; `change` takes it."""
-        self._body_reader = BodyReader(log.read, vhost.bodies)
+        self.batch_reader = BatchReader(log.read, vhost.bodies)
         self._work = Waker()
         self.settlements_durable = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
@@ -121,11 +110,6 @@ class RunningVhost:
         """Records from this log position on are copies by compaction, to which not all lanes point yet."""
         self.leaving = False
         """Whether consumers are leaving because the broker is closing; they come back when it runs again."""
-        self.lost = 0
-        """Number of messages that could not be read any more."""
-        self._unreadable: set[tuple[int, int]] = set()
-        """Lane and log position of unreadable records, so that each counts once, however often it is asked
-        for."""
 
     def wake(self, queue: Queue | None = None) -> None:
         """Run the pump soon; `queue` may have something to deliver."""
@@ -379,45 +363,3 @@ class RunningVhost:
         while True:
             peer.check(needs)
             await self._permissions_changed.wait()
-
-    # Bodies
-
-    async def batches(self, lane: Lane, start: int, end: int) -> list[tuple[Batch, int]] | None:
-        """Return the batches with messages [`start`, `end`) of a lane, as far as they are in the same record
-        as the first message, each with the sequence of its first message.
-
-        None: the record is damaged or gone, which has been logged and counted; or the queue or stream is
-        deleted, and the record with it.
-        """
-        tried = -1
-        while (run := lane.index.find(start)) is not None and not lane.retired:
-            # Compaction has not moved it meanwhile, so it cannot be read.
-            if run.position == tried:
-                self._count_lost(lane, run)
-                break
-            tried = run.position
-            body = self.vhost.bodies.get(tried) or await self._body_reader.body(tried)
-            if body is not None:
-                # Readable but not a valid batch or group: treated as damaged.
-                with suppress(RemoteProtocolError):
-                    return batches_in(body, run.first, start, end)
-        return None
-
-    def _count_lost(self, lane: Lane, run: Run) -> None:
-        """Count and log the unsettled messages of a run that cannot be read."""
-        record = lane.id, run.position
-        if record in self._unreadable:
-            return
-        if len(self._unreadable) < UNREADABLE_MAX:
-            self._unreadable.add(record)
-        count = lane.settled.count_unsettled(run.first, run.first + run.count)
-        self.lost += count
-        logger.error(
-            "%d messages of lane %d cannot be read: the record at log position %d is damaged or gone",
-            count, *record,
-        )  # fmt: skip
-
-    async def received_us(self, position: int) -> int | None:
-        """Return when the record at this log position was received, in us; None if it is damaged or gone."""
-        records = await self.log.read(position, 1)
-        return next((one.header.time_us for one in records if one.position == position), None)

@@ -42,7 +42,7 @@ def statistics_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator
     yield {
         "hidden": hidden,
         "publishers": len(hosted.vhost.publishers),
-        "lost": hosted.lost,
+        "lost": hosted.batch_reader.lost,
         "memory": {
             "recent_bytes": hosted.vhost.bodies.recent_bytes,
             "held_bytes": hosted.vhost.bodies.held_bytes,

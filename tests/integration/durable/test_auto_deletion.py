@@ -268,7 +268,7 @@ def test_what_was_in_a_queue_that_is_deleted_while_it_is_dead_lettered_is_not_lo
         await hosted.log.free()
         assert 0 < died.dropped < 300
         await virtual_sleep(3 * CONFIG.idle_s)
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
 
     run(Volume(), life, config=replace(CONFIG, recent_bytes=1))
     assert "cannot be read" not in caplog.text

@@ -116,7 +116,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
             while not await consume() or hosted.log.statistics().full:
                 await virtual_sleep(CONFIG.idle_s)
         assert hosted.vhost.registry.queue("jobs").unsettled == stay
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
         await until(lambda: hosted.log.backlog == Backlog(), VIRTUAL_PATIENCE_S)
         assert await fill(hosted, fates.size_bytes, first=published, slowly=True, most=SOME) == SOME
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import durable
-from durable.broker.running_vhost import RunningVhost
+from durable.broker.batch_reader import BatchReader
 from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.lane import Lane
@@ -234,7 +234,7 @@ async def test_consumers_are_told_when_their_queue_is_deleted(tmp_path: Path) ->
         await shop.publish("", "jobs", b"still there")
         assert await drain(shop, "jobs") == [b"still there"]
         hosted = broker.hosted("/")
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
         assert not hosted.vhost.bodies.held_bytes
         assert not hosted.vhost.registry.journal.dead
 
@@ -260,7 +260,7 @@ async def test_without_acks(tmp_path: Path, durability: str) -> None:
         async with shop.consume("jobs", no_ack=True, prefetch=1) as deliveries:
             await take(deliveries, 3000)
             await wait_for(shop, 0, 0)
-        assert not broker.hosted("/").lost
+        assert not broker.hosted("/").batch_reader.lost
 
 
 async def test_a_consumer_without_acks_that_does_not_read_leaves_the_rest_in_the_queue(
@@ -293,12 +293,12 @@ async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found: its consumer was paused at so many, and went on only when some of them were sent."""
-    batches = RunningVhost.batches
+    read = BatchReader.read
 
     async def damaged(
-        self: RunningVhost, lane: Lane, start: int, end: int
+        self: BatchReader, lane: Lane, start: int, end: int
     ) -> list[tuple[Batch, int]] | None:
-        return await batches(self, lane, start, end) if start >= 1300 else None
+        return await read(self, lane, start, end) if start >= 1300 else None
 
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
@@ -306,7 +306,7 @@ async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
             for number in range(1500):  # Each a record of its own.
                 lives = Properties("", ttl_us=TTL_US_MAX - number % 2)
                 await publisher.send("", "jobs", b"%d" % number, properties=lives)
-        monkeypatch.setattr(RunningVhost, "batches", damaged)
+        monkeypatch.setattr(BatchReader, "read", damaged)
         async with shop.consume("jobs", prefetch=0) as deliveries:
             assert payloads(await take(deliveries, 200)) == numbered(200, 1300)
 
@@ -353,14 +353,14 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by reading: they were settled in the new queue, which had no such lane, and all ended."""
-    reading, go_on, batches = trio.Event(), trio.Event(), RunningVhost.batches
+    reading, go_on, read = trio.Event(), trio.Event(), BatchReader.read
 
     async def slow(
-        self: RunningVhost, lane: Lane, start: int, end: int
+        self: BatchReader, lane: Lane, start: int, end: int
     ) -> list[tuple[Batch, int]] | None:
         reading.set()
         await go_on.wait()
-        return await batches(self, lane, start, end)
+        return await read(self, lane, start, end)
 
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
@@ -368,7 +368,7 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
         await shop.publish("", "jobs", b"x")
         async with shop.consume("jobs") as deliveries:
             (one,) = await take(deliveries, 1)
-            monkeypatch.setattr(RunningVhost, "batches", slow)
+            monkeypatch.setattr(BatchReader, "read", slow)
             await one.reject()
             with trio.fail_after(10):
                 await reading.wait()
@@ -387,7 +387,7 @@ async def test_a_reader_whose_stream_is_deleted_while_it_is_read_is_told(
     """Found by reading: it looked at what was left, record by record, then waited for the next one."""
     asked: list[int] = []
 
-    async def freed(self: RunningVhost, lane: Lane, start: int, end: int) -> None:
+    async def freed(self: BatchReader, lane: Lane, start: int, end: int) -> None:
         asked.append(start)
         await shop.delete_stream("audit")
 
@@ -395,7 +395,7 @@ async def test_a_reader_whose_stream_is_deleted_while_it_is_read_is_told(
         await shop.declare_stream("audit")
         for payload in numbered(3):
             await shop.publish("", "audit", payload)
-        monkeypatch.setattr(RunningVhost, "batches", freed)
+        monkeypatch.setattr(BatchReader, "read", freed)
         async with shop.read("audit", start="first") as records:
             with pytest.raises(ConsumerCancelled), trio.fail_after(PATIENCE_S):
                 await records.take()

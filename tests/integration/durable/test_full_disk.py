@@ -403,7 +403,7 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(restarted: bo
         volume.capacity_bytes *= 4
         await until(lambda: ready(hosted)["graves"] >= published, VIRTUAL_PATIENCE_S)
         assert ready(hosted) == {"graves": published, "jobs": 0}
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
 
     run(volume, life)
     if restarted:
@@ -433,7 +433,7 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
             await until_space(hosted)
             buried += len(range(0, published, 8))
             await until(lambda: ready(hosted)["graves"] == buried, VIRTUAL_PATIENCE_S)
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
 
     run(volume, life)
 

@@ -153,7 +153,7 @@ async def test_one_whose_table_is_wrong_costs_its_messages_and_stops_nobody(
         await shop.declare_queue("good")
         await shop.bind("amq.fanout", "good")
         async with shop.consume("jobs"):
-            await until(lambda: broker.hosted("/").lost == 3)
+            await until(lambda: broker.hosted("/").batch_reader.lost == 3)
             await shop.publish("amq.fanout", "", b"goes on")
         async with shop.consume("good") as deliveries:
             assert payloads(await take(deliveries, 1)) == [b"goes on"]

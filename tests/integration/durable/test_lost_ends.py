@@ -208,7 +208,7 @@ def test_a_segment_removed_that_is_older_than_the_checkpoint(
         for low, high in lane.ready_ranges():
             for sequence in range(low, high):
                 await batch_at(hosted, lane, sequence)
-        assert hosted.lost == lost.end - lost.start
+        assert hosted.batch_reader.lost == lost.end - lost.start
 
     run(volume, read, config=STILL)
 

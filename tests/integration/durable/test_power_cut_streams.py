@@ -210,7 +210,7 @@ async def check(hosted: RunningVhost, ledger: Ledger) -> None:
             continue
         stream = registry.stream(name)
         found = await contents(hosted, stream)
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
         assert found.items() <= sent.items(), "nothing is invented, nor elsewhere"
         kept = {offset for offset in ledger.certain[name] if offset >= stream.start}
         assert kept <= found.keys(), "what is certain"

@@ -157,7 +157,7 @@ def test_a_dead_letter_that_makes_no_sense_takes_nobody_along(
             make_batch(0, [b"a", b"b", b"c"], key="jobs", headers=[b"\x80", b"\xc1", b"\x80"]),
         )
         await reject_all(hosted, "jobs")
-        assert (hosted.lost, hosted.vhost.intake.counts.dropped) == (1, 2)
+        assert (hosted.batch_reader.lost, hosted.vhost.intake.counts.dropped) == (1, 2)
 
     with caplog.at_level(logging.WARNING):
         run(Volume(), life)

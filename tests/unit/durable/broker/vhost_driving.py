@@ -141,7 +141,7 @@ class Driving(RuleBasedStateMachine):
         self.vhost, self.registry, self.files = plain.vhost, plain.registry, plain.files
         clock: Any = SimpleNamespace(now_us=lambda: self.model.now_us)
         self.hosted, self.plain = RunningVhost(plain.vhost, log, clock), plain
-        self.hosted._body_reader = NeededBodyReader(log, plain.vhost.bodies)
+        self.hosted.batch_reader._body_reader = NeededBodyReader(log, plain.vhost.bodies)
         self.checkpointing = Checkpointing(plain.registry)
         self.peers = [self.connect(), self.connect()]
         self.publishers = {
