@@ -26,7 +26,7 @@ from ..routing.permissions import Permissions
 from ..turns import some_at_once
 from . import changes
 from .changes import Change
-from .registry import Registry
+from .registry import Registry, is_transient_binding
 from .stream import Stream
 
 
@@ -103,12 +103,10 @@ class Addition:
                 self._write([changes.BIND, to_plain(binding)])
 
     def _is_transient(self, binding: BindingDefinition) -> bool:
-        """Whether the binding ends with the broker: the same rule as in `Registry.logged_changes`."""
-        if binding.to_exchange or self.extension.exchanges[binding.exchange].definition.auto_delete:
-            return False
         name = binding.destination
         queue = self.queues.get(name) or self._registry.queues.get(name)
-        return queue is not None and queue.definition.transient
+        exchange = self.extension.exchanges[binding.exchange].definition
+        return is_transient_binding(binding, queue, auto_delete=exchange.auto_delete)
 
     def _build_captures(self) -> Iterator[None]:
         """Build a new trie: added to the existing one, streams that are not declared yet would capture

@@ -179,9 +179,8 @@ class Registry:
         return False
 
     def _is_transient_binding(self, binding: BindingDefinition) -> bool:
-        if binding.to_exchange or self._is_auto_delete(binding):
-            return False
-        return self._is_transient_queue(binding.destination)
+        queue = self.queues.get(binding.destination)
+        return is_transient_binding(binding, queue, auto_delete=self._is_auto_delete(binding))
 
     def _is_transient_queue(self, name: str) -> bool:
         queue = self.queues.get(name)
@@ -308,3 +307,17 @@ class Registry:
             stream.reported_missing.pop(name, None)
         else:
             stream.reported_missing[name] = reported
+
+
+def is_transient_binding(
+    binding: BindingDefinition, queue: Queue | None, *, auto_delete: bool
+) -> bool:
+    """Whether a binding ends with the broker, as its queue does, and does not belong in the log.
+
+    Args:
+        queue: with the name of the destination, if there is one.
+        auto_delete: its exchange is deleted with its last binding, so the binding decides how long that lives.
+    """
+    if binding.to_exchange or auto_delete:
+        return False
+    return queue is not None and queue.definition.transient
