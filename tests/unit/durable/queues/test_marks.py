@@ -108,3 +108,16 @@ def test_a_clock_that_went_back_keeps_the_order() -> None:
 def test_impossible_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="mark"):
         Marks.decode(data)
+
+
+def test_messages_of_a_clock_that_was_ahead_count_as_there_at_the_start() -> None:
+    marks = Marks()
+    for sequence, time_s in enumerate((100, 200)):
+        marks.note(sequence, time_s * 1_000_000)
+    marks.end_recovery(2, 150_000_000)
+    marks.note(2, 151_000_000)
+    younger = [marks.first_younger(time_s * 1_000_000, 0, 3) for time_s in (99, 149, 150, 151)]
+    assert younger == [0, 1, 2, 3]
+    assert marks.first_after(150_000_000, 0, 3) == 1, "by the clock of that moment"
+    assert [marks.clock_ahead_us(sequence) for sequence in range(3)] == [0, 50_000_000, 0]
+    assert [marks.same_clock_end(sequence, 3) for sequence in range(3)] == [1, 2, 3]
