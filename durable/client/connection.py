@@ -42,8 +42,8 @@ from ..protocol.listing import merge_listing, read_listing
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
-from .handed import Handed
 from .numbered import DEFAULT_EPOCH, NumberedPublisher
+from .pending_confirms import PendingConfirms
 from .publisher import Publisher
 from .records import Records, check_start
 
@@ -398,23 +398,23 @@ class Connection:
         timeout_s = self._channel.timeout_s
         if timeout is not None:
             timeout_s = checked_wait_s("message", "timeout", timeout)
-        publisher, handed = self._own_publisher(), Handed()
+        publisher, pending = self._own_publisher(), PendingConfirms()
         given = publisher.given(exchange, key, payloads, headers, properties)
-        if publisher.hand_over_nowait(given, handed):
-            confirmed = await publisher.wait_confirmed(handed, timeout_s)
+        if publisher.hand_over_nowait(given, pending):
+            confirmed = await publisher.wait_confirmed(pending, timeout_s)
         else:
             confirmed = False
             with self._channel.within(timeout_s):
-                await publisher.hand_over(given, handed)
-                confirmed = await publisher.wait_confirmed(handed, inf)
+                await publisher.hand_over(given, pending)
+                confirmed = await publisher.wait_confirmed(pending, inf)
         if confirmed:
             return
-        unknown, unsent = publisher.unknown(handed), len(given.payloads) - handed.count
+        unknown, unsent = publisher.unknown(pending), len(given.payloads) - pending.count
         if not unknown and not unsent:  # The last confirm came in the turn in which the time ended.
-            await publisher.wait_confirmed(handed, inf)
+            await publisher.wait_confirmed(pending, inf)
             return
         unconfirmed = Unconfirmed(unknown, self._channel.timeout_reason(timeout_s), unsent)
-        handed.note_refused(unconfirmed)
+        pending.note_refused(unconfirmed)
         raise unconfirmed
 
     def _own_publisher(self) -> Publisher:

@@ -21,9 +21,9 @@ from ..protocol.calls import greeting_field
 from ..protocol.properties import Properties, merge_properties
 from .channel import Channel
 from .gathering import Gathering, cumulative_sizes
-from .handed import Handed
 from .message_checks import HEADERS_BYTES_MAX, check_sizes, checked_payloads
 from .outbox import Part
+from .pending_confirms import PendingConfirms
 from .sending import Sender
 
 BATCH_BYTES = 512 * 1024
@@ -137,10 +137,10 @@ class Publisher(Sender):
         if mandatory or properties is not None:
             properties = merge_properties(exchange, mandatory, properties)
         given = self.given(exchange, key, payloads, headers, properties)
-        handed = Handed()
-        with self._forget_on_exit(handed):
-            await self.hand_over(given, handed, self._channel.timeout_s)
-            await self.confirmed(handed)
+        pending = PendingConfirms()
+        with self._forget_on_exit(pending):
+            await self.hand_over(given, pending, self._channel.timeout_s)
+            await self.confirmed(pending)
 
     def given(
         self, exchange: str, key: str, payloads: Sequence[bytes],
@@ -153,12 +153,14 @@ class Publisher(Sender):
             exchange, key, each, cumulative_sizes(each, packed), encoded, packed, properties
         )
 
-    async def hand_over(self, given: Given, handed: Handed, patience_s: float = inf) -> None:
-        """As `publish`, without waiting for confirms. If cancelled, `handed` says how many are on their way."""
-        while not self.hand_over_nowait(given, handed):
+    async def hand_over(
+        self, given: Given, pending: PendingConfirms, patience_s: float = inf
+    ) -> None:
+        """As `publish`, without waiting for confirms. If cancelled, `pending` says how many are on their way."""
+        while not self.hand_over_nowait(given, pending):
             await self._wait_room(patience_s)
 
-    def hand_over_nowait(self, given: Given, handed: Handed) -> bool:
+    def hand_over_nowait(self, given: Given, pending: PendingConfirms) -> bool:
         """Take as many as there is room for, and return whether those are all. Messages that others hand over
         before the rest get the next sequences."""
         self._check_usable()
@@ -167,7 +169,7 @@ class Publisher(Sender):
             self._add_many(given)
         if given.at == count:
             self._send_at_once()
-        self._add_waiter(handed, first)
+        self._add_waiter(pending, first)
         return given.at == count
 
     @property

@@ -41,9 +41,9 @@ from ..protocol.calls import PUBLISH, greeting_field
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
 from ..tunnels import ends_with_tunnel
 from .channel import RETRY_S, Channel
-from .handed import Handed, note_refused, refused_text
 from .message_checks import PropertiesEncoder
 from .outbox import Outbox, Part, Waiter
+from .pending_confirms import PendingConfirms, note_refused, refused_text
 
 PART_BYTES = 1024 * 1024
 PARTS_UNCONFIRMED_MAX = 4
@@ -147,10 +147,10 @@ class Sender(AsyncBlock, ABC):
         """
         self._check_entered()
         try:
-            handed = Handed()
-            with self._forget_on_exit(handed):
-                self._add_waiter(handed, self._outbox.confirmed)
-                await self.confirmed(handed)
+            pending = PendingConfirms()
+            with self._forget_on_exit(pending):
+                self._add_waiter(pending, self._outbox.confirmed)
+                await self.confirmed(pending)
         except DurableError as error:
             self._note_unreported(error)
             raise
@@ -163,23 +163,23 @@ class Sender(AsyncBlock, ABC):
             note_refused(*unreported)
             raise unreported[0]
 
-    def _add_waiter(self, handed: Handed, first: int) -> None:
+    def _add_waiter(self, pending: PendingConfirms, first: int) -> None:
         """Note that all messages from sequence `first` on belong to this caller."""
         end = self._barrier()
         if end > self._outbox.confirmed and end > first:
             self._check_usable()
-            run = Waiter(first, end, handed.waker.wake)
+            run = Waiter(first, end, pending.waker.wake)
             self._outbox.wait_for(run)
-            handed.runs.append(run)
+            pending.runs.append(run)
 
-    async def confirmed(self, handed: Handed) -> None:
+    async def confirmed(self, pending: PendingConfirms) -> None:
         """Return when all of it is on disk. Raises what `publish` raises for it, and Unconfirmed if the
         broker is silent for as long as one answer may take."""
-        if not await self.wait_confirmed(handed, self._channel.timeout_s, anew=True):
-            raise Unconfirmed(self.unknown(handed), self._timeout_reason())
+        if not await self.wait_confirmed(pending, self._channel.timeout_s, anew=True):
+            raise Unconfirmed(self.unknown(pending), self._timeout_reason())
 
     async def wait_confirmed(
-        self, handed: Handed, patience_s: float, *, anew: bool = False
+        self, pending: PendingConfirms, patience_s: float, *, anew: bool = False
     ) -> bool:
         """Return True once all of it is on disk, False if that takes longer. Raises what `publish` raises for it.
 
@@ -188,47 +188,47 @@ class Sender(AsyncBlock, ABC):
             anew: wait as long again whenever the broker has confirmed anything meanwhile.
         """
         self._channel.check_thread()
-        if not handed.runs:
+        if not pending.runs:
             await trio.lowlevel.checkpoint()
-        wake, latest_confirm = handed.waker.wake, self._outbox.latest_confirm
+        wake, latest_confirm = pending.waker.wake, self._outbox.latest_confirm
         # A timer, not a cancel scope: whatever has to be undone after the confirm adds to its latency (history.md).
         timer = self._channel.after(patience_s, wake)
         # More takes the broker too long to spin.
         little = self._outbox.size_bytes <= QUICK_BYTES_MAX
         try:
             with self._spinner if little else nullcontext():
-                for run in handed.runs:
+                for run in pending.runs:
                     while not run.done:
                         if timer.is_over:
                             if not anew or self._outbox.latest_confirm == latest_confirm:
                                 return False
                             latest_confirm = self._outbox.latest_confirm
                             timer = self._channel.after(patience_s, wake)
-                        await handed.waker.wait()
+                        await pending.waker.wait()
         finally:
             timer.cancel()
-        error = handed.error
+        error = pending.error
         if error is not None:
-            handed.note_refused(error)
-        handed.runs.clear()  # All has been reported: nothing is left to be forgotten.
+            pending.note_refused(error)
+        pending.runs.clear()  # All has been reported: nothing is left to be forgotten.
         if error is not None:
             raise error
         return True
 
     @contextmanager
-    def _forget_on_exit(self, handed: Handed) -> Iterator[None]:
+    def _forget_on_exit(self, pending: PendingConfirms) -> Iterator[None]:
         """When the block is left, for whatever reason, let the outbox forget this caller's waiters."""
         try:
             yield
         finally:
-            self._outbox.forget(handed.runs)
+            self._outbox.forget(pending.runs)
 
     def _timeout_reason(self) -> str:
         return self._channel.timeout_reason(self._channel.timeout_s)
 
-    def unknown(self, handed: Handed) -> int:
+    def unknown(self, pending: PendingConfirms) -> int:
         """Return how many of its messages are neither confirmed nor refused so far."""
-        return sum(map(self._outbox.unknown, handed.runs))
+        return sum(map(self._outbox.unknown, pending.runs))
 
     def _is_full(self) -> bool:
         return self._room_bytes() < 0

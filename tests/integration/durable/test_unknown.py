@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 import durable
-from durable.client.handed import Handed
+from durable.client.pending_confirms import PendingConfirms
 from durable.errors import BrokerLost, QueueFull, Unconfirmed
 from durable.protocol.parts import Refusal
 from tests.broker import broker as process
@@ -178,14 +178,14 @@ async def test_what_is_answered_as_the_time_ends_is_known(
                 finally:
                     entered.remove(scope)
 
-        async def late(handed: Handed, patience_s: float) -> bool:
+        async def late(pending: PendingConfirms, patience_s: float) -> bool:
             """The answer, and only then the end of the time, as one turn of the scheduler has them."""
-            if not all(run.done for run in handed.runs):
-                await until(lambda: all(run.done for run in handed.runs))
+            if not all(run.done for run in pending.runs):
+                await until(lambda: all(run.done for run in pending.runs))
                 (scope,) = entered
                 scope.cancel()
                 await trio.sleep_forever()
-            return await wait_confirmed(handed, patience_s)
+            return await wait_confirmed(pending, patience_s)
 
         monkeypatch.setattr(shop._channel, "within", within)
         monkeypatch.setattr(publisher, "wait_confirmed", late)

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.client.channel import Channel
 from durable.client.deliveries import Deliveries, _Session
-from durable.client.handed import Handed
+from durable.client.pending_confirms import PendingConfirms
 from durable.client.publisher import Publisher
 from durable.client.records import Records
 from durable.errors import Unconfirmed
@@ -53,15 +53,17 @@ class Deaf:
 
 
 @asynccontextmanager
-async def publishing(*decided_at_s: float) -> AsyncGenerator[tuple[Publisher, Handed, Deaf]]:
+async def publishing(
+    *decided_at_s: float,
+) -> AsyncGenerator[tuple[Publisher, PendingConfirms, Deaf]]:
     """Two messages that have been handed over, of which one more is decided each time."""
     async with trio.open_nursery() as nursery:
         deaf = Deaf(nursery)
         publisher = Publisher(cast("Channel", deaf), None, 1, 1000)
         publisher.start()
-        handed = Handed()
+        pending = PendingConfirms()
         given = publisher.given("", "jobs", (b"one", b"two"), None, None)
-        assert publisher.hand_over_nowait(given, handed)
+        assert publisher.hand_over_nowait(given, pending)
 
         async def decide() -> None:
             for sequence, at_s in enumerate(decided_at_s, start=1):
@@ -70,13 +72,13 @@ async def publishing(*decided_at_s: float) -> AsyncGenerator[tuple[Publisher, Ha
 
         began_s = trio.current_time()
         nursery.start_soon(decide)
-        yield publisher, handed, deaf
+        yield publisher, pending, deaf
         nursery.cancel_scope.cancel()
 
 
 async def test_in_time(autojump_clock: MockClock) -> None:
-    async with publishing(1, 9) as (publisher, handed, deaf):
-        assert await publisher.wait_confirmed(handed, PATIENCE_S)
+    async with publishing(1, 9) as (publisher, pending, deaf):
+        assert await publisher.wait_confirmed(pending, PATIENCE_S)
         assert trio.current_time() == pytest.approx(9)
         assert deaf.timers.due_s() == inf, "nobody waits any more"
 
@@ -85,17 +87,17 @@ async def test_in_time(autojump_clock: MockClock) -> None:
 async def test_all_of_it_takes_too_long(
     autojump_clock: MockClock, decided_at_s: tuple[float, ...]
 ) -> None:
-    async with publishing(*decided_at_s) as (publisher, handed, _):
-        assert not await publisher.wait_confirmed(handed, PATIENCE_S)
+    async with publishing(*decided_at_s) as (publisher, pending, _):
+        assert not await publisher.wait_confirmed(pending, PATIENCE_S)
         assert trio.current_time() == pytest.approx(10)
-        assert publisher.unknown(handed) == 2 - len(decided_at_s[:1])
+        assert publisher.unknown(pending) == 2 - len(decided_at_s[:1])
 
 
 async def test_a_broker_that_decides_something_is_waited_for_again(
     autojump_clock: MockClock,
 ) -> None:
-    async with publishing(8, 16) as (publisher, handed, deaf):
-        await publisher.confirmed(handed)
+    async with publishing(8, 16) as (publisher, pending, deaf):
+        await publisher.confirmed(pending)
         assert trio.current_time() == pytest.approx(16)
         assert deaf.timers.due_s() == inf
 
@@ -104,17 +106,17 @@ async def test_a_broker_that_decides_something_is_waited_for_again(
 async def test_a_broker_that_decides_nothing_more_is_not(
     autojump_clock: MockClock, decided_at_s: tuple[float, ...], until_s: float
 ) -> None:
-    async with publishing(*decided_at_s) as (publisher, handed, _):
+    async with publishing(*decided_at_s) as (publisher, pending, _):
         with pytest.raises(Unconfirmed, match="nothing for 10 s") as told:
-            await publisher.confirmed(handed)
+            await publisher.confirmed(pending)
         assert trio.current_time() == pytest.approx(until_s)
         assert told.value.count == 2 - len(decided_at_s)
 
 
 async def test_whoever_is_cancelled_leaves_no_timer(autojump_clock: MockClock) -> None:
-    async with publishing() as (publisher, handed, deaf):
+    async with publishing() as (publisher, pending, deaf):
         with trio.move_on_after(1):
-            await publisher.wait_confirmed(handed, PATIENCE_S)
+            await publisher.wait_confirmed(pending, PATIENCE_S)
         assert deaf.timers.due_s() == inf
 
 
@@ -141,10 +143,10 @@ async def test_who_publishes_has_time_left_after_its_loop_was_blocked(
     mock_clock: MockClock,
 ) -> None:
     """Found by reading: no answer within `timeout`, it was said, of what had not left yet."""
-    async with publishing() as (publisher, handed, _):
+    async with publishing() as (publisher, pending, _):
 
         async def wait() -> None:
-            assert await publisher.wait_confirmed(handed, PATIENCE_S)
+            assert await publisher.wait_confirmed(pending, PATIENCE_S)
 
         await answered_after_a_block(
             mock_clock, wait, lambda: publisher._handle_part(encode_confirm(2, []))

@@ -1,4 +1,4 @@
-"""The messages that one caller handed over to a publisher, and what became of them.
+"""The confirms that one caller waits for, and what became of the messages that it handed over to a publisher.
 
 A refusal is the outcome of some of them; an error says that the outcome of others will never be known. A caller is
 told one of the two, with a note of what was refused besides.
@@ -14,8 +14,8 @@ from ..errors import DurableError
 from .outbox import Waiter
 
 
-class Handed:
-    """The messages of one caller: several runs of sequences if other callers came in between."""
+class PendingConfirms:
+    """The confirms of what one caller handed over: several runs of sequences if other callers came in between."""
 
     def __init__(self) -> None:
         self.runs: list[Waiter] = []
