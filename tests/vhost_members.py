@@ -67,7 +67,7 @@ class Message:
     reason: str = ""
     consumer: Any = None
     tag: int = -1
-    buried: bool = False
+    dead_lettered: bool = False
     """Whether its dead letter and the settlement of the original are on their way to the disk."""
     found_us: float = inf
     """When the last start found it; its time to live counts from then, or from when it came, if that was earlier."""
@@ -91,7 +91,7 @@ class Message:
 
     def say(self, position: int) -> bool:
         """Let the log record its state if that has changed; return whether it had."""
-        said = (self.state == GONE or self.buried, self.returned)
+        said = (self.state == GONE or self.dead_lettered, self.returned)
         if said == self.last_said:
             return False
         self.said.append((position, *said))
@@ -105,7 +105,7 @@ class Message:
         """Take over the last state that the log records before log position `kept`."""
         self.said = [one for one in self.said if one[0] < kept]
         _, settled, self.returned = self.said[-1] if self.said else (0, False, 0)
-        self.state, self.consumer, self.buried = GONE if settled else READY, None, False
+        self.state, self.consumer, self.dead_lettered = GONE if settled else READY, None, False
         self.found_us = now_us
 
 
@@ -114,8 +114,8 @@ class Queue:
     definition: QueueDefinition
     owner: Any
     """The connection with which it is deleted, if it is exclusive."""
-    graves: list[tuple[Queue, Message]]
-    """Dead messages of all queues that are still to be buried, in order."""
+    dead: list[tuple[Queue, Message]]
+    """Dead messages of all queues that are still to be dead-lettered, in order."""
     used_us: int
     messages: list[Message] = field(default_factory=list)
     """In the order of delivery."""
@@ -190,7 +190,7 @@ class Queue:
         else:
             message.state = DYING
             self.died += 1
-            self.graves.append((self, message))
+            self.dead.append((self, message))
 
     def settle(self, messages: list[Message], outcome: str) -> None:
         limit = self.definition.delivery_limit

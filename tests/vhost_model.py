@@ -58,7 +58,7 @@ class Model:
         self.queues: dict[str, Queue] = {}
         self.streams: dict[str, Stream] = {}
         self.pending: list[Arriving] = []
-        self.graves: list[tuple[Queue, Message]] = []
+        self.dead: list[tuple[Queue, Message]] = []
         self.publishers: dict[bytes, Publisher] = {}
         self.open_records: dict[str, OpenRecord] = {}
         """By destination: the last record of the current publish."""
@@ -78,8 +78,8 @@ class Model:
         queue = self.queues.pop(name, None)
         self.streams.pop(name, None)
         if queue is not None:
-            self.graves[:] = [one for one in self.graves if one[0] is not queue]
-            queue.graves = []
+            self.dead[:] = [one for one in self.dead if one[0] is not queue]
+            queue.dead = []
         self.routes.queues.remove(name)
         self.routes.settle(set())
 
@@ -199,18 +199,18 @@ class Model:
 
     # Leaving messages
 
-    def bury(self) -> None:
-        """Bury all dead messages, those of durable queues first; neighbours in one record are buried together."""
-        graves = sorted(self.graves, key=lambda grave: grave[0].definition.transient)
-        self.graves.clear()
-        while graves:
+    def dead_letter(self) -> None:
+        """Dead-letter all dead messages, those of durable queues first; neighbours in one record are dead-lettered together."""
+        dead = sorted(self.dead, key=lambda one: one[0].definition.transient)
+        self.dead.clear()
+        while dead:
             count = 1
-            while count < len(graves) and _together(*graves[count - 1], *graves[count]):
+            while count < len(dead) and _together(*dead[count - 1], *dead[count]):
                 count += 1
-            self._bury(graves[0][0], [message for _, message in graves[:count]])
-            del graves[:count]
+            self._dead_letter(dead[0][0], [message for _, message in dead[:count]])
+            del dead[:count]
 
-    def _bury(self, queue: Queue, dead: list[Message]) -> None:
+    def _dead_letter(self, queue: Queue, dead: list[Message]) -> None:
         """Store the dead letters, then the settlement of the originals."""
         letters = [one.what.died(queue.definition, one.reason, self.now_us) for one in dead]
         names, position = self.route(letters[0]), self.end
@@ -226,7 +226,7 @@ class Model:
                 one.state = GONE
                 queue.dead_lettered += 1
             else:
-                one.buried = True
+                one.dead_lettered = True
                 one.say_settled(self.end)
         self.end += not queue.definition.transient
 
@@ -249,8 +249,8 @@ class Model:
         """Everything in the log is on the disk now."""
         for queue in self.queues.values():
             for one in queue.messages:
-                if one.buried:
-                    one.state, one.buried = GONE, False
+                if one.dead_lettered:
+                    one.state, one.dead_lettered = GONE, False
                     queue.dead_lettered += 1
         for _, member, messages in self.pending:
             if isinstance(member, Queue):
@@ -267,7 +267,7 @@ class Model:
             elif position < kept:
                 member.messages += messages
         self.pending.clear()
-        self.graves.clear()
+        self.dead.clear()
         self.counts.clear()
         self.end = kept
         self.queues = {

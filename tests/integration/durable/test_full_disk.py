@@ -417,7 +417,7 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
 
     async def life(hosted: RunningVhost) -> None:
         await graves(hosted)
-        buried = 0
+        rejected = 0
         for _ in range(3):
             await fill(hosted, 300)
             queue = hosted.vhost.registry.queue("jobs")
@@ -431,8 +431,8 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
             queue.unsubscribe(consumer, 0)
             hosted.pump_once()
             await until_space(hosted)
-            buried += len(range(0, published, 8))
-            await until(lambda: ready(hosted)["graves"] == buried, VIRTUAL_PATIENCE_S)
+            rejected += len(range(0, published, 8))
+            await until(lambda: ready(hosted)["graves"] == rejected, VIRTUAL_PATIENCE_S)
         assert not hosted.batch_reader.lost
 
     run(volume, life)

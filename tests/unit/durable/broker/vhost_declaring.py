@@ -68,7 +68,7 @@ class Declaring(Driving):
             error = DefinitionConflict
         elif there is None:
             owner = self.peers[peer] if definition.exclusive else None
-            model.add(name, Queue(definition, owner, model.graves, model.now_us))
+            model.add(name, Queue(definition, owner, model.dead, model.now_us))
         elif there.owner not in (None, self.peers[peer]):
             error = ExclusiveQueue
         elif there.definition != definition:

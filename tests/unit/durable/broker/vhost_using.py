@@ -192,7 +192,7 @@ class Using(Declaring):
                     self.settle_some(session, at, count or 1, outcome)
             if between == "all":
                 self.log.commit()
-                self.bury()
+                self.dead_letter()
                 self.log.commit()
             elif between == "turn":
                 self.turn()
@@ -241,13 +241,13 @@ class Using(Declaring):
 
     # Periodic work
 
-    @precondition(lambda self: self.model.graves)
+    @precondition(lambda self: self.model.dead)
     @rule()
-    def bury(self) -> None:
-        """Bury the dead, including those that had to make room for buried ones."""
+    def dead_letter(self) -> None:
+        """Dead-letter the dead, including those that had to make room for dead letters."""
         self.model.end = self.log.end
-        while self.model.graves:
-            self.model.bury()
+        while self.model.dead:
+            self.model.dead_letter()
             if self.vhost.has_dead:
                 serve(partial(run_dead_lettering, self.hosted))
         assert not self.vhost.has_dead

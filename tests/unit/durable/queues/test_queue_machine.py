@@ -89,7 +89,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.used_us = self.now_us
         self.consumers: list[Consumer] = []
         self.turns: list[Consumer] = []  # Whose turn is next.
-        self.graves: list[DeadRange] = []
+        self.dead: list[DeadRange] = []
         journal = self.journal
         journal.take_released()
         assert (journal.settled, journal.returned, journal.dead) == ({}, {}, []), (
@@ -288,12 +288,12 @@ class QueueMachine(RuleBasedStateMachine):
         for one in ready:
             one.state = SETTLED
 
-    @precondition(lambda self: self.graves)
+    @precondition(lambda self: self.dead)
     @rule(data=st.data())
-    def bury(self, data: st.DataObject) -> None:
+    def dead_letter(self, data: st.DataObject) -> None:
         """Its settlement is in the log, with the copy."""
-        dead = data.draw(st.sampled_from(self.graves))
-        self.graves.remove(dead)
+        dead = data.draw(st.sampled_from(self.dead))
+        self.dead.remove(dead)
         lane = self.queue.lanes[dead.lane - LANE_ID]
         self.log.append(("settled", dead.lane - LANE_ID, [(dead.start, dead.end)]))
         self.queue.settle_dead(dead)
@@ -339,7 +339,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.messages)
     @rule()
     def flush(self) -> None:
-        self.graves += self.journal.take_dead()
+        self.dead += self.journal.take_dead()
         self.journal.take_released()
         settled, returned = self.journal.take_settled()
         for lane_id, ranges in returned.items():
@@ -413,7 +413,7 @@ class QueueMachine(RuleBasedStateMachine):
     def check_the_dead(self) -> None:
         dead = [
             (one.lane - LANE_ID, sequence, one.reason)
-            for one in self.graves + self.journal.dead
+            for one in self.dead + self.journal.dead
             for sequence in range(one.start, one.end)
         ]
         dying = [(one.lane, one.sequence, one.reason) for one in self.model.those(DYING)]

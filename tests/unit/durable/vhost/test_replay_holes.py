@@ -32,7 +32,7 @@ from tests.unit.durable.vhost.test_replay import NAMES, Story
 from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, anybody, make_batch, snapshot_of
 
 
-def buried(story: Story) -> int:
+def dead_lettered(story: Story) -> int:
     """A message of `a` is rejected and goes to `b`; the log position of its copy."""
     plain = to_plain(
         QueueDefinition(name="a", dead_letter_exchange="", dead_letter_routing_key="b")
@@ -52,7 +52,7 @@ def buried(story: Story) -> int:
 def test_a_dead_letter_whose_copy_a_power_cut_took_is_where_it_was() -> None:
     """Found: its settlement stood behind it in the same commit, and outlived it."""
     story = Story()
-    copy = buried(story)
+    copy = dead_lettered(story)
     again = story.restarted()
     assert {name: one.ready for name, one in again.registry.queues.items()} == {"a": 2, "b": 1}
     assert not again.replay.ignored_acks
@@ -64,7 +64,7 @@ def test_a_dead_letter_whose_copy_a_power_cut_took_is_where_it_was() -> None:
 def test_a_dead_letter_whose_copy_was_freed_does_not_come_back() -> None:
     """What is missing before the first record was not cut off: it has been freed."""
     story = Story()
-    copy = buried(story)
+    copy = dead_lettered(story)
     story.step("snapshot", "", 0)
     story.commit()
     again = story.restarted(range(copy + 1))
