@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .client.deliveries import Deliveries as Deliveries
     from .client.delivery import Delivery as Delivery
     from .client.delivery import DeliveryBatch as DeliveryBatch
-    from .client.numbered import NumberedPublisher as NumberedPublisher
+    from .client.numbered_publisher import NumberedPublisher as NumberedPublisher
     from .client.publisher import Publisher as Publisher
     from .client.records import Records as Records
     from .config import BrokerConfig as BrokerConfig
@@ -75,7 +75,7 @@ _HOMES = {
     "Broker": "broker.broker", "serve": "broker.broker", "Connection": "client.connection",
     "connect": "client.connection", "Deliveries": "client.deliveries",
     "Delivery": "client.delivery", "DeliveryBatch": "client.delivery",
-    "NumberedPublisher": "client.numbered", "Publisher": "client.publisher",
+    "NumberedPublisher": "client.numbered_publisher", "Publisher": "client.publisher",
     "Records": "client.records", "BrokerConfig": "config", "ExchangeDefinition": "definitions",
     "QueueDefinition": "definitions", "StreamDefinition": "definitions", "LogConfig": "log.config",
     "Death": "protocol.properties", "Properties": "protocol.properties",

@@ -42,7 +42,7 @@ from ..protocol.listing import merge_listing, read_listing
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
-from .numbered import DEFAULT_EPOCH, NumberedPublisher
+from .numbered_publisher import DEFAULT_EPOCH, NumberedPublisher
 from .pending_confirms import PendingConfirms
 from .publisher import Publisher
 from .records import Records, check_start

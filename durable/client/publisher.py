@@ -1,6 +1,6 @@
 """Publishing with confirms: messages with equal key and properties are batched, and numbered when packed.
 
-send ──> gathering ──(the sender's turn)──> part, see sending.py
+send ──> gathering ──(the sender's turn)──> part, see sender.py
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .gathering import Gathering, cumulative_sizes
 from .message_checks import HEADERS_BYTES_MAX, check_sizes, checked_payloads
 from .outbox import Part
 from .pending_confirms import PendingConfirms
-from .sending import Sender
+from .sender import Sender
 
 BATCH_BYTES = 512 * 1024
 """Limit of a batch's messages: so many bytes share one checksum, one header, and one record in the log."""

@@ -15,7 +15,7 @@ import trio
 import durable
 import mesh
 from durable.client.connection import Connection
-from durable.client.numbered import NumberedPublisher
+from durable.client.numbered_publisher import NumberedPublisher
 from durable.errors import BrokerLost
 from durable.protocol.properties import Properties
 

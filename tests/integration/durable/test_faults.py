@@ -17,7 +17,7 @@ from durable.broker.broker import Broker
 from durable.broker.control import Control
 from durable.broker.publishing import _Session as Session
 from durable.broker.running_vhost import RunningVhost
-from durable.client.sending import PARTS_UNCONFIRMED_MAX
+from durable.client.sender import PARTS_UNCONFIRMED_MAX
 from durable.errors import BrokerLost, InUse, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import MemoryDisk, Volume

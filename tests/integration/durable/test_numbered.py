@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 import durable
 from durable.broker.publishing import _publisher_state
-from durable.client.numbered import NumberedPublisher
+from durable.client.numbered_publisher import NumberedPublisher
 from durable.errors import (
     Malformed,
     PublisherFenced,

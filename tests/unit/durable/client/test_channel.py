@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.client.channel import RETRY_S, Channel
-from durable.client.numbered import NumberedPublisher
+from durable.client.numbered_publisher import NumberedPublisher
 from durable.errors import BrokerLost
 from durable.protocol.calls import Answer, encode_answer
 from mesh.errors import NoMembers

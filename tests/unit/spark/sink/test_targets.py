@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[
 import numpy as np
 
 from durable.client.connection import Connection
-from durable.client.numbered import StoredSequences
+from durable.client.numbered_publisher import StoredSequences
 from durable.errors import BrokerLost, SequenceLost
 from durable.vhost import publishers
 from durable.vhost.publishers import Publisher

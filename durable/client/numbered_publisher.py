@@ -1,6 +1,6 @@
 """Publishing messages whose sequences the caller chooses, so that a repeated attempt stores each message once.
 
-    given ──> stored before? ──> batches, one per key and properties ──> part, see sending.py
+    given ──> stored before? ──> batches, one per key and properties ──> part, see sender.py
 
 A task that is retried, or a program that is restarted, opens a publisher with the same name and epoch and
 sends its messages with the same sequences. The broker's greeting tells which of these are on disk; they are
@@ -28,7 +28,7 @@ from .channel import Channel
 from .gathering import batch_overhead, fitting
 from .message_checks import check_sizes, checked_payloads
 from .outbox import Part
-from .sending import Sender
+from .sender import Sender
 
 DEFAULT_EPOCH = 1
 """Default epoch of numbered publishers. A later epoch starts anew: nothing counts as stored."""

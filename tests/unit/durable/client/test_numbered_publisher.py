@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.numbered import StoredSequences
+from durable.client.numbered_publisher import StoredSequences
 from durable.errors import SequenceLost
 
 edges = st.lists(st.integers(0, 60), max_size=8, unique=True).map(sorted)
