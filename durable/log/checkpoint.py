@@ -13,7 +13,7 @@ Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex, vers
     16    16  store id
     32    20  SHA-1 of the queue's name; root: 0
     52     4  pair: CRC-32 of the payload of `enq`, in both files of a queue; root: how many bytes of
-              marks (see marks.py) its payload begins with
+              marks (see sparse_index.py) its payload begins with
     56     8  log position: enq and ack hold the effects of all records before it; root: that of the
               snapshot
     64     8  lane: an id of the queue that no other queue of this name ever had; root: the log position

@@ -12,8 +12,8 @@ from math import inf
 
 from .compaction import Candidate, DeclineRate
 from .header import SEGMENT_HEADER_BYTES
-from .marks import Marks
 from .series import Series
+from .sparse_index import Marks
 
 
 class Segment:

@@ -16,12 +16,12 @@ from .check import Check
 from .disk import Disk, File
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from .identity import Identity
-from .marks import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
 from .record import FIRST_POSITION, HEADER_BYTES, SEAL_KIND, Buffer, Record, read_header, store_seed
 from .report import Continuity
 from .scan import POSITION_MAX, Damaged, Decrypt, Found, scan_together
 from .segments import Segment
 from .series import Series
+from .sparse_index import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
 
 Visit = Callable[[Record | Series], object]
 """Called with what was read; a function of single records has to be wrapped by `one_by_one`."""

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from .arrival_times import ArrivalTimes
 from .arrivals import Arrivals
 from .block import Block, Pieces
 from .expiries import Expiries
 from .index import Index
 from .journal import Journal
 from .lane_bytes import decode_enqueued, decode_outcomes, encode_enqueued, encode_outcomes
-from .marks import Marks
 from .ranges import Range, Ranges, Span
 from .runs import Records, Run
 from .settled import Settled
@@ -43,7 +43,7 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_cursor", "_expiries", "_logged", "_marks", "_next_tidy", "_requeued", "_return_counts", "change_count", "id", "index", "journal",
+        "_arrival_times", "_cursor", "_expiries", "_logged", "_next_tidy", "_requeued", "_return_counts", "change_count", "id", "index", "journal",
         "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
@@ -66,12 +66,12 @@ class Lane:
         self._requeued = Ranges()  # Ready messages below the cursor: requeued, or skipped.
         self._return_counts = Ranges()  # How often messages came back, if they ever did.
         self._expiries = Expiries()
-        self._marks = Marks()
+        self._arrival_times = ArrivalTimes()
         self._next_tidy = _TIDY_EVERY
 
     def end_recovery(self, now_us: int) -> None:
         """End recovery: all of the log is read. What it brought came before now, whatever the clock said then."""
-        self._marks.end_recovery(self.index.end, now_us)
+        self._arrival_times.end_recovery(self.index.end, now_us)
         self.index.drop_before(self.settled.low)  # Runs known to be settled before they were read.
 
     def enqueue(
@@ -86,7 +86,7 @@ class Lane:
         index.append(first, count, position, size_bytes)
         if end > self.next:
             self.next = end
-        self._marks.note(first, time_us)
+        self._arrival_times.note(first, time_us)
         if expires_us:
             self._expiries.put(first, end, expires_us)
         if first < self.settled.end:
@@ -108,7 +108,7 @@ class Lane:
             self._skip(self.index.end, first)
         self.index.append_all(arrivals)
         self.next = max(self.next, end)
-        self._marks.note_all(arrivals.firsts, arrivals.times_us)
+        self._arrival_times.note_all(arrivals.firsts, arrivals.times_us)
         if arrivals.expires_us is not None:
             self._expiries.put_all(arrivals.firsts, end, arrivals.expires_us)
         size_bytes = arrivals.size_bytes
@@ -257,7 +257,7 @@ class Lane:
             self.index.drop_before(low)
             if low >= self._next_tidy:
                 self._next_tidy = low + _TIDY_EVERY
-                self._marks.drop_before(low)
+                self._arrival_times.drop_before(low)
                 self._expiries.drop_before(low)
         return count
 
@@ -357,12 +357,12 @@ class Lane:
             )
             expired = start
             if ttl_us is not None:
-                expired = self._marks.first_younger(now_us - ttl_us, start, end)
+                expired = self._arrival_times.first_younger(now_us - ttl_us, start, end)
             if expired == start:
                 expires_us, expired = self._expiries.lookup(start, end)
-                if not 0 < expires_us - self._marks.clock_ahead_us(start) <= now_us:
+                if not 0 < expires_us - self._arrival_times.clock_ahead_us(start) <= now_us:
                     return
-                expired = self._marks.same_clock_end(start, expired)
+                expired = self._arrival_times.same_clock_end(start, expired)
             self.take_range(start, expired)
             yield start, expired
 
@@ -378,25 +378,25 @@ class Lane:
     def oldest_us(self) -> int | None:
         """When the oldest unsettled message came, as exactly as the marks tell; None if there is none."""
         low = self.settled.low
-        return self._marks.earliest_us(low) if low < self.index.end else None
+        return self._arrival_times.earliest_us(low) if low < self.index.end else None
 
     def first_younger(self, time_us: int) -> int:
         """Return the first sequence whose message may have come after `time_us`; the end if none has. Messages that
         came before the start count as no later than it, so a clock that was ahead does not keep them for longer."""
-        return self._marks.first_younger(time_us, self.settled.low, self.index.end)
+        return self._arrival_times.first_younger(time_us, self.settled.low, self.index.end)
 
     def first_later(self, time_us: int) -> tuple[int, int]:
         """Return the first sequence whose message may have come after `time_us`, by the clock of that moment, and one
         from which on all have."""
         end = self.index.end
-        first = self._marks.first_after(time_us, self.settled.low, end)
-        return first, self._marks.next_mark(first, end)
+        first = self._arrival_times.first_after(time_us, self.settled.low, end)
+        return first, self._arrival_times.next_mark(first, end)
 
     def encode(self) -> tuple[Pieces, bytes]:
         """Return two parts for a checkpoint, for `load`: what was enqueued, in pieces, and what became of it."""
         if self.settled.end > self.settled.low:  # Some are settled behind a message that is not.
             self.index.drop_blocks(self.settled.covers)
-        enqueued = encode_enqueued(self.index, self._expiries, self._marks)
+        enqueued = encode_enqueued(self.index, self._expiries, self._arrival_times)
         return enqueued, encode_outcomes(self.settled, self._return_counts)
 
     def load(self, enqueued: bytes, settled: bytes) -> None:
@@ -406,7 +406,7 @@ class Lane:
             ValueError: bytes that no `encode` has written; the lane is unchanged.
         """
         parts, outcomes = decode_enqueued(enqueued), decode_outcomes(settled)
-        self.index, self._expiries, self._marks = parts
+        self.index, self._expiries, self._arrival_times = parts
         self.settled, self._return_counts = outcomes
         for start, end in list(self.index.gaps(self.settled.low, self.index.end)):
             self.settled.add(start, end)

@@ -1,30 +1,30 @@
 """Lanes as bytes, for checkpoints: two parts, because a start may use the second one without the first.
 
-    enqueued:  index, own expiries, marks          outcomes:  settled messages, how often the rest came back
+    enqueued:  index, own expiries, times          outcomes:  settled messages, how often the rest came back
 
 Each item follows its length as u32, little endian, as the class writes it that keeps it.
 """
 
 from __future__ import annotations
 
+from .arrival_times import ArrivalTimes
 from .block import Pieces
 from .expiries import Expiries
 from .index import Index
-from .marks import Marks
 from .ranges import Ranges
 from .settled import Settled
 
 
-def encode_enqueued(index: Index, expiries: Expiries, marks: Marks) -> Pieces:
+def encode_enqueued(index: Index, expiries: Expiries, times: ArrivalTimes) -> Pieces:
     """Return what was enqueued, in pieces. Later changes do not alter them; long ones are not copied."""
-    parts = index.encode(), expiries.encode(), [marks.encode()]
+    parts = index.encode(), expiries.encode(), [times.encode()]
     return [piece for part in parts for piece in (sum(map(len, part)).to_bytes(4, "little"), *part)]
 
 
-def decode_enqueued(data: bytes) -> tuple[Index, Expiries, Marks]:
+def decode_enqueued(data: bytes) -> tuple[Index, Expiries, ArrivalTimes]:
     """Raises ValueError for bytes that `encode_enqueued` has not written."""
-    index, expiries, marks = _unpack(data, 3)
-    return Index.decode(index), Expiries.decode(expiries), Marks.decode(bytes(marks))
+    index, expiries, times = _unpack(data, 3)
+    return Index.decode(index), Expiries.decode(expiries), ArrivalTimes.decode(bytes(times))
 
 
 def encode_outcomes(settled: Settled, return_counts: Ranges) -> bytes:

@@ -207,7 +207,7 @@ def state_of(replay: Replay) -> dict[str, object]:
     lanes = {}
     for lane in replay.registry.lanes.values():
         index, end = lane.index, max(lane.index.end, lane.settled.end)
-        marks = lane._marks
+        marks = lane._arrival_times
         lanes[lane.id] = (
             index.start, index.end, list(index.runs(0, index.end)), list(lane.settled.ranges(0, end)),
             lane.next, lane.ready, lane.ready_bytes, lane.size_bytes, lane.ready_ranges(),

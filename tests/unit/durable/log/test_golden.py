@@ -28,7 +28,6 @@ from durable.log.checkpoint import (
 from durable.log.checkpoints import Checkpoint, Checkpoints, Root
 from durable.log.cipher import Cipher
 from durable.log.header import SegmentHeader, encode_segment_header, encode_store
-from durable.log.marks import STRIDE_BYTES, Marks, decode_marks
 from durable.log.memory_disk import MemoryDisk
 from durable.log.record import (
     HEADER_BYTES,
@@ -41,6 +40,7 @@ from durable.log.record import (
     read_header,
     store_seed,
 )
+from durable.log.sparse_index import STRIDE_BYTES, Marks, decode_marks
 from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
 from durable.vhost.cutting import cut_ranges, cut_settled
 from durable.vhost.groups import (

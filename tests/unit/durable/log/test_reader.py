@@ -13,9 +13,9 @@ import pytest
 from durable.log.config import LogConfig
 from durable.log.disk import File
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
-from durable.log.marks import STRIDE_BYTES
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.reader import WINDOW_BYTES, Reader
+from durable.log.sparse_index import STRIDE_BYTES
 from tests.logs import PlainLog, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)

@@ -13,9 +13,9 @@ from durable.errors import StoreKeyMissing
 from durable.log.config import LogConfig
 from durable.log.encryption import Encryption
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
-from durable.log.marks import STRIDE_BYTES, Marks, decode_marks
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.recovery import StartPoint
+from durable.log.sparse_index import STRIDE_BYTES, Marks, decode_marks
 from tests.logs import PlainLog, encryption, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.queues.marks import MARKS_MAX, STEP_US, Marks
+from durable.queues.arrival_times import MARKS_MAX, STEP_US, ArrivalTimes
 
 
-def latest_us(marks: Marks, sequence: int) -> int:
+def latest_us(marks: ArrivalTimes, sequence: int) -> int:
     """The message came then or earlier: the first time it does not come after."""
     end = sequence + 1
     return bisect_left(
@@ -22,7 +22,7 @@ def latest_us(marks: Marks, sequence: int) -> int:
 
 @given(st.lists(st.integers(0, 120_000), min_size=1, max_size=40), st.integers(0, 3_000_000))
 def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> None:
-    marks, times, now = Marks(), list[int](), 1_000
+    marks, times, now = ArrivalTimes(), list[int](), 1_000
     for sequence, pause in enumerate(pauses_us):
         times.append(now := now + pause)
         marks.note(sequence, now)
@@ -32,7 +32,7 @@ def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> No
     later = marks.first_after(when_us, 0, len(times))
     assert all(time_us <= when_us for time_us in times[:later]), "never too old"
     assert all(time_us > when_us - STEP_US for time_us in times[later:]), "not much too young"
-    copy = Marks.decode(marks.encode())
+    copy = ArrivalTimes.decode(marks.encode())
     assert copy.encode() == marks.encode()
 
 
@@ -40,7 +40,7 @@ def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> No
 def test_times_that_come_together_are_noted_as_one_by_one(
     pauses_us: list[int], rising: bool, data: st.DataObject
 ) -> None:
-    each, together = Marks(), Marks()
+    each, together = ArrivalTimes(), ArrivalTimes()
     times = [*accumulate(map(abs, pauses_us) if rising else pauses_us, initial=10_000_000)]
     sequences = range(5, 5 + 2 * len(times), 2)
     for sequence, time_us in zip(sequences, times, strict=True):
@@ -52,7 +52,7 @@ def test_times_that_come_together_are_noted_as_one_by_one(
 
 
 def test_messages_far_apart_keep_their_own_times() -> None:
-    marks = Marks()
+    marks = ArrivalTimes()
     for sequence in range(10):
         marks.note(sequence, sequence * STEP_US)
     assert [latest_us(marks, at) for at in range(10)] == [at * STEP_US for at in range(10)]
@@ -62,7 +62,7 @@ def test_messages_far_apart_keep_their_own_times() -> None:
 
 
 def test_a_long_backlog_has_coarser_times_not_more_of_them() -> None:
-    marks, count = Marks(), 10 * MARKS_MAX + 7
+    marks, count = ArrivalTimes(), 10 * MARKS_MAX + 7
     for sequence in range(count):
         marks.note(sequence, sequence * STEP_US)
     assert len(marks._sequences) <= MARKS_MAX
@@ -77,27 +77,27 @@ def test_a_long_backlog_has_coarser_times_not_more_of_them() -> None:
 
 def test_what_a_restart_has_found_gets_no_coarser_than_what_comes_after_it() -> None:
     """Found: three of them, and all of four hours had come at one time."""
-    marks, each = Marks(), STEP_US // 2
+    marks, each = ArrivalTimes(), STEP_US // 2
     ends = [20 * MARKS_MAX * (4 + restarts) for restarts in range(5)]
     start = 0
     for end in ends:
         for sequence in range(start, end):
             marks.note(sequence, sequence * each)
-        marks, start = Marks.decode(marks.encode()), end
+        marks, start = ArrivalTimes.decode(marks.encode()), end
     for sequence in range(0, ends[-1], 9973):
         grain_us = latest_us(marks, sequence) - marks.earliest_us(sequence)
         assert grain_us <= 8 * ends[-1] * each / MARKS_MAX
 
 
 def test_a_clock_that_is_set_back_at_each_start_makes_no_more_marks() -> None:
-    marks = Marks()
+    marks = ArrivalTimes()
     for sequence in range(3 * MARKS_MAX):
         marks.note(sequence, sequence % 2 * 10**12)
     assert len(marks._sequences) <= MARKS_MAX
 
 
 def test_a_clock_that_went_back_keeps_the_order() -> None:
-    marks = Marks()
+    marks = ArrivalTimes()
     marks.note(0, 3_600_000_000)
     marks.note(5, 7)
     assert (marks.earliest_us(4), latest_us(marks, 5)) == (3_600_000_000, 7)
@@ -107,17 +107,17 @@ def test_a_clock_that_went_back_keeps_the_order() -> None:
 @pytest.mark.parametrize("data", [b"", bytes([1, 0, 0, 0]), bytes([2, 0, 0, 0]) + bytes(48)])
 def test_impossible_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="mark"):
-        Marks.decode(data)
+        ArrivalTimes.decode(data)
 
 
 def test_messages_of_a_clock_that_was_ahead_count_as_there_at_the_start() -> None:
-    marks = Marks()
+    times = ArrivalTimes()
     for sequence, time_s in enumerate((100, 200)):
-        marks.note(sequence, time_s * 1_000_000)
-    marks.end_recovery(2, 150_000_000)
-    marks.note(2, 151_000_000)
-    younger = [marks.first_younger(time_s * 1_000_000, 0, 3) for time_s in (99, 149, 150, 151)]
+        times.note(sequence, time_s * 1_000_000)
+    times.end_recovery(2, 150_000_000)
+    times.note(2, 151_000_000)
+    younger = [times.first_younger(time_s * 1_000_000, 0, 3) for time_s in (99, 149, 150, 151)]
     assert younger == [0, 1, 2, 3]
-    assert marks.first_after(150_000_000, 0, 3) == 1, "by the clock of that moment"
-    assert [marks.clock_ahead_us(sequence) for sequence in range(3)] == [0, 50_000_000, 0]
-    assert [marks.same_clock_end(sequence, 3) for sequence in range(3)] == [1, 2, 3]
+    assert times.first_after(150_000_000, 0, 3) == 1, "by the clock of that moment"
+    assert [times.clock_ahead_us(sequence) for sequence in range(3)] == [0, 50_000_000, 0]
+    assert [times.same_clock_end(sequence, 3) for sequence in range(3)] == [1, 2, 3]

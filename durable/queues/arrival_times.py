@@ -24,7 +24,7 @@ _NO_SEQUENCES, _NO_TIMES = array("Q"), array("q")
 """Shared by all lanes that never had a message; never written to."""
 
 
-class Marks:
+class ArrivalTimes:
     __slots__ = ("_firsts", "_lasts", "_recovered_end", "_recovered_us", "_sequences", "_step_us")
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Marks:
         return head + b"".join(part.tobytes() for part in parts)
 
     @classmethod
-    def decode(cls, data: bytes) -> Marks:
+    def decode(cls, data: bytes) -> ArrivalTimes:
         """Raises ValueError for bytes that no `encode` has written."""
         count = int.from_bytes(data[:4], "little")
         if len(data) != 4 + 24 * count:
