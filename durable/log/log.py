@@ -33,13 +33,13 @@ from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
 from .hanging import report_hanging
-from .making import make_ahead
 from .opening import Opening
 from .record import Draft, Record
 from .recovery import FindStart
 from .report import LogGap, RecoveryReport
 from .scarcity import Scarcity
 from .segments import Tally
+from .segments_ahead import make_ahead
 from .spares import SPARES
 from .statistics import LogStatistics
 from .store import Store, open_store

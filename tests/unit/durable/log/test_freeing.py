@@ -33,8 +33,8 @@ from tests.full_logs import (
     spacious,
 )
 from tests.logs import SMALL, Gate, PlainLog, acks, inline, publish
-from tests.unit.durable.log.test_making import fill_up
 from tests.unit.durable.log.test_scarcity import Scarce
+from tests.unit.durable.log.test_segments_ahead import fill_up
 from tests.waiting import until, virtual_sleep
 
 

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from durable.errors import StoreFull
 from durable.log.header import segment_name, spare_name
 from durable.log.log import Log, open_log
-from durable.log.making import _make_spare
 from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.segments_ahead import _make_spare
 from durable.log.spares import CARRIER, SPARES, Spare
 from durable.log.store import Store
 from tests.full_logs import (
