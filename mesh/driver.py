@@ -26,10 +26,10 @@ from discovery.finder import Finder, Found
 from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
+from .coalescing import Coalescer
 from .errors import ConfigError, NodeClosed, WrongThread
 from .forking import FORKED, end_at_next_wait, end_child, release_on_fork
 from .nursery import open_nursery
-from .pace import Pace
 from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.instructions import ProbeResult
@@ -57,9 +57,9 @@ class Driver:
     def __init__(self, transport: Transport) -> None:
         self._transport, self._thread = transport, get_ident()
         self.finders: Sequence[Finder] = ()
-        self._pump, self._pace = Waker(), Pace()
+        self._pump, self._coalescer = Waker(), Coalescer()
         self._ready = False
-        """Whether the pump has anything to send: it is also woken only to end a turn of `Pace`."""
+        """Whether the pump has anything to send: it is also woken only to end a turn of the coalescer."""
         self._deferred: dict[Callable[[], object], None] = {}
         self._sleep_scope: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
@@ -117,7 +117,7 @@ class Driver:
             if ready:
                 self.flush()
             # However these messages were sent.
-            self._pace.turn_ended(publisher.published - published_before)
+            self._coalescer.turn_ended(publisher.published - published_before)
             published_before = publisher.published
             if ready:
                 while self._transport.receive():
@@ -290,9 +290,9 @@ class Driver:
 
     def schedule_flush(self) -> None:
         """A topic got its first message to send: send at once if messages come one by one, else in the pump's turn."""
-        if self._pace.sends_at_once():
+        if self._coalescer.sends_at_once():
             self.flush()
-            # To end the turn of `Pace` only: messages that come before it count as company.
+            # To end the turn of the coalescer only: messages that come before it count as company.
             self._pump.wake()
         else:
             self.wake_pump()

@@ -8,7 +8,7 @@ turns and not time, because in a busy loop a turn is long, and more messages com
 from __future__ import annotations
 
 
-class Pace:
+class Coalescer:
     __slots__ = ("_one_by_one", "_sent")
 
     def __init__(self) -> None:
