@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from .patience import PARTS
+from .time_limits import PARTS
 
 
 @asynccontextmanager

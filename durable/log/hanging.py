@@ -7,7 +7,7 @@ from math import inf
 
 import trio
 
-from mesh.patience import PARTS, next_due
+from mesh.time_limits import PARTS, next_due
 from mesh.waker import Bell, Waker
 
 from .committing import Committer

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from math import inf
 
-from ..patience import PARTS, next_due
+from ..time_limits import PARTS, next_due
 
 
 class Timer:
@@ -48,7 +48,7 @@ class Timers:
 
     def call_later(self, now_s: float, seconds: float, callback: Callable[[float], None]) -> Timer:
         """Set a deadline in `seconds`, of which a blocked loop uses up one eighth, however long it is blocked
-        (see `patience`)."""
+        (see `time_limits`)."""
         part_s, parts_left = seconds / PARTS, PARTS
         due_s = now_s + part_s
 

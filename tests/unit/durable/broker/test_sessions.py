@@ -13,7 +13,7 @@ from durable.broker.sessions import HELLO_S, Sessions
 from durable.errors import DurableError, UnknownVhost
 from durable.protocol.calls import CONTROL, encode_hello
 from durable.protocol.parts import decode_ended
-from mesh.patience import PARTS
+from mesh.time_limits import PARTS
 from tests.driving import Ticking, driving
 
 

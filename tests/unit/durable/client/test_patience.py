@@ -19,7 +19,7 @@ from durable.client.publisher import Publisher
 from durable.client.records import Records
 from durable.errors import Unconfirmed
 from durable.protocol.parts import ACK, SETTLED, encode_confirm, encode_number
-from mesh.patience import PARTS
+from mesh.time_limits import PARTS
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell
 from tests.driving import Ticking, driving

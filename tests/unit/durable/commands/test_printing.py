@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from durable.client.delivery import Delivery
 from durable.client.feed import Feed
 from durable.commands.printing import _until_enough
-from mesh.patience import PARTS
+from mesh.time_limits import PARTS
 from tests.driving import Ticking, driving
 
 IDLE_S = 1.0

@@ -20,7 +20,7 @@ from mesh.commands.reaching import (
     wait_discovery,
 )
 from mesh.node import Node
-from mesh.patience import PARTS
+from mesh.time_limits import PARTS
 from tests.driving import Ticking, driving
 
 SECONDS = 8.0

@@ -4,8 +4,8 @@ from math import inf
 
 import pytest
 
-from mesh.patience import PARTS
 from mesh.protocol.timers import Timers
+from mesh.time_limits import PARTS
 
 SECONDS = 8.0
 PART_S = SECONDS / PARTS
