@@ -8,33 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from bench.loops.loop import Loop, drive
 
-from . import rabbitmq_server
-from .system import HOST, Command, LoopName, Place, Received
+from .rabbitmq_server import RabbitMQSystem
+from .system import HOST, LoopName, Place, Received
 from .topics import Connection, TopicSystem
 
 BUFFER_BYTES_MAX = 1 << 20
 BUFFER_S = 0.001
 
 
-class RabbitMQSystem(TopicSystem):
-    module: str
-
-    def missing(self) -> str | None:
-        return rabbitmq_server.missing(self.module)
-
-    def ports(self, connections: int) -> int:
-        return rabbitmq_server.PORTS
-
-    def commands(self, place: Place) -> list[Command]:
-        return rabbitmq_server.commands(Path(place.directory), place.ports)
-
-
-class RabbitMQ(RabbitMQSystem):
+class RabbitMQ(RabbitMQSystem, TopicSystem):
     name = "rabbitmq"
     client = "pika, AsyncioConnection, a callback for each message"
     module = "pika"

@@ -9,14 +9,14 @@ from typing import Any
 
 from bench.loops.loop import Loop, drive
 
-from .rabbitmq import RabbitMQSystem
+from .rabbitmq_server import RabbitMQSystem
 from .system import HOST, LoopName, Place, Received
-from .topics import Connection
+from .topics import Connection, TopicSystem
 
 USER = "guest"
 
 
-class RabbitMQStorm(RabbitMQSystem):
+class RabbitMQStorm(RabbitMQSystem, TopicSystem):
     name = "rabbitmq-amqpstorm"
     client = "amqpstorm, a thread that consumes, a callback for each message"
     module = "amqpstorm"

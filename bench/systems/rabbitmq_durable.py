@@ -11,15 +11,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from bench.loops.loop import Loop, drive
 
-from . import rabbitmq_server
 from .rabbitmq import answered, opened
+from .rabbitmq_server import RabbitMQSystem
 from .stored import StoredSystem
-from .system import UNREAD_BYTES_MAX, Command, Place, Received
+from .system import UNREAD_BYTES_MAX, Place, Received
 
 QUEUE = "bench"
 PERSISTENT = 2
@@ -33,7 +32,8 @@ def name_of(queue_type: str) -> str:
     return "rabbitmq-durable" if queue_type == "classic" else f"rabbitmq-{queue_type}"
 
 
-class RabbitMQDurable(StoredSystem):
+class RabbitMQDurable(RabbitMQSystem, StoredSystem):
+    module = "pika"
     loop = "asyncio"
 
     def __init__(self, *, queue_type: str = "classic", each: bool = False) -> None:
@@ -45,15 +45,6 @@ class RabbitMQDurable(StoredSystem):
         )
         super().__init__(name_of(queue_type), client, "batched fsync", each=each)
         self.latency &= queue_type == "classic"
-
-    def missing(self) -> str | None:
-        return rabbitmq_server.missing("pika")
-
-    def ports(self, connections: int) -> int:
-        return rabbitmq_server.PORTS
-
-    def commands(self, place: Place) -> list[Command]:
-        return rabbitmq_server.commands(Path(place.directory), place.ports)
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, self._queue_type, replied)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from bench.loops.loop import Loop
 
-from . import rabbitmq_server
 from .rabbitmq_durable import ACK_COUNT, LIMITS, PERSISTENT, QUEUE, name_of
 from .rabbitmq_raw import (
     FRAME_END,
@@ -22,9 +20,10 @@ from .rabbitmq_raw import (
     marshalled,
     open_channel,
 )
+from .rabbitmq_server import RabbitMQSystem
 from .raw_frames import FixedFrames
 from .raw_stored import OUTSTANDING, RawConsumer, RawPublisher, RawStored
-from .system import Command, Place, Received
+from .system import Place, Received
 
 METHOD = b"\x01"
 NUMBER_BYTES = 8
@@ -32,7 +31,9 @@ CONFIRM_HEAD = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
 """Start of a method frame on channel 1, 13 bytes long: Basic.Ack."""
 
 
-class RabbitMQDurableRaw(RawStored):
+class RabbitMQDurableRaw(RabbitMQSystem, RawStored):
+    module = "pamqp"
+
     def __init__(self, *, queue_type: str = "classic", each: bool = False) -> None:
         self._queue_type = queue_type
         how = f"up to 500 messages in one write, {OUTSTANDING} confirms outstanding"
@@ -42,15 +43,6 @@ class RabbitMQDurableRaw(RawStored):
         )
         super().__init__(f"{name_of(queue_type)}-raw", client, "batched fsync", each=each)
         self.latency &= queue_type == "classic"
-
-    def missing(self) -> str | None:
-        return rabbitmq_server.missing("pamqp")
-
-    def ports(self, connections: int) -> int:
-        return rabbitmq_server.PORTS
-
-    def commands(self, place: Place) -> list[Command]:
-        return rabbitmq_server.commands(Path(place.directory), place.ports)
 
     def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Publisher:
         return Publisher(place, loop, self._queue_type, replied)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.loops.loop import Loop
 
-from .rabbitmq import RabbitMQSystem
+from .rabbitmq_server import RabbitMQSystem
 from .raw_frames import Cut, FixedFrames
 from .raw_socket import RawConnection, RawSystem, Stream
 from .system import Place

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .system import HOST, Command, not_installed
+from .system import HOST, Command, Place, System, not_installed
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 PRELAUNCH = "rabbitmq_prelaunch"
@@ -16,11 +16,22 @@ PORTS = 3
 """For clients, for other nodes and for the port mapper."""
 
 
-def missing(*modules: str) -> str | None:
-    return not_installed(program=SERVER, package="rabbitmq-server", modules=modules)
+class RabbitMQSystem(System):
+    """A system with this server, whose clients need the Python module `module`."""
+
+    module: str
+
+    def missing(self) -> str | None:
+        return not_installed(program=SERVER, package="rabbitmq-server", modules=(self.module,))
+
+    def ports(self, connections: int) -> int:
+        return PORTS
+
+    def commands(self, place: Place) -> list[Command]:
+        return _commands(Path(place.directory), place.ports)
 
 
-def commands(directory: Path, ports: Sequence[int]) -> list[Command]:
+def _commands(directory: Path, ports: Sequence[int]) -> list[Command]:
     port, distribution, mapper = ports
     plugins = directory / "enabled_plugins"
     plugins.write_text("[].\n")
