@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 
 from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, copy_error
+from .bodies import MESSAGES
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
@@ -138,14 +140,23 @@ class Committer:
     @property
     def segment_spent(self) -> bool:
         """Whether the segment being written would be free if it were not being written: nothing needs its records, and
-        little more fits. On a full disk a snapshot then goes into a spare, so that the next one frees this segment."""
+        little more fits. On a full disk a snapshot then goes into a spare, so that the next one frees this segment.
+        Records that are on their way to it, or being carried forward, will be needed."""
         last = self.segments.last
         return (
             self.placer.can_leave
+            and not self.placer.backlog.moved_bytes
             and last is not None
             and last.number == self.placer.write_point.number
             and not last.references
+            and not self._messages_pending
         )
+
+    @property
+    def _messages_pending(self) -> bool:
+        """Whether messages are not durable yet."""
+        under_way = () if self.commit is None else self.commit.places
+        return any(place.draft.kind in MESSAGES for place in chain(under_way, self._gathered))
 
     def _exceeds_limit(self, size_bytes: int) -> bool:
         """Return whether `size_bytes` more would exceed the memory for waiting records. An append larger than a commit

@@ -18,6 +18,8 @@ from durable.log.spares import CARRIER, NEW, SPARES, Spare
 from tests.full_logs import (
     SNAPSHOT_BYTES,
     behind_spare,
+    carried,
+    fill,
     have_small,
     in_spare,
     make_spares,
@@ -314,3 +316,21 @@ async def test_a_log_goes_on_without_spares_where_no_descriptor_is_left_for_them
             await log.wait_durable(*await log.append([publish(number, 300)]))
         assert log.failure is None
         await until(lambda: len(log._committer.placer.spares.small) == SPARES, 10.0)
+
+
+def test_a_snapshot_does_not_leave_a_segment_to_which_messages_are_on_their_way() -> None:
+    """Found: nothing referred to them yet, so the segment that was being compacted into was left, with what had been
+    carried there; with three segments there was no room for the rest."""
+    log = opened(room())
+    fill(log)
+    while not log.committer.placer.can_leave:
+        log.write(carried(1))
+    assert log.committer.segment_spent
+    log.append(carried(1))
+    assert not log.committer.segment_spent
+    assert log.committer.begin(0.0) is not None
+    assert not log.committer.segment_spent
+    log.committer.done()
+    assert log.committer.segment_spent
+    log.committer.placer.backlog.moved_bytes = 1
+    assert not log.committer.segment_spent
