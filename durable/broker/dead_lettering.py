@@ -22,6 +22,9 @@ from .running_vhost import RunningVhost
 logger = logging.getLogger("durable")
 FULL_RETRY_S = 1.0
 """Pause between attempts while the disk is full."""
+MANY_S = 1.0
+"""How long it holds that enough is dead: looking goes through all queues and segments, and a letter for each
+look would be one a second."""
 DEAD_SHARE_MIN = 0.5
 """Part of all live bytes that has to be dead for dead letters to use the carrier: with less, the copies may
 use it up without freeing a segment."""
@@ -34,6 +37,7 @@ async def run_dead_lettering(hosted: RunningVhost) -> None:
         while True:
             for dead in hosted.vhost.take_dead():
                 await _dead_letter(hosted, dead)
+                hosted.log.backlog.many_letters = False
             hosted.auto_deletions.due.wake()
             await hosted.dead_waiting.wait()
 
@@ -123,14 +127,17 @@ async def _append(
             hosted.vhost.forward_dead(dead, batches, hosted.clock.now_us(), brief=brief)
             hosted.wake()
 
+    backlog = hosted.log.backlog
     while True:
         try:
             await hosted.log.with_room(append)
-            hosted.log.backlog.many_letters = False
+            if trio.current_time() >= backlog.many_until_s:
+                backlog.many_letters = False
             return
         except StoreFull:
-            hosted.log.backlog.many_letters = _is_mostly_dead(hosted, lane, dead)
+            backlog.many_letters = _is_mostly_dead(hosted, lane, dead)
             await trio.sleep(FULL_RETRY_S)
+            backlog.many_until_s = trio.current_time() + MANY_S
 
 
 def _is_mostly_dead(hosted: RunningVhost, lane: Lane, dead: DeadRange) -> bool:

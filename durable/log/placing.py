@@ -22,14 +22,15 @@ again. So acks go on without end, whatever else takes space on the disk.
 Acks alone free no segment of which some records stay. What compaction carries forward has a place that acks never
 use: the carrier, a whole segment made while there was room, from the third segment on. Carried records take at most
 nine tenths of it, so compaction frees more than it takes, and there is space for another carrier before publishes get
-a segment; until that is made, what publishes left of the current segment is for compaction. The carrier may also be
-used by dead letters, if they are most of what is stored, and by a snapshot that is too large for the spares.
+a segment; until that is made, what publishes left of the current segment is for compaction. The same holds for the
+second of two segments, if there is no space for a third. The carrier may also be used by dead letters, if they are
+most of what is stored, and by a snapshot that is too large for the spares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from math import inf
@@ -44,7 +45,7 @@ from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
 from .purpose import Purpose, is_essential, purpose_of
 from .record import Draft, Kind
-from .segments import Segments
+from .segments import Segment, Segments
 from .spares import CARRIER, Spare, Spares, room, was_small_spare
 
 CARRIER_SEGMENTS_MIN = 3
@@ -76,6 +77,8 @@ class Backlog:
     many_letters: bool = False
     """So many dead letters wait that settling their originals frees more than they take, and nothing can be carried
     forward."""
+    many_until_s: float = field(default=-inf, compare=False)
+    """Until when that holds without another look, for its user: as long as `trio.current_time` is before this."""
     moved_bytes: int = 0
     """Bytes still to be carried forward of the segment that is being compacted."""
 
@@ -145,18 +148,27 @@ class Placer:
     def needs_carrier(self) -> bool:
         """Whether there should be a carrier. With few segments there is little to carry forward, and without small
         spares acks need the next segment more."""
-        writing, small = self.write_point.number, self._in_small_spare
-        if self._config.compaction_share_max == 0 or not (self.spares.had_small or small):
+        if not self._carries:
             return False
-        # Newest first, as old ones may be small; only a few, as each append asks this while none is ahead.
+        others = len(self._others(CARRIER_SEGMENTS_MIN))
+        return (not self._in_small_spare) + others >= CARRIER_SEGMENTS_MIN
+
+    @property
+    def _carries(self) -> bool:
+        """Whether anything is carried forward on a full disk."""
+        had_small = self.spares.had_small or self._in_small_spare
+        return self._config.compaction_share_max > 0 and had_small
+
+    def _others(self, most: int) -> list[Segment]:
+        """Return segments that were no small spares, without the one being written: at most so many, newest first, as
+        old ones may be small, and each append asks this while none is ahead."""
+        writing = self.write_point.number
         whole = (
             one
             for one in reversed(self._segments)
             if one.number != writing and not was_small_spare(self._config, one.capacity_bytes)
         )
-        return (not small) + sum(
-            1 for _ in islice(whole, CARRIER_SEGMENTS_MIN)
-        ) >= CARRIER_SEGMENTS_MIN
+        return [*islice(whole, most)]
 
     @property
     def _in_small_spare(self) -> bool:
@@ -268,14 +280,28 @@ class Placer:
         self.write_point = WritePoint(number, first, at, capacity_bytes, position)
         return places
 
+    @property
+    def _is_carrier(self) -> bool:
+        """Whether the segment being written has to do for a carrier: of the only other one something stays, and there
+        is no space for a third."""
+        if self.ahead is not AheadState.REFUSED or self.spares.carrier or not self._carries:
+            return False
+        others = self._others(2)
+        return len(others) == 1 and others[0].references > 0 and not self._in_small_spare
+
     def _withheld_bytes(self, purpose: Purpose) -> int:
         """Return how much of the ordinary part is kept from this purpose: for dead letters, and where there is no
         carrier, for what compaction carries forward of one segment."""
         if purpose in (Purpose.ESSENTIAL, Purpose.MOVED):
             return 0
         share = self._config.compaction_share_max
-        if self.carrier_missing:
-            share = share if purpose is Purpose.DEAD_LETTERS else 1.0
+        if self.carrier_missing or self._is_carrier:
+            if purpose is not Purpose.DEAD_LETTERS:
+                share = 1.0
+            elif (
+                not self.backlog.many_letters
+            ):  # What is carried forward would find too little room.
+                share = 1.0 - share
         elif purpose is Purpose.DEAD_LETTERS:
             share = 0.0
         ordinary = max(0, self._ordinary_bytes(self.write_point.capacity_bytes))

@@ -1,0 +1,95 @@
+"""A full disk on which compaction has little to go on with: few segments.
+
+On a memory disk, in virtual time. The reserve is as small a part of a segment as by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+import trio
+
+from durable.broker.running_vhost import RunningVhost
+from durable.log.header import spare_name
+from durable.log.memory_disk import Volume
+from durable.log.spares import CARRIER
+from durable.queues.queue import ACK
+from tests.integration.durable.test_carrier import Consuming, Fates
+from tests.integration.durable.test_full_disk import (
+    SOME,
+    VIRTUAL_PATIENCE_S,
+    fill,
+    settle,
+)
+from tests.integration.durable.test_too_large import declare, graves, ready
+from tests.power_cuts import CONFIG, run
+from tests.waiting import virtual_sleep
+
+SEGMENT = 1 << 16
+LOG = replace(CONFIG.log, segment_bytes=SEGMENT, reserve_bytes=1 << 10, compaction_share_max=0.25)
+SMALL_DISK = replace(CONFIG, log=LOG)
+
+
+@pytest.mark.parametrize("fates", [
+    Fates(600, stays=0.3), Fates(600, stays=0.5, shuffled=True), Fates(600, stays=0.7, at_once=True),
+    Fates(100, stays=0.5, shuffled=True), Fates(600, stays=0.5, rejected=0.1, shuffled=True),
+    Fates(600, stays=0.3, rejected=0.3, shuffled=True), Fates(600, rejected=0.7, shuffled=True, at_once=True),
+    Fates(600, stays=0.2, rejected=0.5, shuffled=True, copies_consumed=True),
+])  # fmt: skip
+@pytest.mark.parametrize("segments", [2, 3])
+def test_what_stays_of_few_segments_keeps_no_disk_full(segments: int, fates: Fates) -> None:
+    """Found: of two, publishes took three quarters of the second one, and what stayed of the first had no room in the
+    rest. Of three, dead letters did."""
+    volume = Volume(capacity_bytes=segments * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: RunningVhost) -> None:
+        await graves(hosted)
+        published = await fill(hosted, fates.size_bytes, slowly=True)
+        stay, rejected = await Consuming(hosted).settle_each(fates, published, Random(1))
+        consumed = more = 0
+
+        async def consume() -> bool:
+            nonlocal consumed
+            if fates.copies_consumed:
+                consumed += ready(hosted)["graves"]
+                await settle(hosted, "graves", ACK)
+            return consumed + ready(hosted)["graves"] == rejected
+
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            while not await consume() or more < SOME:
+                await virtual_sleep(CONFIG.idle_s)
+                first, most = published + more, SOME - more
+                more += await fill(hosted, fates.size_bytes, first=first, most=most)
+        assert hosted.vhost.registry.queue("jobs").unsettled == stay + SOME
+        assert spare_name(CARRIER) not in volume.seen or segments > 2
+        assert not hosted.lost
+
+    run(volume, life, config=SMALL_DISK)
+
+
+def test_dead_letters_that_are_nearly_all_there_is_do_not_wait_a_second_each() -> None:
+    """Of three segments, all rejected: as many as there is room for in the third one, with all that is around them."""
+    volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: RunningVhost) -> None:
+        await graves(hosted)
+        published = await fill(hosted, 600)
+        fates = Fates(600, rejected=1.0)
+        await Consuming(hosted).settle_each(fates, published, Random(1))
+        await virtual_sleep(10.0)
+        assert ready(hosted)["graves"] * 600 > 3 * SEGMENT // 8
+
+    run(volume, life, config=SMALL_DISK)
+
+
+def test_a_second_segment_is_for_publishes_where_nothing_is_carried_forward() -> None:
+    volume = Volume(capacity_bytes=2 * SEGMENT + SEGMENT // 2)
+    log = replace(LOG, compaction_share_max=0.0)
+
+    async def life(hosted: RunningVhost) -> None:
+        await declare(hosted, "jobs")
+        assert await fill(hosted, 600, slowly=True) * 600 > 1.4 * SEGMENT
+
+    run(volume, life, config=replace(SMALL_DISK, log=log))
