@@ -170,13 +170,13 @@ def one_thread() -> Iterator[None]:
 
 def run(
     volume: Volume, life: Callable[[RunningVhost], Awaitable[None]], faults: Faults | None = None,
-    config: durable.BrokerConfig = CONFIG,
+    config: durable.BrokerConfig = CONFIG, *, encryption: Encryption | None = None,
 ) -> None:  # fmt: skip
     """Open the vhost on this volume, run `life` in it, and close it."""
 
     async def main() -> None:
         async with open_vhost(
-            Path("memory"), "/", config, Encryption(None), _VirtualClock()
+            Path("memory"), "/", config, encryption or Encryption(None), _VirtualClock()
         ) as hosted:
             await life(hosted)
 

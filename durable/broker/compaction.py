@@ -109,11 +109,17 @@ async def _compact(hosted: RunningVhost, chosen: Chosen, budget: Budget) -> int:
 
 async def _count(hosted: RunningVhost, chosen: Chosen, budget: Budget) -> int:
     """Return how many bytes would be carried forward; counting stops when they are too many."""
-    needed_bytes = 0
+    needed_bytes, growth_bytes = 0, _growth_bytes(hosted)
     walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
     while needed_bytes <= chosen.bytes_max and (some := await walk.read()) is not None:
-        needed_bytes += sum(one.size_bytes for one in some)
+        needed_bytes += sum(one.size_bytes + growth_bytes for one in some)
     return needed_bytes
+
+
+def _growth_bytes(hosted: RunningVhost) -> int:
+    """Return by how much encryption makes each copy longer than its draft."""
+    cipher = hosted.log.cipher
+    return 0 if cipher is None else cipher.growth_bytes
 
 
 class _Walk:
@@ -163,7 +169,7 @@ async def _move(hosted: RunningVhost, some: list[NeededRecord], budget: Budget) 
         # A cut record says by itself that the messages cut out are settled. So what settled them has to be
         # durable before: it may be a dead letter, which a power cut could keep from the disk.
         await hosted.log.wait_durable(hosted.log.end - 1)
-    size_bytes = sum(draft.size_bytes for draft in drafts)
+    size_bytes = sum(draft.size_bytes for draft in drafts) + len(drafts) * _growth_bytes(hosted)
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
     positions = await hosted.log.append(drafts)

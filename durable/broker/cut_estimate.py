@@ -14,7 +14,7 @@ from mesh.errors import RemoteProtocolError
 from ..errors import DurableError
 from ..log.bodies import ORIGIN, batch_bytes, decode_moved
 from ..log.compaction import Chosen
-from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
+from ..log.record import ALIGNMENT, HEADER_BYTES, TARGET_BYTES, Kind, Record, Target
 from ..queues.lane import Lane
 from ..queues.ranges import Span
 from ..queues.runs import Run
@@ -45,9 +45,10 @@ class NeededRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the moved record, or slightly more."""
+        """The bytes of the moved record, or slightly more, before it is encrypted."""
         header = self.record.header
-        size = header.total_bytes - TARGET_BYTES * (header.target_count - len(self.targets))
+        # Not its total, which includes what encryption added, if it was encrypted.
+        size = HEADER_BYTES + TARGET_BYTES * len(self.targets) + header.body_bytes
         if self.cut is not None:
             size -= len(batch_bytes(self.record)) - len(self.cut)
         return size + (ALIGNMENT if header.kind == Kind.MOVED else MOVED_BYTES)

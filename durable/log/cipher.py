@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from security.at_rest import NONCE_BYTES, decrypt, encrypt
+from security.at_rest import NONCE_BYTES, OVERHEAD_BYTES, decrypt, encrypt
 
 from .record import ENCRYPTED, MAGIC, TARGET, TARGET_BYTES, Draft, Record
 
@@ -42,6 +42,11 @@ class Cipher:
 
     def __repr__(self) -> str:
         return f"<Cipher{' that encrypts' if self.encrypting else ''}>"
+
+    @property
+    def growth_bytes(self) -> int:
+        """By how much each new record gets longer."""
+        return OVERHEAD_BYTES if self.encrypting else 0
 
     def encrypt(self, draft: Draft) -> Draft:
         """Return the draft with an encrypted body. The body is copied."""

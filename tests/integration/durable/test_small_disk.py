@@ -1,4 +1,4 @@
-"""A full disk on which compaction has little to go on with: few segments.
+"""A full disk on which compaction has little to go on with: few segments, encryption that came later.
 
 On a memory disk, in virtual time. The reserve is as small a part of a segment as by default.
 """
@@ -22,8 +22,10 @@ from tests.integration.durable.test_full_disk import (
     VIRTUAL_PATIENCE_S,
     fill,
     settle,
+    until_space,
 )
 from tests.integration.durable.test_too_large import declare, graves, ready
+from tests.logs import encryption
 from tests.power_cuts import CONFIG, run
 from tests.waiting import virtual_sleep
 
@@ -93,3 +95,33 @@ def test_a_second_segment_is_for_publishes_where_nothing_is_carried_forward() ->
         assert await fill(hosted, 600, slowly=True) * 600 > 1.4 * SEGMENT
 
     run(volume, life, config=replace(SMALL_DISK, log=log))
+
+
+def test_what_encryption_adds_is_counted_before_anything_is_carried_forward() -> None:
+    """Found: plain records were carried forward until the carrier was full of a part of them, which freed nothing."""
+    volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
+    left = 0
+
+    async def plain(hosted: RunningVhost) -> None:
+        nonlocal left
+        await declare(hosted, "jobs")
+        published = await fill(hosted, 40)
+        assert spare_name(CARRIER) in volume.seen
+        consuming = Consuming(hosted)
+        for tag in range(0, published, 3):
+            consuming.settle(tag, ACK)
+        left = published - len(range(0, published, 3))
+
+    async def encrypted(hosted: RunningVhost) -> None:
+        carried = hosted.log.end
+        await virtual_sleep(20 * CONFIG.idle_s)
+        assert hosted.log.end == carried
+        assert spare_name(CARRIER) in volume.seen
+        consuming = Consuming(hosted)
+        for tag in range(left):
+            if tag % 2:
+                consuming.settle(tag, ACK)
+        await until_space(hosted)
+
+    run(volume, plain, config=SMALL_DISK)
+    run(volume, encrypted, config=SMALL_DISK, encryption=encryption())
