@@ -59,7 +59,7 @@ class LogConfig:
 
     compaction_bytes_per_s: int = 16 * MIB
     """Most that compaction writes: a tenth of what a slow SSD takes, so publishers hardly notice. A segment with a
-    quarter left takes four seconds; on a full disk, one with nine tenths left takes fourteen."""
+    quarter left takes four seconds. On a full disk it does not apply, as publishers wait for compaction."""
 
     @property
     def kept_for_snapshot_bytes_max(self) -> int:

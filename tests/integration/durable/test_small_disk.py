@@ -1,4 +1,4 @@
-"""A full disk on which compaction has little to go on with: few segments, encryption that came later.
+"""A full disk on which compaction has little to go on with: few segments, encryption that came later, a low budget.
 
 On a memory disk, in virtual time. The reserve is as small a part of a segment as by default.
 """
@@ -125,3 +125,17 @@ def test_what_encryption_adds_is_counted_before_anything_is_carried_forward() ->
 
     run(volume, plain, config=SMALL_DISK)
     run(volume, encrypted, config=SMALL_DISK, encryption=encryption())
+
+
+def test_no_budget_delays_what_gives_space_back() -> None:
+    """Found: acks that came during so slow a compaction would have used up its room."""
+    volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
+    slow = replace(LOG, compaction_bytes_per_s=SEGMENT // 1000)
+
+    async def life(hosted: RunningVhost) -> None:
+        await declare(hosted, "jobs")
+        published = await fill(hosted, 600)
+        await Consuming(hosted).settle_each(Fates(600, stays=0.5), published, Random(1))
+        await until_space(hosted)
+
+    run(volume, life, config=replace(SMALL_DISK, log=slow))
