@@ -18,6 +18,7 @@ from security.keyring import Keyring
 from ..broker.checkpoints import load_checkpoints
 from ..broker.directory import DEFAULT_VHOST, LOG_FOLDER, NAME_FILE, is_deleted, is_vhost
 from ..config import BrokerConfig
+from ..definition_checks import NAME_BYTES_MAX
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
 from ..errors import DurableError, RecordDamaged, StoreFailed, StoreInUse, UnknownVhost
@@ -26,9 +27,9 @@ from ..log.checkpoint import directory_name
 from ..log.checkpoints import Checkpoints
 from ..log.cipher import Cipher
 from ..log.config import LogConfig
-from ..log.disk import Disk
+from ..log.disk import Disk, read_front
 from ..log.encryption import Encryption, is_encrypted
-from ..log.read_only_disk import ReadOnlyDisk
+from ..log.read_only_disk import ReadOnlyDirectory, ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.recovery import StartPoint
 from ..log.report import RecoveryReport
@@ -86,7 +87,7 @@ def find_vhosts(data: Path, vhost: str | None = None) -> list[VhostPlace]:
 
 def _vhost_place(path: Path) -> VhostPlace:
     try:
-        name = (path / NAME_FILE).read_text(encoding="utf-8")
+        name = read_front(ReadOnlyDirectory(path), NAME_FILE, NAME_BYTES_MAX + 1).decode()
     except (OSError, UnicodeDecodeError):
         name = ""
     for known in (name, DEFAULT_VHOST):

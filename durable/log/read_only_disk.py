@@ -142,7 +142,8 @@ class ReadOnlyDirectory(Directory):
             return NoFile()
         path = self._path / real
         try:
-            return ReadOnlyFile(RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+            # Without O_NONBLOCK, opening a FIFO would wait for somebody who writes to it.
+            return ReadOnlyFile(RealFile(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)))
         except OSError as error:
             if error.errno not in BROKEN:
                 raise

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from durable.broker.directory import NAME_FILE
 from durable.log.checkpoint import directory_name
 from durable.log.header import STORE_NAME, segment_name
 from durable.log.real_disk import RealFile
@@ -94,3 +95,26 @@ def test_a_directory_of_checkpoints_that_cannot_be_listed_costs_what_is_in_it(
     said = f"damaged: the directory {name} cannot be listed"
     assert (status, found["vhosts"][0]["problems"]) == (1, [said])
     assert salvaged(directory) == MESSAGES - 5
+
+
+@pytest.mark.parametrize("name", [segment_name(2), STORE_NAME, f"../{NAME_FILE}"])
+def test_a_fifo_is_not_waited_for(
+    directory: Offline, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Found: a command that opens one never ended, as nobody writes to it."""
+    fifo, opened = directory.log / name, os.open
+    fifo.unlink()
+    os.mkfifo(fifo)
+    found: list[int] = []
+
+    def open_it(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path).is_fifo():
+            assert flags & os.O_NONBLOCK, "it would wait"
+            found.append(flags)
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_it)
+    directory.run("verify", "data")
+    copied = salvaged(directory)
+    assert found
+    assert copied == MESSAGES - 5 if name != segment_name(2) else 0 < copied < MESSAGES - 5
