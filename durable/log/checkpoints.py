@@ -35,7 +35,7 @@ from .checkpoint import (
 from .checksum import crc32
 from .cipher import Cipher
 from .disk import NEW, Directory
-from .new_versions import replace, sync_new, write_new
+from .new_versions import make_way, replace, sync_new, write_new
 from .record import Buffer
 
 logger = logging.getLogger("durable.log")
@@ -112,16 +112,19 @@ class Checkpoints:
         Raises:
             OSError: the disk is full, or failed. Here, too, some files may be new.
         """
-        if FOLDER_NAME not in self._disk.names():
-            self._disk.make_directory(FOLDER_NAME)
-        names = set(self._folder.names())
+        names = self._make_folder()
         digests: list[str] = []
         for one in checkpoints:
             digest = directory_name(one.name)
             if digest not in names:
                 self._folder.make_directory(digest)
                 names.add(digest)
-            self._write_new(digest, one, check)
+            try:
+                self._write_new(digest, one, check)
+            except NotADirectoryError:
+                make_way(self._folder, digest)
+                self._folder.make_directory(digest)
+                self._write_new(digest, one, check)
             digests.append(digest)
         folders = [self._folder.directory(digest) for digest in digests]
         for folder in folders:
@@ -137,6 +140,16 @@ class Checkpoints:
             folder.sync_directory()
         self._folder.sync_directory()
         self._disk.sync_directory()
+
+    def _make_folder(self) -> set[str]:
+        """Make the directory of all queues if there is none. Return the names in it."""
+        if FOLDER_NAME in self._disk.names():
+            try:
+                return set(self._folder.names())
+            except NotADirectoryError:
+                make_way(self._disk, FOLDER_NAME)
+        self._disk.make_directory(FOLDER_NAME)
+        return set()
 
     def _write_new(self, digest: str, one: Checkpoint, check: Check) -> None:
         assert one.position <= self._end(), "of what is durable"
@@ -282,7 +295,7 @@ class Checkpoints:
         """Return the SHA-1 in hex of the names of all queues with files here. Other names are not ours."""
         try:
             return list(filter(DIGEST.fullmatch, self._folder.names()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def missing_paths(self, names: Iterable[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from .disk import NEW, Buffer, Directory, set_aside
 
 logger = logging.getLogger("durable.log")
 ASIDE = ".aside"
-"""Suffix for directories that are not ours and have the name of one of our files."""
+"""Suffix for what is not ours and has the name of something of ours."""
 
 
 def replace_file(folder: Directory, name: str, data: bytes) -> None:
@@ -43,7 +43,7 @@ def write_new(folder: Directory, name: str, pieces: Sequence[Buffer]) -> None:
         try:
             opened = folder.open(new)
         except IsADirectoryError:
-            _make_way(folder, new)
+            make_way(folder, new)
             opened = folder.create(new)
     with closing(opened):
         if opened.size_bytes > size_bytes:
@@ -62,12 +62,12 @@ def replace(folder: Directory, name: str) -> None:
     try:
         folder.rename(name + NEW, name)
     except IsADirectoryError:
-        _make_way(folder, name)
+        make_way(folder, name)
         folder.rename(name + NEW, name)
 
 
-def _make_way(folder: Directory, name: str) -> None:
-    """Set aside a directory that has the name of one of our files."""
+def make_way(folder: Directory, name: str) -> None:
+    """Set aside what has the name of something of ours and is not: a directory instead of a file, or the other way round."""
     aside = set_aside(folder, name, name + ASIDE)
     logger.warning(
         "renamed %s/%s to %s: it does not belong to this broker", folder.path, name, aside

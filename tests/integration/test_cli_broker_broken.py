@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +95,17 @@ def test_a_directory_of_checkpoints_that_cannot_be_listed_costs_what_is_in_it(
     status, found = directory.json("verify", "data")
     said = f"damaged: the directory {name} cannot be listed"
     assert (status, found["vhosts"][0]["problems"]) == (1, [said])
+    assert salvaged(directory) == MESSAGES - 5
+
+
+def test_without_a_directory_of_checkpoints_the_log_is_salvaged(directory: Offline) -> None:
+    """Found: with a file of that name, `salvage` said to use `salvage`."""
+    checkpoint(directory, MESSAGES + 1)
+    shutil.rmtree(directory.log / "queues")
+    (directory.log / "queues").touch()
+    status, found = directory.json("verify", "data")
+    said = ["damaged: queues is not a directory"]
+    assert (status, found["vhosts"][0]["problems"]) == (1, said)
     assert salvaged(directory) == MESSAGES - 5
 
 
