@@ -66,7 +66,7 @@ def test_what_stays_of_few_segments_keeps_no_disk_full(segments: int, fates: Fat
                 more += await fill(hosted, fates.size_bytes, first=first, most=most)
         assert hosted.vhost.registry.queue("jobs").unsettled == stay + SOME
         assert spare_name(CARRIER) not in volume.seen or segments > 2
-        assert not hosted.lost
+        assert not hosted.batch_reader.lost
 
     run(volume, life, config=SMALL_DISK)
 
