@@ -193,7 +193,7 @@ class Deliveries(Feed):
                 is silent for as long as one answer may take. Up to `unsettled` messages may come again. A
                 loss is reported once.
             ConsumerCancelled, AccessRefused: the broker ended this consumer meanwhile, or before: then again, if
-                settlements made since were lost.
+                settlements were lost by that, or made since.
         """
         session, timeout_s = self._session, self._channel.timeout_s
         if session is not None and session.unsettled:
@@ -202,7 +202,9 @@ class Deliveries(Feed):
             try:
                 received = await self._receive_within(timeout_s)
             except DurableError:
-                raise
+                if session.is_open or not self._lost_settlements:
+                    raise
+                break  # The broker has ended this consumer: the error below tells how many that concerns.
             except MeshError:
                 session.end()
                 break
@@ -213,12 +215,7 @@ class Deliveries(Feed):
             lost, self._lost_settlements = self._lost_settlements, 0
             if self._ended is None:
                 raise BrokerLost(self._channel.cluster, ENDED_UNSETTLED, lost)
-            error = copy_error(self._ended)
-            if isinstance(error, ConsumerCancelled):
-                error.unsettled = lost
-            else:
-                error.add_note(f"{lost} messages that were settled may come again")
-            raise error
+            raise _ended_error(self._ended, lost)
 
     async def _receive_within(self, timeout_s: float) -> bool:
         """Receive one part; return whether one came in time."""
@@ -253,7 +250,7 @@ class Deliveries(Feed):
         elif kind == ENDED:
             session.end()
             self._ended = decode_ended(part)
-            raise copy_error(self._ended)
+            raise _ended_error(self._ended, self._lost_settlements)  # `synced` tells of them, too.
         else:
             raise Malformed(f"a part of unknown kind {kind!r}")
 
@@ -270,3 +267,13 @@ class Deliveries(Feed):
             self._last = None  # Its tag is of the old tunnel; tags start anew with each.
             self._ended = None
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()
+
+
+def _ended_error(reason: DurableError, lost: int) -> DurableError:
+    """Return the error for a consumer that the broker has ended, with how many settled messages may come again."""
+    error = copy_error(reason)
+    if isinstance(error, ConsumerCancelled):
+        error.unsettled = lost
+    elif lost:
+        error.add_note(f"{lost} messages that were settled may come again")
+    return error

@@ -10,8 +10,8 @@ import durable
 from durable.client.connection import Connection
 from durable.client.deliveries import Deliveries
 from durable.client.delivery import Delivery
-from durable.errors import BrokerLost
-from tests.brokers import at, drain, numbered, payloads, serving, shop_at, take
+from durable.errors import BrokerLost, ConsumerCancelled
+from tests.brokers import at, client, drain, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports
 from tests.waiting import PATIENCE_S, until
 
@@ -69,6 +69,30 @@ async def test_messages_that_went_down_unsettled_are_counted_once(tmp_path: Path
         with pytest.raises(BrokerLost) as lost:
             await deliveries.__aexit__(None, None, None)
         assert lost.value.unsettled == 3
+
+
+@pytest.mark.parametrize("by", ["synced", "leaving", "iterating"])
+async def test_settlements_on_their_way_as_the_consumer_is_ended_are_told_of(
+    tmp_path: Path, by: str
+) -> None:
+    """Found: the error told of none, and as it left the block, nothing told of them later."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        deliveries, found = await handed_ten(shop)
+        await other.delete_queue("jobs")
+        for one in found[:3]:  # The consumer has not read yet that it is ended.
+            await one.ack()
+        with pytest.raises(ConsumerCancelled, match="the queue was deleted") as lost:
+            if by == "iterating":
+                await deliveries.take()
+            elif by == "leaving":
+                await deliveries.__aexit__(None, None, None)
+            else:
+                await deliveries.synced()
+        assert lost.value.unsettled == 3
+        if by == "iterating":  # Else the block could end without an exception.
+            with pytest.raises(ConsumerCancelled):
+                await deliveries.synced()
+        await deliveries.synced()  # It is said once.
 
 
 @pytest.mark.parametrize("by", ["message", "batch"])
