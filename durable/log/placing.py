@@ -294,16 +294,14 @@ class Placer:
         carrier, for what compaction carries forward of one segment."""
         if purpose in (Purpose.ESSENTIAL, Purpose.MOVED):
             return 0
-        share = self._config.compaction_share_max
-        if self.carrier_missing or self._is_carrier:
-            if purpose is not Purpose.DEAD_LETTERS:
-                share = 1.0
-            elif (
-                not self.backlog.many_letters
-            ):  # What is carried forward would find too little room.
-                share = 1.0 - share
-        elif purpose is Purpose.DEAD_LETTERS:
-            share = 0.0
+        share, letters = self._config.compaction_share_max, purpose is Purpose.DEAD_LETTERS
+        if not (self.carrier_missing or self._is_carrier):
+            share = 0.0 if letters else share
+        elif not letters:
+            share = 1.0
+        elif not self.backlog.many_letters:
+            # More letters would leave too little for what is carried forward.
+            share = 1.0 - share
         ordinary = max(0, self._ordinary_bytes(self.write_point.capacity_bytes))
         kept, moved = int(share * ordinary), self.backlog.moved_bytes
         if moved and self.spares.carrier is None:
