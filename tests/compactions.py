@@ -33,43 +33,45 @@ LONG_S = 60.0
 class Client:
     """A publisher with continuous sequences, which also settles."""
 
-    def __init__(self, hosted: RunningVhost) -> None:
-        self.hosted, self.next = hosted, 0
+    def __init__(self, running: RunningVhost) -> None:
+        self.running, self.next = running, 0
 
     async def declare(self, *names: str) -> None:
         for name in names:
             definition = QueueDefinition(name=name)
-            lanes = self.hosted.vhost.registry.new_lanes(definition)
+            lanes = self.running.vhost.registry.new_lanes(definition)
             change = [changes.QUEUE, lanes, to_plain(definition)]
-            await self.hosted.change(lambda change=change: [change])  # type: ignore[misc]
+            await self.running.change(lambda change=change: [change])  # type: ignore[misc]
 
     async def publish(
         self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None, *,
         apart: bool = False, exchange: str = "",
     ) -> None:  # fmt: skip
         """Publish; durable on return. With `apart` each payload is a batch of its own, in one record."""
-        hosted = self.hosted
+        running = self.running
         batches: list[Batch] = []
         for some in [[one] for one in payloads] if apart else [payloads]:
             batch = make_batch(self.next, some, key=name, exchange=exchange, headers=headers)
             batches.append(batch)
             self.next = batches[-1].next_sequence
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        await hosted.log.with_room(
-            lambda: hosted.vhost.intake.publish(publisher, batches, anybody, hosted.clock.now_us())
+        publisher = running.vhost.publishers.open(PUBLISHER, 1, 0)
+        await running.log.with_room(
+            lambda: running.vhost.intake.publish(
+                publisher, batches, anybody, running.clock.now_us()
+            )
         )
-        await hosted.log.wait_durable(hosted.log.end - 1)
+        await running.log.wait_durable(running.log.end - 1)
 
     async def settle_all(self, name: str, most: int = 0, but: int = 0) -> None:
         """Settle all ready messages, or of the first `most` all but the first `but`; on disk on return."""
-        hosted, consumer = self.hosted, Consumer("c", prefetch=most, prefetch_bytes=0)
-        queue = hosted.vhost.registry.queue(name)
+        running, consumer = self.running, Consumer("c", prefetch=most, prefetch_bytes=0)
+        queue = running.vhost.registry.queue(name)
         queue.subscribe(consumer)
         queue.take(0)
         queue.settle(consumer, but, consumer.next_tag, ACK)
         queue.unsubscribe(consumer, 0)
-        hosted.wake(queue)
-        await flushed(hosted)
+        running.wake(queue)
+        await flushed(running)
 
     async def traffic(self) -> None:
         """Fill about a segment with messages that are consumed at once."""
@@ -87,13 +89,13 @@ def cut_at_any_price() -> Iterator[None]:
         yield
 
 
-def numbers(hosted: RunningVhost) -> list[int]:
+def numbers(running: RunningVhost) -> list[int]:
     """Return the numbers of all segments."""
-    return [one.number for one in hosted.log._store.segments]
+    return [one.number for one in running.log._store.segments]
 
 
-def live_bytes(hosted: RunningVhost) -> list[int]:
-    return [one.live_bytes for one in hosted.log._store.segments]
+def live_bytes(running: RunningVhost) -> list[int]:
+    return [one.live_bytes for one in running.log._store.segments]
 
 
 class Turns(trio.abc.Instrument):

@@ -99,10 +99,10 @@ class Found:
     returned: dict[int, int]
 
     @classmethod
-    async def of(cls, hosted: RunningVhost) -> Found:
-        queues = hosted.vhost.registry.queues
+    async def of(cls, running: RunningVhost) -> Found:
+        queues = running.vhost.registry.queues
         contents = {
-            name: [number async for _, number in ready_numbers(hosted, queue.lanes[0])]
+            name: [number async for _, number in ready_numbers(running, queue.lanes[0])]
             for name, queue in queues.items()
         }
         returned: dict[int, int] = {}
@@ -115,18 +115,18 @@ class Found:
                 for _ in range(start, end)
             ]
             returned = dict(zip(contents["jobs"], times, strict=True))
-        assert not hosted.batch_reader.lost
-        report = hosted.log.report
+        assert not running.batch_reader.lost
+        report = running.log.report
         assert report.found_end == report.end, "what checkpoints name is there"
         return cls(contents, returned)
 
 
-async def ready_numbers(hosted: RunningVhost, lane: Lane) -> AsyncIterator[tuple[int, int]]:
+async def ready_numbers(running: RunningVhost, lane: Lane) -> AsyncIterator[tuple[int, int]]:
     """Yield the sequence in the lane and the number of all ready messages."""
     for low, high in lane.ready_ranges():
         at = low
         while at < high:
-            found = await batch_at(hosted, lane, at)
+            found = await batch_at(running, lane, at)
             assert found is not None, f"message {at} of lane {lane.id} can be read"
             batch, first = found
             for data in part_of(batch, first, at, high).payloads:
@@ -177,8 +177,8 @@ def run(
     async def main() -> None:
         async with open_vhost(
             Path("memory"), "/", config, encryption or Encryption(None), _VirtualClock()
-        ) as hosted:
-            await life(hosted)
+        ) as running:
+            await life(running)
 
     with one_thread(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("durable.broker.opening.RealDisk", lambda _: FaultyDisk(volume, faults))

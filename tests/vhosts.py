@@ -200,16 +200,16 @@ def snapshot_of(vhost: Vhost) -> list[Draft]:
     return vhost.drafts(snapshot, 0)
 
 
-async def batch_at(hosted: RunningVhost, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+async def batch_at(running: RunningVhost, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
     """Return the batch with this message and the sequence of its first message, or None if it cannot be read."""
-    found = await hosted.batch_reader.read(lane, sequence, sequence + 1)
+    found = await running.batch_reader.read(lane, sequence, sequence + 1)
     return found[0] if found else None
 
 
-async def flushed(hosted: RunningVhost) -> None:
+async def flushed(running: RunningVhost) -> None:
     """Return when everything settled so far is on disk."""
-    settling = hosted.vhost.settling
+    settling = running.vhost.settling
     flush = settling.next_flush()
-    hosted.wake()
+    running.wake()
     while settling.durable_flush < flush:
-        await hosted.settlements_durable.wait()
+        await running.settlements_durable.wait()

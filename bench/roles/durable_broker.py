@@ -35,15 +35,15 @@ async def run(stage: Stage) -> None:
 
 async def serve(stage: Stage, broker: Broker, node: Node, start_ns: int) -> None:
     opened_s = (time.perf_counter_ns() - start_ns) / 1e9
-    hosted = broker.hosted("/")
+    running = broker.hosted("/")
     stage.ready(
         endpoint=node.endpoints[0],
         opened_s=opened_s,
-        recovery=recovery(hosted.log.report),
+        recovery=recovery(running.log.report),
     )
     async for _ in stage.orders_async():
         counted: dict[str, Any] = {}
-        for some in statistics_of(hosted, lambda _name: True):
+        for some in statistics_of(running, lambda _name: True):
             merge_listing(counted, some)
         stage.done(
             lost=counted["lost"],

@@ -57,9 +57,9 @@ class _PatternSubscription:
 class Capture:
     """The capture of one vhost."""
 
-    def __init__(self, hosted: RunningVhost, node: Node, inbox_bytes: int) -> None:
-        self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
-        self._running: dict[str, _PatternSubscription] = {}
+    def __init__(self, running: RunningVhost, node: Node, inbox_bytes: int) -> None:
+        self._running, self._node, self._inbox_bytes = running, node, inbox_bytes
+        self._subscriptions: dict[str, _PatternSubscription] = {}
         self._closing: list[_PatternSubscription] = []
         """Closed subscriptions, in the order of closing, until they have ended and `run` has noticed."""
         self._numbers = count()
@@ -71,23 +71,23 @@ class Capture:
         """Open and close subscriptions as streams are declared and deleted, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                wanted = self._hosted.vhost.registry.patterns
+                wanted = self._running.vhost.registry.patterns
                 self._refused.intersection_update(wanted)
                 ended = [one for one in self._closing if one.ended.is_set()]
-                for one in list(self._running.values()):
+                for one in list(self._subscriptions.values()):
                     if one.ended.is_set():  # The node refused it; it may have room now.
-                        del self._running[one.pattern]
+                        del self._subscriptions[one.pattern]
                     elif one.pattern not in wanted:
                         self._close(one)
-                for pattern in [one for one in wanted if one not in self._running]:
+                for pattern in [one for one in wanted if one not in self._subscriptions]:
                     await self._wait_room()
                     await nursery.start(self._subscribe, pattern)
                 for one in ended:
                     self._closing.remove(one)
-                await self._hosted.streams_changed.wait()
+                await self._running.streams_changed.wait()
 
     def _close(self, one: _PatternSubscription) -> None:
-        del self._running[one.pattern]
+        del self._subscriptions[one.pattern]
         one.closed = True
         one.subscription.close()
         self._closing.append(one)
@@ -96,7 +96,7 @@ class Capture:
         """Wait for a closed subscription to end if only that makes room for another one. Closed ones count
         toward the node's limit until they have ended, because each may hold a full inbox."""
         while closing := [one for one in self._closing if not one.ended.is_set()]:
-            room = self._node.config.subscriptions_max - len(self._running)
+            room = self._node.config.subscriptions_max - len(self._subscriptions)
             if not 0 < room <= len(closing):
                 return
             await closing[0].ended.wait()
@@ -110,7 +110,7 @@ class Capture:
         # Streams may have got messages of the same publishers from these subscriptions: what is missing in
         # between has to be counted as lost here.
         subscription.share(self._sharing, [one.subscription for one in self._closing])
-        one = self._running[pattern] = _PatternSubscription(
+        one = self._subscriptions[pattern] = _PatternSubscription(
             pattern, next(self._numbers), subscription
         )
         try:
@@ -130,7 +130,7 @@ class Capture:
         finally:
             one.ended.set()
             if one.closed:
-                self._hosted.streams_changed.wake()
+                self._running.streams_changed.wake()
 
     async def _take(self, one: _PatternSubscription) -> None:
         """Store what comes, until the subscription is closed and empty; then raises NodeClosed."""
@@ -157,7 +157,7 @@ class Capture:
         while left:
             batch = left.pop()
             try:
-                await self._with_room(partial(self._hosted.vhost.capture, batch, lost))
+                await self._with_room(partial(self._running.vhost.capture, batch, lost))
             except TooLarge as error:
                 # With many streams, the records of the gap may be what makes it too large.
                 if lost:
@@ -181,22 +181,22 @@ class Capture:
 
         In one append per stream: thousands of gaps together may be more than a segment can take, too.
         """
-        hosted = self._hosted
+        running = self._running
         missed = Missed(batch.publisher, batch.epoch, batch.topic, first, count)
 
         def append_gap(stream: Stream, now_us: int) -> None:
-            if hosted.vhost.registry.streams.get(stream.name) is stream:
-                hosted.vhost.record_gap(stream, missed, now_us)
+            if running.vhost.registry.streams.get(stream.name) is stream:
+                running.vhost.record_gap(stream, missed, now_us)
 
-        for stream in hosted.vhost.capturing_streams(batch.topic):
+        for stream in running.vhost.capturing_streams(batch.topic):
             await self._with_room(partial(append_gap, stream))
 
     async def _with_room(self, append: Callable[[int], None]) -> None:
         """Call `append` with the time, once there is room. Raises TooLarge."""
-        hosted = self._hosted
+        running = self._running
         while True:
             try:
-                await hosted.log.with_room(lambda: append(hosted.clock.now_us()))
+                await running.log.with_room(lambda: append(running.clock.now_us()))
                 return
             except StoreFull:  # The inbox fills meanwhile; what it drops becomes a gap.
                 await trio.sleep(FULL_PAUSE_S)

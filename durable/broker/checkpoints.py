@@ -100,7 +100,7 @@ class Checkpointer:
     """Writes checkpoints: after so many bytes or records, and at the end."""
 
     def __init__(
-        self, hosted: RunningVhost, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
+        self, running: RunningVhost, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
         covered_end: int = 0,
     ) -> None:  # fmt: skip
         """
@@ -108,9 +108,9 @@ class Checkpointer:
             config: after how many bytes and records; a new segment is enough as well.
             covered_end: a snapshot in the log has the effects of all records before this log position.
         """
-        self._hosted, self._checkpointing, self._config = hosted, checkpointing, config
+        self._running, self._checkpointing, self._config = running, checkpointing, config
         self._covered_end = covered_end
-        log = hosted.log
+        log = running.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         behind = log.report.bytes_read >= config.log.segment_bytes
         self._segments = -1 if behind else log.statistics().segments
@@ -134,16 +134,16 @@ class Checkpointer:
 
     @property
     def due(self) -> bool:
-        log = self._hosted.log
+        log = self._running.log
         statistics = log.statistics()
         if statistics.full:  # No further segment can be begun, and publishers wait for space.
-            return self._is_worth_room(self._hosted.applied_end)
-        settled = self._hosted.vhost.settling.appended_bytes - self._settled_bytes
+            return self._is_worth_room(self._running.applied_end)
+        settled = self._running.vhost.settling.appended_bytes - self._settled_bytes
         return (
             statistics.segments != self._segments
             or settled >= self._config.checkpoint_bytes
             or self._many_records(statistics.end, statistics.committed_bytes)
-            or (self._is_first and log.would_free(self._hosted.applied_end))
+            or (self._is_first and log.would_free(self._running.applied_end))
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
@@ -155,15 +155,15 @@ class Checkpointer:
     def _is_worth_room(self, start: int) -> bool:
         """Whether a snapshot that covers everything before this log position is worth its room: on a full
         disk it takes the space kept for the one that frees space."""
-        log = self._hosted.log
+        log = self._running.log
         if not log.full or log.segment_spent or log.would_free(start):
             return True
         # The snapshot would also have the settlements that the log has no room for.
-        return self._hosted.vhost.settling.would_free_segment(partial(log.would_free, start))
+        return self._running.vhost.settling.would_free_segment(partial(log.would_free, start))
 
     async def run(self, interval_s: float) -> None:
         """Write checkpoints when they are due, until cancelled."""
-        log, pause_s = self._hosted.log, interval_s
+        log, pause_s = self._running.log, interval_s
         while True:
             await trio.sleep(pause_s)
             pause_s, previous_s = interval_s, pause_s
@@ -178,7 +178,7 @@ class Checkpointer:
                     if type(error) is not self._last_error:
                         logger.warning(
                             "no checkpoint of vhost %s was written: %s",
-                            self._hosted.vhost.name,
+                            self._running.vhost.name,
                             error,
                         )
                     self._last_error = type(error)
@@ -191,7 +191,7 @@ class Checkpointer:
         Raises:
             StoreError, OSError: as `write`.
         """
-        self._hosted.pump_once()  # What has just been settled is appended, even if no snapshot follows.
+        self._running.pump_once()  # What has just been settled is appended, even if no snapshot follows.
         await self.write()
 
     async def write(self) -> bool:
@@ -205,7 +205,7 @@ class Checkpointer:
         """
         # The one at the broker's end may come while another is being written.
         async with self._writing:
-            start = self._hosted.applied_end
+            start = self._running.applied_end
             try:
                 await self._write(start)
                 self._warned = False
@@ -216,7 +216,7 @@ class Checkpointer:
                         "no checkpoint of vhost %s was written: its snapshot of %d bytes is more than a "
                         "segment can hold (%d). Until the broker has larger segments, no space is freed, "
                         "and a start reads everything since the last checkpoint",
-                        self._hosted.vhost.name, error.size_bytes, error.limit_bytes,
+                        self._running.vhost.name, error.size_bytes, error.limit_bytes,
                     )  # fmt: skip
                     self._warned = True
                 return False
@@ -227,15 +227,15 @@ class Checkpointer:
         """Count from here, whatever became of this attempt: the next one is due when as much has happened
         again."""
         self._is_first = False
-        statistics = self._hosted.log.statistics()
+        statistics = self._running.log.statistics()
         self._segments, self._committed_bytes = statistics.segments, statistics.committed_bytes
-        self._settled_bytes = self._hosted.vhost.settling.appended_bytes
+        self._settled_bytes = self._running.vhost.settling.appended_bytes
         self._counted_from = start
 
     async def _write(self, start: int) -> None:
         """Write a checkpoint that covers everything before this log position. Raises TooLarge if its snapshot
         is more than a segment can take."""
-        log = self._hosted.log
+        log = self._running.log
         if log.full and log.would_free(self._covered_end):
             await log.in_thread(self._files.drop_root, self._covered_end)
             await self._free()
@@ -261,7 +261,7 @@ class Checkpointer:
     async def _write_changed(self, marks: bytes) -> CheckpointRound | None:
         """Write the files of changed queues. None: the disk is full and had no room for them, so the snapshot
         has to do without."""
-        log = self._hosted.log
+        log = self._running.log
         try:
             taking = await self._take()
             await log.in_thread(self._write_files, taking, marks)
@@ -278,23 +278,23 @@ class Checkpointer:
     async def _free(self) -> None:
         """Free the segments that nothing needs and that the last snapshot covers; no root refers to them any
         more."""
-        hosted, log = self._hosted, self._hosted.log
+        running, log = self._running, self._running.log
         log.snapshot_at(self._covered_end)
         # Records that have become durable refer to their segments before the log frees any.
-        hosted.pump_once()
+        running.pump_once()
         freed = await log.free()
         if freed:
-            logger.info("vhost %s: segments %s were freed", hosted.vhost.name, freed)
+            logger.info("vhost %s: segments %s were freed", running.vhost.name, freed)
 
     async def _take(self) -> CheckpointRound:
         """Encode the files to be written; everything in them is durable in the log when this returns. Raises
         StoreError."""
-        hosted, log = self._hosted, self._hosted.log
+        running, log = self._running, self._running.log
         taking = self._checkpointing.begin_round()
         # Also if every queue is empty and has no file: their settlements may not have found room.
         await log.with_room(self._flush)
         while taking.has_more:
-            taking.encode_some(hosted.applied_end, hosted.vhost.settling.last_position)
+            taking.encode_some(running.applied_end, running.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
             await log.with_room(self._flush)
         # Whatever is settled in a file has to be settled in the log.
@@ -304,26 +304,26 @@ class Checkpointer:
     async def _append_snapshot(self, start: int, *, alone: bool) -> int | None:
         """Append a snapshot, make it durable and return its log position. None: the disk has become full, and
         the snapshot is not worth its room. Raises TooLarge."""
-        hosted, log = self._hosted, self._hosted.log
-        snapshot = hosted.vhost.snapshot(start, complete=alone)
+        running, log = self._running, self._running.log
+        snapshot = running.vhost.snapshot(start, complete=alone)
 
         def append() -> range:
-            hosted.pump_once()
+            running.pump_once()
             if not self._is_worth_room(start):
                 return range(0)
-            now_us, full = hosted.clock.now_us(), log.full
-            drafts = hosted.vhost.drafts(snapshot, now_us, full=full)
+            now_us, full = running.clock.now_us(), log.full
+            drafts = running.vhost.drafts(snapshot, now_us, full=full)
             try:
                 positions = append_twice(log, drafts)
             except TooLarge:  # Once is better than no checkpoints at all.
                 positions = log.append_nowait(drafts)
             if alone:
-                hosted.vhost.settling.note_covered(positions[-1])
+                running.vhost.settling.note_covered(positions[-1])
             times = len(positions) // len(drafts)
             self._written_bytes += times * sum(draft.size_bytes for draft in drafts)
             return positions
 
-        async with hosted.gate.exclusive():
+        async with running.gate.exclusive():
             await run_steps(snapshot.steps())
             positions = await log.with_room(append)
         if not positions:
@@ -333,19 +333,19 @@ class Checkpointer:
 
     def _flush(self) -> None:
         """Append everything settled or returned so far. Raises StoreError."""
-        self._hosted.pump_once()
-        refusal = self._hosted.vhost.settling.refusal
+        self._running.pump_once()
+        refusal = self._running.vhost.settling.refusal
         if refusal is not None:
             raise refusal
 
     def _write_files(self, taking: CheckpointRound, marks: bytes) -> None:
-        check = self._hosted.log.check
+        check = self._running.log.check
         self._files.write_all((one.checkpoint() for one in taking.changed), check)
         check()
         self._files.reserve_root(taking.extra, marks)
 
     def _write_root(self, root: Root) -> None:
-        check = self._hosted.log.check
+        check = self._running.log.check
         self._files.write_root(root, check)
         check()
         names = [one.name for one in decode_extra(root.extra)]

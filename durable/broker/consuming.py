@@ -47,7 +47,7 @@ UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 deliveries of any consumer."""
 
 
-async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer: Peer) -> None:
+async def serve_consumer(tunnel: Tunnel, hello: Hello, running: RunningVhost, peer: Peer) -> None:
     """Serve one consumer until the client or the queue ends.
 
     Raises:
@@ -58,7 +58,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, pee
     peer.check(needs)
 
     def look_up() -> Queue:
-        queue = hosted.vhost.registry.queue(name)
+        queue = running.vhost.registry.queue(name)
         peer.check_own(queue)
         return queue
 
@@ -71,39 +71,39 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, pee
         priority=hello.field("priority", int, 0), exclusive=hello.field("exclusive", bool, False),
         peeks=hello.field("peek", bool, False),
     )  # fmt: skip
-    queue = await _subscribe(hosted, look_up, consumer)
-    session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
-    hosted.attach_consumer(consumer, session)
+    queue = await _subscribe(running, look_up, consumer)
+    session = _Session(tunnel, running, queue, consumer, no_ack=no_ack)
+    running.attach_consumer(consumer, session)
     unsettled = RELEASE if consumer.peeks else REQUEUE
     try:
         await tunnel.send(encode_answer(Answer(0, {})))
-        hosted.wake(queue)
+        running.wake(queue)
         async with open_nursery() as nursery:
             nursery.start_soon(session.deliver)
             nursery.start_soon(session.report_settled)
-            nursery.start_soon(hosted.watch_permissions, peer, needs)
+            nursery.start_soon(running.watch_permissions, peer, needs)
             async for part in tunnel:
                 session.settle(part)
             # The client has left in order: it has settled whatever its user was handed. Others may have the
             # rest at once, and it does not count as returned.
             consumer.leaving = True
             queue.settle(consumer, 0, consumer.next_tag, RELEASE)
-            hosted.wake(queue)
+            running.wake(queue)
             nursery.start_soon(session.end_deserted, nursery.cancel_scope)
             await session.synced()  # The client waits for the end of this tunnel.
             nursery.cancel_scope.cancel()
     finally:
-        hosted.detach_consumer(consumer)
+        running.detach_consumer(consumer)
         # It is not the consumer's fault that this broker stops, so nothing counts as returned.
-        if hosted.leaving:
+        if running.leaving:
             unsettled = RELEASE
-        queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
+        queue.unsubscribe(consumer, running.clock.now_us(), unsettled)
         with final_write_scope():
-            await hosted.consumer_left(queue, peeked=consumer.peeks)
+            await running.consumer_left(queue, peeked=consumer.peeks)
 
 
 async def _subscribe(
-    hosted: RunningVhost, look_up: Callable[[], Queue], consumer: Consumer
+    running: RunningVhost, look_up: Callable[[], Queue], consumer: Consumer
 ) -> Queue:
     """Subscribe the consumer. A client that left by an error has not waited for our side of its tunnel to
     end, so its former consumer may be in the way of its new one.
@@ -125,7 +125,7 @@ async def _subscribe(
                         raise
                 else:
                     return queue
-                await hosted.consumer_gone.wait()
+                await running.consumer_gone.wait()
     queue = look_up()
     queue.subscribe(consumer)
     return queue
@@ -135,14 +135,14 @@ class _Session:
     def __init__(
         self,
         tunnel: Tunnel,
-        hosted: RunningVhost,
+        running: RunningVhost,
         queue: Queue,
         consumer: Consumer,
         *,
         no_ack: bool,
     ) -> None:
         self._no_ack = no_ack
-        self._tunnel, self._hosted, self._queue, self._consumer = tunnel, hosted, queue, consumer
+        self._tunnel, self._running, self._queue, self._consumer = tunnel, running, queue, consumer
         self._waiting: deque[Delivery] = deque()
         self._waker = Waker()
         self._settle_parts = 0
@@ -172,7 +172,7 @@ class _Session:
                 delivery = waiting.popleft()
                 if consumer.paused and len(waiting) < UNSENT_SLICES // 2:
                     consumer.paused = False
-                    self._hosted.wake(self._queue)
+                    self._running.wake(self._queue)
                 tag = delivery.tag
                 for batch in await self._batches(delivery):
                     slices.add(tag, delivery.returned, batch)
@@ -191,24 +191,24 @@ class _Session:
         await self._tunnel.send(part.data)
         if self._no_ack:
             self._queue.settle(self._consumer, 0, part.end, ACK)
-            self._hosted.wake(self._queue)
+            self._running.wake(self._queue)
 
     async def _batches(self, delivery: Delivery) -> list[Batch]:
         """Return exactly the messages of this delivery. If they are lost, settle them and return none."""
         if self._cancelled is not None:
             return []
         start, end = delivery.first, delivery.first + delivery.count
-        found = await self._hosted.batch_reader.read(delivery.lane, start, end)
+        found = await self._running.batch_reader.read(delivery.lane, start, end)
         if found is None:
             self._queue.settle(self._consumer, delivery.tag, delivery.tag + delivery.count, LOST)
-            self._hosted.wake(self._queue)
+            self._running.wake(self._queue)
             return []
         return [part_of(batch, first, start, end) for batch, first in found]
 
     def settle(self, part: bytes) -> None:
         """Handle a part that the client sent. Raises Malformed."""
         if part == HURRY:
-            self._hosted.hurry()
+            self._running.hurry()
             return
         if part == LEAVING:
             self._consumer.leaving = True
@@ -218,7 +218,7 @@ class _Session:
         for outcome, start, end in decode_settlements(part):
             self._queue.settle(self._consumer, start, end, OUTCOMES[outcome])
         self._settle_parts += 1
-        settling, unsynced = self._hosted.vhost.settling, self._unsynced
+        settling, unsynced = self._running.vhost.settling, self._unsynced
         flush = settling.next_flush()
         # If the client reads no reports, no more entries are kept than there are flushes under way.
         while len(unsynced) > 1 and unsynced[1][1] <= settling.durable_flush:
@@ -226,17 +226,17 @@ class _Session:
         if unsynced and unsynced[-1][1] == flush:
             unsynced.pop()
         unsynced.append((self._settle_parts, flush))
-        self._hosted.wake(self._queue)
+        self._running.wake(self._queue)
 
     async def synced(self) -> None:
         """Return when everything settled is on disk, or never will be known to be."""
-        hosted = self._hosted
+        running = self._running
         if not self._unsynced:
             return
         flush = self._unsynced[-1][1]
-        hosted.hurry()
-        while hosted.vhost.settling.durable_flush < flush and hosted.log.failure is None:
-            await hosted.settlements_durable.wait()
+        running.hurry()
+        while running.vhost.settling.durable_flush < flush and running.log.failure is None:
+            await running.settlements_durable.wait()
 
     async def end_deserted(self, scope: trio.CancelScope) -> None:
         """End the session when the client is gone or has given up: it waits for nothing any more, and may be
@@ -251,14 +251,14 @@ class _Session:
         Raises:
             StoreFailed: it will never be known.
         """
-        unsynced, hosted = self._unsynced, self._hosted
+        unsynced, running = self._unsynced, self._running
         while True:
             done = 0
-            while unsynced and unsynced[0][1] <= hosted.vhost.settling.durable_flush:
+            while unsynced and unsynced[0][1] <= running.vhost.settling.durable_flush:
                 done = unsynced.popleft()[0]
             if done:
                 await self._tunnel.send(encode_number(SETTLED, done))
-            elif unsynced and hosted.log.failure is not None:
-                raise StoreFailed(hosted.log.failure)
+            elif unsynced and running.log.failure is not None:
+                raise StoreFailed(running.log.failure)
             else:
-                await hosted.settlements_durable.wait()
+                await running.settlements_durable.wait()

@@ -57,10 +57,10 @@ class Control:
     """The operations of one connection on one vhost."""
 
     def __init__(
-        self, hosted: RunningVhost, peer: Peer, vhosts: Vhosts,
+        self, running: RunningVhost, peer: Peer, vhosts: Vhosts,
         delete_vhost: Callable[[str], Awaitable[None]],
     ) -> None:  # fmt: skip
-        self._hosted, self._peer, self._vhosts = hosted, peer, vhosts
+        self._running, self._peer, self._vhosts = running, peer, vhosts
         self._delete_vhost = delete_vhost
 
     async def call(self, call: Call) -> Any:
@@ -70,7 +70,7 @@ class Control:
 
     @property
     def _registry(self) -> Registry:
-        return self._hosted.vhost.registry
+        return self._running.vhost.registry
 
     async def declare_queue(self, definition: dict[str, Any]) -> None:
         wanted = read_definition(QueueDefinition, definition)
@@ -82,9 +82,9 @@ class Control:
             if existing is not None:
                 self._peer.check_own(existing)
                 check_same(existing.definition, wanted)
-                existing.note_use(self._hosted.clock.now_us())
+                existing.note_use(self._running.clock.now_us())
                 # A client that declares a queue has to find it there.
-                self._hosted.auto_deletions.discard(existing)
+                self._running.auto_deletions.discard(existing)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)
@@ -92,7 +92,7 @@ class Control:
                 self._peer.add_exclusive(lanes[0], self._registry.owners)
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
-        await self._hosted.change(change)
+        await self._running.change(change)
 
     async def delete_queue(
         self, name: str, if_empty: bool = False, if_unused: bool = False
@@ -118,14 +118,14 @@ class Control:
             ready = queue.ready
             return False
 
-        await self._hosted.delete_queue(queue, "the queue was deleted", stays=stays)
+        await self._running.delete_queue(queue, "the queue was deleted", stays=stays)
         return ready
 
     async def purge_queue(self, name: str) -> int:
         self._peer.check(for_read("queue", name))
         queue = self._registry.queue(name)
         self._peer.check_own(queue)
-        return await self._hosted.purge(queue)
+        return await self._running.purge(queue)
 
     async def declare_exchange(self, definition: dict[str, Any]) -> None:
         wanted = read_definition(ExchangeDefinition, definition)
@@ -136,7 +136,7 @@ class Control:
             exists = self._registry.router.check_exchange(wanted)
             return [] if exists else [[changes.EXCHANGE, to_plain(wanted)]]
 
-        await self._hosted.change(change)
+        await self._running.change(change)
 
     async def delete_exchange(self, name: str, if_unused: bool = False) -> bool:
         self._peer.check(for_delete("exchange", name))
@@ -177,13 +177,13 @@ class Control:
             if existing is not None:
                 check_same(existing.definition, wanted)
                 return []
-            self._peer.check_captures(wanted, self._hosted.vhost.name)
+            self._peer.check_captures(wanted, self._running.vhost.name)
             self._registry.check_free(wanted.name, wanted.kind)
-            self._vhosts.check_patterns(self._hosted, [wanted])
+            self._vhosts.check_patterns(self._running, [wanted])
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
-        await self._hosted.change(change)
+        await self._running.change(change)
 
     async def delete_stream(self, name: str) -> bool:
         self._peer.check(for_delete("stream", name))
@@ -221,24 +221,24 @@ class Control:
 
     async def statistics(self) -> bytes:
         """Return the counters of everything that the caller has a permission for."""
-        return await encode_listing(statistics_of(self._hosted, self._peer.sees))
+        return await encode_listing(statistics_of(self._running, self._peer.sees))
 
     async def bindings(self) -> bytes:
         """Return the bindings to everything that the caller has a permission for."""
-        return await encode_listing(bindings_of(self._hosted, self._peer.sees))
+        return await encode_listing(bindings_of(self._running, self._peer.sees))
 
     async def export_definitions(self) -> bytes:
-        return await encode_listing(exported(self._hosted, self._peer))
+        return await encode_listing(exported(self._running, self._peer))
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before unpacking, which may take much memory.
-        check_patterns = partial(self._vhosts.check_patterns, self._hosted)
+        check_patterns = partial(self._vhosts.check_patterns, self._running)
         with self._vhosts.collector.growing() as freeze:
             # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
             requested = await trio.to_thread.run_sync(
                 read_packed, definitions, limiter=self._vhosts.import_limiter
             )
-            new = await apply_import(self._hosted, self._peer, requested, check_patterns)
+            new = await apply_import(self._running, self._peer, requested, check_patterns)
             freeze(sum(new.values()))
         return new
 
@@ -249,7 +249,7 @@ class Control:
             check()
             return wanted
 
-        await self._hosted.change(change)
+        await self._running.change(change)
 
     async def _delete(
         self, wanted: Change, exists: Callable[[], bool], check: Callable[[], object] = lambda: None
@@ -264,7 +264,7 @@ class Control:
                 check()
             return [wanted] if existed else []
 
-        await self._hosted.change(change)
+        await self._running.change(change)
         return existed
 
     async def vhosts(self) -> list[str]:
@@ -278,7 +278,7 @@ class Control:
         """Delete a vhost; return whether it was there. Refused for the vhost of this connection, which could
         not be answered any more."""
         self._check_vhost(DEFAULT_VHOST, name)
-        if name == self._hosted.vhost.name and name != DEFAULT_VHOST:
+        if name == self._running.vhost.name and name != DEFAULT_VHOST:
             raise InUse(
                 "vhost",
                 name,

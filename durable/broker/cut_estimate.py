@@ -84,15 +84,15 @@ class CutEstimate:
     """Goes through all lanes, a little at a time, and estimates how much could be cut out of records that are
     still needed."""
 
-    def __init__(self, hosted: RunningVhost) -> None:
-        self._hosted = hosted
+    def __init__(self, running: RunningVhost) -> None:
+        self._running = running
         self._begin()
 
     def _begin(self) -> None:
-        self.tally = self._hosted.log.tally()
+        self.tally = self._running.log.tally()
         """The estimate so far."""
         self._began_s, self._found_none = trio.current_time(), True
-        self._lanes = deque(self._hosted.vhost.registry.lanes.values())
+        self._lanes = deque(self._running.vhost.registry.lanes.values())
         self._sequence = 0
 
     @property
@@ -106,7 +106,7 @@ class CutEstimate:
                 return None
             self._begin()
         await self.advance()
-        chosen = self._hosted.log.to_compact(self.tally)
+        chosen = self._running.log.to_compact(self.tally)
         self._found_none &= chosen is None
         return chosen
 

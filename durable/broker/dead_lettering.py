@@ -30,21 +30,21 @@ DEAD_SHARE_MIN = 0.5
 use it up without freeing a segment."""
 
 
-async def run_dead_lettering(hosted: RunningVhost) -> None:
+async def run_dead_lettering(running: RunningVhost) -> None:
     """Dead-letter messages until cancelled, or until the store has failed: the next start finds them in their
     queues."""
     with suppress(StoreFailed):
         while True:
-            for dead in hosted.vhost.take_dead():
-                await _dead_letter(hosted, dead)
-                hosted.log.backlog.many_letters = False
-            hosted.auto_deletions.due.wake()
-            await hosted.dead_waiting.wait()
+            for dead in running.vhost.take_dead():
+                await _dead_letter(running, dead)
+                running.log.backlog.many_letters = False
+            running.auto_deletions.due.wake()
+            await running.dead_waiting.wait()
 
 
-async def _dead_letter(hosted: RunningVhost, dead: DeadRange) -> None:
+async def _dead_letter(running: RunningVhost, dead: DeadRange) -> None:
     """Dead-letter the messages record by record, so that a million of them take no more memory than one record."""
-    lane = hosted.vhost.registry.lanes.get(dead.lane)
+    lane = running.vhost.registry.lanes.get(dead.lane)
     if lane is None:  # The queue has been deleted meanwhile, with everything in it.
         return
     errors: list[Exception] = []
@@ -54,10 +54,12 @@ async def _dead_letter(hosted: RunningVhost, dead: DeadRange) -> None:
     while (run := next(lane.index.runs(at, dead.end), None)) is not None:
         at = run.first + run.count
         start, end = max(dead.start, run.first), min(dead.end, at)
-        found = await hosted.batch_reader.read(lane, start, end)
+        found = await running.batch_reader.read(lane, start, end)
         if lane.retired:  # The records that a retired lane still refers to may have been freed.
             break
-        errors += await _copy_record(hosted, lane, dead._replace(start=start, end=end), found or [])
+        errors += await _copy_record(
+            running, lane, dead._replace(start=start, end=end), found or []
+        )
     if errors:
         logger.warning(
             "%d messages of queue %s (%s) were settled without a dead letter: %s",
@@ -66,7 +68,7 @@ async def _dead_letter(hosted: RunningVhost, dead: DeadRange) -> None:
 
 
 async def _copy_record(
-    hosted: RunningVhost, lane: Lane, dead: DeadRange, batches: list[tuple[Batch, int]]
+    running: RunningVhost, lane: Lane, dead: DeadRange, batches: list[tuple[Batch, int]]
 ) -> list[Exception]:
     """Copy the dead messages of one record, in halves if they are too large together. Return an error for
     each message that got no copy."""
@@ -75,19 +77,19 @@ async def _copy_record(
     while left:
         part = left.pop()
         try:
-            await _append(hosted, lane, part, batches)
+            await _append(running, lane, part, batches)
         except (TooLarge, Malformed, RemoteProtocolError) as error:
             middle = (part.start + part.end) // 2
             if middle > part.start:
                 left += [part._replace(start=middle), part._replace(end=middle)]
                 await trio.lowlevel.checkpoint()
-            elif not await _copy_shortened(hosted, lane, part, batches, error):
+            elif not await _copy_shortened(running, lane, part, batches, error):
                 errors.append(error)
     return errors
 
 
 async def _copy_shortened(
-    hosted: RunningVhost,
+    running: RunningVhost,
     lane: Lane,
     dead: DeadRange,
     batches: list[tuple[Batch, int]],
@@ -99,19 +101,19 @@ async def _copy_shortened(
     """
     if isinstance(error, TooLarge):
         try:
-            await _append(hosted, lane, dead, batches, brief=True)
+            await _append(running, lane, dead, batches, brief=True)
         except TooLarge:
-            hosted.vhost.intake.counts.refused += 1
+            running.vhost.intake.counts.refused += 1
         else:
             return True
     else:
-        hosted.batch_reader.lost += 1
-    await _append(hosted, lane, dead, [])
+        running.batch_reader.lost += 1
+    await _append(running, lane, dead, [])
     return False
 
 
 async def _append(
-    hosted: RunningVhost,
+    running: RunningVhost,
     lane: Lane,
     dead: DeadRange,
     batches: list[tuple[Batch, int]],
@@ -123,30 +125,30 @@ async def _append(
 
     def append() -> None:
         # Otherwise the queue was deleted while this waited, and there may be another one of its name.
-        if hosted.vhost.registry.lanes.get(dead.lane) is lane:
-            hosted.vhost.forward_dead(dead, batches, hosted.clock.now_us(), brief=brief)
-            hosted.wake()
+        if running.vhost.registry.lanes.get(dead.lane) is lane:
+            running.vhost.forward_dead(dead, batches, running.clock.now_us(), brief=brief)
+            running.wake()
 
-    backlog = hosted.log.backlog
+    backlog = running.log.backlog
     while True:
         try:
-            await hosted.log.with_room(append)
+            await running.log.with_room(append)
             if trio.current_time() >= backlog.many_until_s:
                 backlog.many_letters = False
             return
         except StoreFull:
-            backlog.many_letters = _is_mostly_dead(hosted, lane, dead)
+            backlog.many_letters = _is_mostly_dead(running, lane, dead)
             await trio.sleep(FULL_RETRY_S)
             backlog.many_until_s = trio.current_time() + MANY_S
 
 
-def _is_mostly_dead(hosted: RunningVhost, lane: Lane, dead: DeadRange) -> bool:
+def _is_mostly_dead(running: RunningVhost, lane: Lane, dead: DeadRange) -> bool:
     """Whether about half of the live bytes are dead, judged by the size of this record. If not, dead messages
     may be spread over every segment: their copies would take the room of what compaction carries forward,
     and free none. If there is a segment to compact, compaction goes first."""
     run = lane.index.find(dead.start)
-    if run is None or hosted.log.to_compact() is not None:
+    if run is None or running.log.to_compact() is not None:
         return False
-    count = sum(queue.dead for queue in hosted.vhost.registry.queues.values())
+    count = sum(queue.dead for queue in running.vhost.registry.queues.values())
     dead_bytes = count * record_bytes(run.count, run.size_bytes) / run.count
-    return dead_bytes >= DEAD_SHARE_MIN * hosted.log.statistics().live_bytes
+    return dead_bytes >= DEAD_SHARE_MIN * running.log.statistics().live_bytes

@@ -45,15 +45,15 @@ Import = tuple[str, Definitions]
 """The name of a vhost, and what is to be declared in it."""
 
 
-def exported(hosted: RunningVhost, peer: Peer) -> Iterator[dict[str, Any]]:
+def exported(running: RunningVhost, peer: Peer) -> Iterator[dict[str, Any]]:
     """Yield what is declared in the vhost when this begins, for `encode_listing`. Memory queues and exclusive queues
     are left out, as in the log.
 
     Raises:
         AccessRefused: the caller may not configure all of it.
     """
-    declared = _declared(hosted.vhost.registry)
-    yield export_definitions(Definitions(), hosted.vhost.name)
+    declared = _declared(running.vhost.registry)
+    yield export_definitions(Definitions(), running.vhost.name)
     transient: set[str] = set()
     for group in GROUPS:  # Queues come before bindings to them.
         for some in some_at_once(getattr(declared, group)):
@@ -96,13 +96,13 @@ def _for_export(definition: Definition) -> Iterable[Need]:
     return for_delete(definition.kind, definition.name)
 
 
-def bindings_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+def bindings_of(running: RunningVhost, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
     """Yield all bindings there are when this begins, for `encode_listing`, including those to memory queues.
 
     Args:
         sees: whether the caller may know of a destination.
     """
-    _, declared = hosted.vhost.registry.router.definitions()
+    _, declared = running.vhost.registry.router.definitions()
     yield {"bindings": []}
     for some in some_at_once(declared):
         yield {"bindings": [to_plain(one) for one in some if sees(one.destination)]}
@@ -118,7 +118,7 @@ def read_packed(packed: bytes) -> Import:
 
 
 async def apply_import(
-    hosted: RunningVhost, peer: Peer, requested: Import,
+    running: RunningVhost, peer: Peer, requested: Import,
     check_patterns: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
     """Declare everything or nothing; return the number of new definitions of each kind. Nothing else can be
@@ -131,20 +131,20 @@ async def apply_import(
             TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was
             declared.
     """
-    registry = hosted.vhost.registry
+    registry = running.vhost.registry
     addition: Addition | None = None
-    async with hosted.gate.exclusive():
-        new = await run_steps(_missing(hosted, peer, requested))
+    async with running.gate.exclusive():
+        new = await run_steps(_missing(running, peer, requested))
         if new.permissions:
             registry.permissions.check_administered(new.permissions)
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
         if any(counts.values()):
             # Referenced until the end: freeing it takes about as long as applying it.
             addition = await run_steps(build_addition(registry, new))
-            position = await hosted.extend(addition, partial(check_patterns, new.streams))
+            position = await running.extend(addition, partial(check_patterns, new.streams))
         else:  # What exists already may not be on disk yet.
-            position = hosted.log.end - 1
-    await hosted.log.wait_durable(position)
+            position = running.log.end - 1
+    await running.log.wait_durable(position)
     return {kind: count for kind, count in counts.items() if count}
 
 
@@ -186,13 +186,13 @@ def _for_import(definition: Definition) -> Iterable[Need]:
 
 
 def _missing(
-    hosted: RunningVhost, peer: Peer, wanted: Import
+    running: RunningVhost, peer: Peer, wanted: Import
 ) -> Generator[None, None, Definitions]:
     """Return the definitions that do not exist yet. Raises what `apply_import` raises."""
-    registry = hosted.vhost.registry
+    registry = running.vhost.registry
     vhost, requested = wanted
-    if vhost != hosted.vhost.name:
-        raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
+    if vhost != running.vhost.name:
+        raise InvalidDefinition("definitions", "vhost", vhost, repr(running.vhost.name))
     # Before comparing: a caller that may not declare something is not told whether it exists.
     yield from _check(requested, peer)
     existing = _declared(registry)

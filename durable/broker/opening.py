@@ -49,23 +49,24 @@ async def open_vhost(
         for unreadable in replay.registry.permissions.invalid_patterns():
             logger.error("%s: %s", path, unreadable)
         registry, bodies = replay.registry, Bodies(config.recent_bytes, config.memory_bytes)
-        hosted = RunningVhost(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
-        snapshot = hosted.vhost.snapshot()
+        vhost = Vhost(name, registry, replay.publishers, log, bodies)
+        running_vhost, snapshot = RunningVhost(vhost, log, clock), vhost.snapshot()
         # Nobody has access yet, so nothing can be declared meanwhile.
         await run_steps(snapshot.steps())
-        drafts = hosted.vhost.drafts(snapshot, clock.now_us())
+        drafts = vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(
-            hosted, disk, Checkpointing(registry), config, covered_end=replay.covered_end
+            running_vhost, disk, Checkpointing(registry), config, covered_end=replay.covered_end
         )
         async with running(
-            hosted.run, partial(run_dead_lettering, hosted), partial(run_upkeep, hosted, config.idle_s),
-            partial(run_auto_deletions, hosted, config.idle_s),
-            partial(checkpointer.run, config.idle_s), partial(sample_rates, hosted),
-            partial(compact, hosted, config.log.compaction_bytes_per_s),
+            running_vhost.run, partial(run_dead_lettering, running_vhost),
+            partial(run_upkeep, running_vhost, config.idle_s),
+            partial(run_auto_deletions, running_vhost, config.idle_s),
+            partial(checkpointer.run, config.idle_s), partial(sample_rates, running_vhost),
+            partial(compact, running_vhost, config.log.compaction_bytes_per_s),
         ):  # fmt: skip
             try:
-                yield hosted
+                yield running_vhost
             finally:
                 # Without it, the next start reads more.
                 with final_write_scope(), suppress(StoreError, OSError):

@@ -53,36 +53,36 @@ EPOCH_STEP = 1 << 20
 about a millisecond."""
 
 
-async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer: Peer) -> None:
+async def serve_publisher(tunnel: Tunnel, hello: Hello, running: RunningVhost, peer: Peer) -> None:
     """Serve one publisher until the client ends the session.
 
     Raises:
         DurableError: why it was refused, or ended.
     """
-    publisher = _open(hello, hosted, peer)
+    publisher = _open(hello, running, peer)
     spinner = spinner_of_this_run()
     spinner.attach()
-    session = _Session(tunnel, hosted, peer, publisher, spinner)
-    hosted.attach_publisher(publisher, session)
+    session = _Session(tunnel, running, peer, publisher, spinner)
+    running.attach_publisher(publisher, session)
     try:
         await tunnel.send(encode_answer(Answer(0, _publisher_state(publisher))))
         async with open_nursery() as nursery:
             nursery.start_soon(session.send_confirms)
-            commit = hosted.log.commit_nowait
+            commit = running.log.commit_nowait
             while (part := await tunnel.each(session.take, commit)) is not None:
                 await session.catch_up()
                 await session.take_with_room(part)
             nursery.cancel_scope.cancel()
     finally:
-        hosted.detach_publisher(publisher, session)
+        running.detach_publisher(publisher, session)
 
 
-def _open(hello: Hello, hosted: RunningVhost, peer: Peer) -> Publisher:
+def _open(hello: Hello, running: RunningVhost, peer: Peer) -> Publisher:
     token, oldest = hello.field("publisher", bytes), hello.field("oldest", int)
-    publisher_id, publishers = _publisher_id(token, peer.cluster), hosted.vhost.publishers
+    publisher_id, publishers = _publisher_id(token, peer.cluster), running.vhost.publishers
     epoch = hello.field("epoch", int, None)
     if epoch is None:
-        epoch = publishers.next_epoch(publisher_id, hosted.clock.now_us(), randbelow(EPOCH_STEP))
+        epoch = publishers.next_epoch(publisher_id, running.clock.now_us(), randbelow(EPOCH_STEP))
     numbers = range(NUMBERS_END)
     if len(token) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
         raise Malformed("a hello with invalid fields of a publisher")
@@ -112,12 +112,12 @@ class _Session:
     def __init__(
         self,
         tunnel: Tunnel,
-        hosted: RunningVhost,
+        running: RunningVhost,
         peer: Peer,
         publisher: Publisher,
         spinner: Spinner,
     ) -> None:
-        self._tunnel, self._hosted, self._peer = tunnel, hosted, peer
+        self._tunnel, self._running, self._peer = tunnel, running, peer
         self._publisher, self._spinner = publisher, spinner
         self._waker = Waker()
         self._refusals: list[Refusal] = []
@@ -137,7 +137,7 @@ class _Session:
             try:
                 self._tunnel.send_nowait(part)
                 # The publisher may have waited for this confirm, and then sends its next message soon.
-                if self._hosted.is_quiet:
+                if self._running.is_quiet:
                     self._spinner.answered()
             except trio.WouldBlock:
                 self._unsent.append(part)
@@ -195,7 +195,7 @@ class _Session:
         if self._is_large(batches):
             self._decoded = batches
             return False
-        self._hosted.log.hold()
+        self._running.log.hold()
         try:
             self.publish(batches)
         except (StoreBusy, TooLarge):
@@ -212,7 +212,7 @@ class _Session:
     async def _take_pieces(self, batches: Sequence[Batch]) -> None:
         if not self._is_large(batches):
             try:
-                await self._hosted.log.with_room(partial(self.publish, batches))
+                await self._running.log.with_room(partial(self.publish, batches))
                 return
             # Some go to more than one queue, which `_is_large` does not know. All together are too large, but
             # each by itself may not be.
@@ -230,7 +230,7 @@ class _Session:
         if len(batches) > BATCHES_MAX:
             return True
         size = sum(batch.size_bytes + RECORD_BYTES for batch in batches)
-        return size > self._hosted.log.append_bytes_max
+        return size > self._running.log.append_bytes_max
 
     def publish(self, batches: Sequence[Batch]) -> None:
         """Store the batches, or refuse them.
@@ -241,12 +241,12 @@ class _Session:
                 refused instead.
             DurableError: this publisher has ended.
         """
-        hosted, publisher = self._hosted, self._publisher
-        intake = hosted.vhost.intake
-        hosted.vhost.publishers.check_current(publisher)
+        running, publisher = self._running, self._publisher
+        intake = running.vhost.intake
+        running.vhost.publishers.check_current(publisher)
         try:
             refusals = intake.publish(
-                publisher, batches, self._peer.check_publish, hosted.clock.now_us()
+                publisher, batches, self._peer.check_publish, running.clock.now_us()
             )
         except StoreFull as error:
             refusals = intake.refuse(publisher, batches, error)
@@ -258,7 +258,7 @@ class _Session:
         self._refusals += map(self._peer.redacted, refusals)
         if batches:
             self._received_end = max(self._received_end, batches[-1].next_sequence)
-        failure = hosted.log.failure
+        failure = running.log.failure
         if refusals or not publisher.waiting or failure is not None:
             self.confirm()
         if failure is not None and publisher.confirmed < self._received_end:
@@ -266,7 +266,7 @@ class _Session:
             # will never be durable.
             self.fail(StoreFailed(failure))
         if intake.has_arrived:  # In memory queues only; what is logged arrives with its commit.
-            hosted.wake()
+            running.wake()
 
     @ends_with_tunnel
     async def send_confirms(self) -> None:

@@ -42,7 +42,7 @@ CURSORS_MAX = 10_000
 """Maximum number of cursors of one stream. Each is in every snapshot until it or its stream is deleted."""
 
 
-async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer: Peer) -> None:
+async def serve_reader(tunnel: Tunnel, hello: Hello, running: RunningVhost, peer: Peer) -> None:
     """Serve one reader until the client ends the session.
 
     Raises:
@@ -51,27 +51,27 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer:
     name = hello.field("stream", str)
     needs = [*for_read("stream", name)]
     peer.check(needs)
-    stream = hosted.vhost.registry.stream(name)
-    life = _life(hosted, stream)
+    stream = running.vhost.registry.stream(name)
+    life = _life(running, stream)
     if hello.field("life", bytes, life) != life:
         raise ConsumerCancelled(
             name, "the stream was deleted, and another one of the same name exists"
         )
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
-    offset = await _start_offset(hosted, stream, hello, cursor)
+    offset = await _start_offset(running, stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset, "life": life})))
-    writer = _CursorWriter(tunnel, hosted, stream, cursor)
+    writer = _CursorWriter(tunnel, running, stream, cursor)
     async with open_nursery() as nursery:
         nursery.start_soon(
             _send_records,
             tunnel,
-            hosted,
+            running,
             stream,
             offset,
-            _reported_missing(hosted, stream, cursor, offset),
+            _reported_missing(running, stream, cursor, offset),
         )
-        nursery.start_soon(hosted.watch_permissions, peer, needs)
+        nursery.start_soon(running.watch_permissions, peer, needs)
         nursery.start_soon(writer.run)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
@@ -83,19 +83,19 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: RunningVhost, peer:
         await writer.write()
 
 
-def _life(hosted: RunningVhost, stream: Stream) -> bytes:
+def _life(running: RunningVhost, stream: Stream) -> bytes:
     """Return an id that no other stream has: a reader that comes back names the stream that its offset
     belongs to."""
-    return hosted.log.report.store_id + stream.lane.id.to_bytes(8, "little")
+    return running.log.report.store_id + stream.lane.id.to_bytes(8, "little")
 
 
 class _CursorWriter:
     """How far a reader says that it is. Only the latest offset counts: one sync of the disk serves all that
     came."""
 
-    def __init__(self, tunnel: Tunnel, hosted: RunningVhost, stream: Stream, name: str) -> None:
-        self._tunnel, self._hosted, self._stream, self._name = tunnel, hosted, stream, name
-        self._updates = hosted.cursor_updates(stream, name)
+    def __init__(self, tunnel: Tunnel, running: RunningVhost, stream: Stream, name: str) -> None:
+        self._tunnel, self._running, self._stream, self._name = tunnel, running, stream, name
+        self._updates = running.cursor_updates(stream, name)
         self._unwritten: tuple[int, int] | None = None
         """The number and offset of the latest update by the reader that is not written yet."""
         self._work = Waker()
@@ -122,29 +122,31 @@ class _CursorWriter:
         while self._unwritten is not None:
             update, self._unwritten = self._unwritten, None
             number, offset = update
-            change = partial(_cursor_changes, self._hosted, self._stream, self._name, offset)
+            change = partial(_cursor_changes, self._running, self._stream, self._name, offset)
             try:
-                await self._hosted.store_cursor(change, self._updates, number)
+                await self._running.store_cursor(change, self._updates, number)
             except BaseException:
                 self._unwritten = self._unwritten or update
                 raise
             await self._tunnel.send(encode_number(SETTLED, offset))
 
 
-def _cursor_changes(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> list[Change]:
+def _cursor_changes(
+    running: RunningVhost, stream: Stream, cursor: str, offset: int
+) -> list[Change]:
     """Return the changes that set the cursor; none if the stream has been deleted, even if there is another
     one of its name."""
-    if hosted.vhost.registry.streams.get(stream.name) is not stream:
+    if running.vhost.registry.streams.get(stream.name) is not stream:
         return []
     _check_cursor(stream, cursor)  # Other cursors may have been added since this reader came.
-    known = _reported_missing(hosted, stream, cursor, offset)
+    known = _reported_missing(running, stream, cursor, offset)
     return changes.cursor(stream.name, cursor, offset, known)
 
 
-def _reported_missing(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> int:
+def _reported_missing(running: RunningVhost, stream: Stream, cursor: str, offset: int) -> int:
     """Return how many missing messages were reported to a reader at this offset. Its cursor may know more, if
     gaps before and behind the offset have been merged."""
-    known = hosted.vhost.registry.gaps.missing_before(stream.lane.id, offset)
+    known = running.vhost.registry.gaps.missing_before(stream.lane.id, offset)
     if offset < stream.cursors.get(cursor, 0):
         return known
     return max(known, stream.reported_missing.get(cursor, 0))
@@ -160,7 +162,7 @@ def _check_cursor(stream: Stream, cursor: str) -> None:
         raise TooManyCursors(stream.name, CURSORS_MAX)
 
 
-async def _start_offset(hosted: RunningVhost, stream: Stream, hello: Hello, cursor: str) -> int:
+async def _start_offset(running: RunningVhost, stream: Stream, hello: Hello, cursor: str) -> int:
     """Return the first offset to send: the stored cursor, unless the client says that it has read on since;
     else what the client asks for."""
     if cursor in stream.cursors and not hello.field("again", bool, False):
@@ -176,11 +178,11 @@ async def _start_offset(hosted: RunningVhost, stream: Stream, hello: Hello, curs
         return max(start, stream.start)
     time_us = hello.fields.get("time_us")
     if type(time_us) is int:
-        return await _offset_at(hosted, stream.lane, time_us)
+        return await _offset_at(running, stream.lane, time_us)
     raise Malformed(f"invalid start {start!r}")
 
 
-async def _offset_at(hosted: RunningVhost, lane: Lane, time_us: int) -> int:
+async def _offset_at(running: RunningVhost, lane: Lane, time_us: int) -> int:
     """Return the first offset whose record was received at this time or later. A record that cannot be read is taken
     as one that did."""
     low, high = lane.first_later(time_us - 1)
@@ -190,7 +192,7 @@ async def _offset_at(hosted: RunningVhost, lane: Lane, time_us: int) -> int:
         if run is None:
             high = middle
             continue
-        received_us = await _received_us(hosted.log, run.position)
+        received_us = await _received_us(running.log, run.position)
         if received_us is not None and received_us < time_us:
             low = run.first + run.count
         else:
@@ -206,7 +208,7 @@ async def _received_us(log: Log, position: int) -> int | None:
 
 @ends_with_tunnel
 async def _send_records(
-    tunnel: Tunnel, hosted: RunningVhost, stream: Stream, offset: int, missing: int
+    tunnel: Tunnel, running: RunningVhost, stream: Stream, offset: int, missing: int
 ) -> None:  # fmt: skip
     """Send records and gaps from `offset` on, until the stream is deleted.
 
@@ -217,7 +219,7 @@ async def _send_records(
     gaps_start = (
         offset  # Gaps before this offset have been reported, or do not concern this reader.
     )
-    registry = hosted.vhost.registry
+    registry = running.vhost.registry
     while True:
         if registry.streams.get(stream.name) is not stream:
             gone = ConsumerCancelled(stream.name, "the stream was deleted")
@@ -231,7 +233,7 @@ async def _send_records(
                 await _send_gaps(tunnel, slices, gaps)
                 missing = gaps[-1].total
             gaps_start = offset + 1
-            found = await hosted.batch_reader.read(stream.lane, offset, stream.end)
+            found = await running.batch_reader.read(stream.lane, offset, stream.end)
             if found is None:
                 offset = _next_readable(stream, offset)
                 continue
@@ -244,7 +246,7 @@ async def _send_records(
         for part in ready:
             await tunnel.send(part.data)
         if not ready and not stream.lane.retired:
-            await hosted.messages_durable.wait()
+            await running.messages_durable.wait()
 
 
 async def _send_gaps(tunnel: Tunnel, slices: Slices, gaps: Iterable[StreamGap]) -> None:

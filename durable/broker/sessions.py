@@ -63,11 +63,11 @@ class Sessions:
             if scope.cancelled_caught:
                 raise Malformed(f"no hello within {HELLO_S:g} s")
             hello = decode_hello(part).stripped()
-            hosted = self._vhosts.get(hello.vhost, tunnel.caller)
-            tunnels = self._tunnels.setdefault(hosted, set())
+            running = self._vhosts.get(hello.vhost, tunnel.caller)
+            tunnels = self._tunnels.setdefault(running, set())
             tunnels.add(tunnel)
             try:
-                await self._serve_vhost(tunnel, hello, hosted)
+                await self._serve_vhost(tunnel, hello, running)
             finally:
                 tunnels.discard(tunnel)
         except (StopAsyncIteration, TunnelBroken):
@@ -80,26 +80,26 @@ class Sessions:
         except BaseExceptionGroup as group:
             await self._report_end(tunnel, single_error(group))
 
-    async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: RunningVhost) -> None:
+    async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, running: RunningVhost) -> None:
         if hello.kind == CONTROL:
-            await self._serve_connection(tunnel, hosted)
+            await self._serve_connection(tunnel, running)
             return
         peer = self._peers.get(hello.field("session", bytes))
         if peer is None or peer.cluster != tunnel.caller:
             raise BrokerLost(self._cluster, "its session has ended")
-        if peer.permissions is not hosted.vhost.registry.permissions:
+        if peer.permissions is not running.vhost.registry.permissions:
             raise Malformed("a session of another vhost")
         serve = HANDLERS.get(hello.kind)
         if serve is None:
             raise Malformed(f"a hello of unknown kind {hello.kind!r}")
         with peer.hide_suggestions():
-            await serve(tunnel, hello, hosted, peer)
+            await serve(tunnel, hello, running, peer)
 
     async def delete_vhost(self, name: str) -> None:
         """Delete a vhost and end all of its connections. Raises what `Vhosts.delete` raises, and StoreFailed
         if the vhost still exists."""
-        hosted, wait_removed = self._vhosts.delete(name)
-        for tunnel in list(self._tunnels.pop(hosted, ())):
+        running, wait_removed = self._vhosts.delete(name)
+        for tunnel in list(self._tunnels.pop(running, ())):
             tunnel.abort("the vhost was deleted")
         await wait_removed()
 
@@ -114,11 +114,11 @@ class Sessions:
         with suppress(TunnelBroken, TooLarge):
             await tunnel.send(encode_ended(error))
 
-    async def _serve_connection(self, tunnel: Tunnel, hosted: RunningVhost) -> None:
+    async def _serve_connection(self, tunnel: Tunnel, running: RunningVhost) -> None:
         """Serve the calls of a connection, and give it the session id that its other tunnels name."""
         session = token_bytes(16)
-        peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
-        control = Control(hosted, peer, self._vhosts, self.delete_vhost)
+        peer = Peer(tunnel.caller, running.vhost.registry.permissions, session)
+        control = Control(running, peer, self._vhosts, self.delete_vhost)
         control_session = ControlSession(tunnel, control, peer, self.control_sessions)
         self._peers[session] = peer
         self.control_sessions.add(control_session)
@@ -129,4 +129,4 @@ class Sessions:
             del self._peers[session]
             self.control_sessions.remove(control_session)
             with final_write_scope():
-                await hosted.delete_exclusive(peer.exclusive_lanes)
+                await running.delete_exclusive(peer.exclusive_lanes)

@@ -16,7 +16,7 @@ from .running_vhost import RunningVhost
 M = TypeVar("M", Queue, Stream)
 
 
-def statistics_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+def statistics_of(running: RunningVhost, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
     """Yield the counters of a vhost, for `encode_listing`. Units are in the names; ages are in seconds, None if there
     is nothing.
 
@@ -26,7 +26,7 @@ def statistics_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator
     Args:
         sees: whether the caller may know of a queue or stream; `hidden` is the number of all others.
     """
-    registry, clock = hosted.vhost.registry, hosted.clock
+    registry, clock = running.vhost.registry, running.clock
     hidden = 0
     yield {"queues": {}, "streams": {}}
     for queues, unseen in _visible(registry.queues, sees):
@@ -37,18 +37,18 @@ def statistics_of(hosted: RunningVhost, sees: Callable[[str], bool]) -> Iterator
         gaps, now_us = registry.gaps, clock.now_us()
         counters = {one.name: _stream(one, gaps.missing(one.lane.id), now_us) for one in streams}
         yield {"streams": counters}
-    counts, log = hosted.vhost.intake.counts, hosted.log.statistics()
+    counts, log = running.vhost.intake.counts, running.log.statistics()
     received = counts.received_bytes + counts.captured_bytes
     yield {
         "hidden": hidden,
-        "publishers": len(hosted.vhost.publishers),
-        "lost": hosted.batch_reader.lost,
+        "publishers": len(running.vhost.publishers),
+        "lost": running.batch_reader.lost,
         "memory": {
-            "recent_bytes": hosted.vhost.bodies.recent_bytes,
-            "held_bytes": hosted.vhost.bodies.held_bytes,
+            "recent_bytes": running.vhost.bodies.recent_bytes,
+            "held_bytes": running.vhost.bodies.held_bytes,
         },
         "intake": asdict(counts),
-        "confirm_us": by_bound(hosted.vhost.intake.confirms),
+        "confirm_us": by_bound(running.vhost.intake.confirms),
         "log": asdict(log),
         "written_per_received": log.committed_bytes / received if received else None,
     }

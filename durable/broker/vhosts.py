@@ -69,7 +69,7 @@ stops all."""
 class _VhostTask:
     """The task of a vhost, from before it is opened until it is closed."""
 
-    hosted: RunningVhost | None = None
+    running: RunningVhost | None = None
     """None if it is not open yet, or not accessible any more."""
     ending: trio.Event = field(default_factory=trio.Event)
     deleted: bool = False
@@ -171,15 +171,15 @@ class Vhosts:
 
     def mark_leaving(self) -> None:
         """The broker is about to end its clients' tunnels: the clients have not left by themselves."""
-        for hosted in self.all():
-            hosted.leaving = True
+        for running in self.all():
+            running.leaving = True
 
     @property
     def names(self) -> list[str]:
-        return sorted(name for name, one in self._tasks.items() if one.hosted is not None)
+        return sorted(name for name, one in self._tasks.items() if one.running is not None)
 
     def all(self) -> list[RunningVhost]:
-        return [one.hosted for one in self._tasks.values() if one.hosted is not None]
+        return [one.running for one in self._tasks.values() if one.running is not None]
 
     def names_for(self, cluster: str) -> list[str]:
         """Names of the vhosts in which this cluster has any permission."""
@@ -197,9 +197,9 @@ class Vhosts:
         """
         self.check_available(name)
         task = self._tasks.get(name)
-        if task is None or task.hosted is None:
+        if task is None or task.running is None:
             raise UnknownVhost(name, self.names if cluster is None else self.names_for(cluster))
-        return task.hosted
+        return task.running
 
     async def create(self, name: str) -> None:
         """Make a vhost and open it; nothing happens if it exists.
@@ -249,14 +249,14 @@ class Vhosts:
         if name in self._unavailable:
             raise VhostUnavailable(name)
 
-    def check_patterns(self, hosted: RunningVhost, streams: Iterable[StreamDefinition]) -> None:
+    def check_patterns(self, running: RunningVhost, streams: Iterable[StreamDefinition]) -> None:
         """Check whether the node can subscribe to the patterns of these new streams as well.
 
         Raises:
             TooManyPatterns: all vhosts together would have too many patterns. Patterns that exist already
                 are always allowed.
         """
-        existing = hosted.vhost.registry.patterns
+        existing = running.vhost.registry.patterns
         requested = {pattern for stream in streams for pattern in stream.patterns}
         new = [pattern for pattern in requested if pattern not in existing]
         if not new or self._node is None:
@@ -279,10 +279,10 @@ class Vhosts:
         """
         if name == DEFAULT_VHOST:
             raise InUse("vhost", name, "it always exists; delete its contents one by one")
-        hosted, task = self.get(name), self._tasks[name]
-        task.hosted, task.deleted = None, True
+        running, task = self.get(name), self._tasks[name]
+        task.running, task.deleted = None, True
         task.ending.set()
-        return hosted, task.wait_removed
+        return running, task.wait_removed
 
     async def _host(
         self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -293,18 +293,18 @@ class Vhosts:
                 async with (
                     open_vhost(
                         self._data, name, self._config, self._encryption, self._clock
-                    ) as hosted,
+                    ) as running,
                     open_nursery() as nursery,
                 ):
-                    task.hosted = hosted
-                    nursery.start_soon(self._capture, hosted)
+                    task.running = running
+                    nursery.start_soon(self._capture, running)
                     task_status.started()
                     await task.ending.wait()
                     if task.deleted:
                         locked.enter_context(self._default_log.calls.held())
                     nursery.cancel_scope.cancel()
                 if task.deleted:
-                    await self._delete(name, task, hosted.log)
+                    await self._delete(name, task, running.log)
         finally:
             del self._tasks[name]
             task.ended.set()
@@ -343,16 +343,16 @@ class Vhosts:
             partial(self._default_log.in_thread, call, *arguments, kind="vhosts")
         )
 
-    async def _capture(self, hosted: RunningVhost) -> None:
+    async def _capture(self, running: RunningVhost) -> None:
         await self._joined.wait()
         assert self._node is not None, "joined"
         try:
-            await Capture(hosted, self._node, self._config.capture_bytes).run()
+            await Capture(running, self._node, self._config.capture_bytes).run()
         except* NodeClosed:
             pass  # The node leaves; nothing more is captured.
 
 
-def _member_count(hosted: RunningVhost) -> int:
+def _member_count(running: RunningVhost) -> int:
     """Number of queues and streams. Bindings are not counted: they belong to these."""
-    registry = hosted.vhost.registry
+    registry = running.vhost.registry
     return len(registry.queues) + len(registry.streams)

@@ -178,7 +178,7 @@ async def serve(args: argparse.Namespace) -> int:
     broker = Broker(
         args.data, cluster=args.cluster, config=config, keyring=keyring, collector=collector
     )
-    hosted: list[RunningVhost] = []
+    vhosts: list[RunningVhost] = []
     failed: set[str] = set()
     # Signals set `stop` instead of raising KeyboardInterrupt, which may come between any two instructions: a
     # half-changed state would then be written to the disk.
@@ -188,8 +188,8 @@ async def serve(args: argparse.Namespace) -> int:
             stop.scope = trio.CancelScope()
             if stop.status is None:
                 await _run(broker, args, stop, failed)
-            hosted = broker.all_hosted()
-    _report_failed(hosted, args, failed)  # A store may also have failed while draining.
+            vhosts = broker.all_hosted()
+    _report_failed(vhosts, args, failed)  # A store may also have failed while draining.
     kept = args.keep_going or not failed
     status = stop.status if stop.status is not None and kept else FAILED
     if status != FAILED:
@@ -210,8 +210,8 @@ async def _run(
     broker: Broker, args: argparse.Namespace, stop: StopSignal, failed: set[str]
 ) -> None:  # fmt: skip
     """Serve on the mesh until a signal, or until a store has stopped."""
-    for hosted in broker.all_hosted():
-        _report_recovery(hosted, args)
+    for running in broker.all_hosted():
+        _report_recovery(running, args)
     async with broker.on_mesh(**settings(args)) as node:
         print_stderr(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
         _event(args, "ready", cluster=args.cluster, endpoints=list(node.endpoints), pid=os.getpid())
@@ -219,8 +219,8 @@ async def _run(
             await _until_failed(broker, args, failed)
 
 
-def _report_recovery(hosted: RunningVhost, args: argparse.Namespace) -> None:
-    name, report = hosted.vhost.name, hosted.log.report
+def _report_recovery(running: RunningVhost, args: argparse.Namespace) -> None:
+    name, report = running.vhost.name, running.log.report
     for line in (summary(report), *findings(report)):
         print_stderr(f"vhost {name}: {line}")
     _event(args, "recovered", vhost=name, **as_json(report))
@@ -237,10 +237,10 @@ async def _until_failed(broker: Broker, args: argparse.Namespace, failed: set[st
 
 
 def _report_failed(
-    hosted: Iterable[RunningVhost], args: argparse.Namespace, failed: set[str]
+    vhosts: Iterable[RunningVhost], args: argparse.Namespace, failed: set[str]
 ) -> None:
     """Report each stopped store once; `failed` holds the names of those reported, and is added to."""
-    for one in hosted:
+    for one in vhosts:
         reason, name = one.log.failure, one.vhost.name
         if reason is not None and name not in failed:
             failed.add(name)

@@ -44,7 +44,7 @@ AT_ONCE = 50
 
 
 async def fill_with_small(
-    hosted: RunningVhost, volume: Volume, message: bytes = bytes(50), *, rest_at: int = -1
+    running: RunningVhost, volume: Volume, message: bytes = bytes(50), *, rest_at: int = -1
 ) -> int:
     """Small messages to `jobs` until there is no room, and then nobody has any; how many are confirmed.
 
@@ -56,7 +56,7 @@ async def fill_with_small(
         if number == rest_at * AT_ONCE:
             await virtual_sleep(3 * CONFIG.idle_s)
         try:
-            await publish(hosted, make_batch(number, [message] * AT_ONCE, key="jobs"))
+            await publish(running, make_batch(number, [message] * AT_ONCE, key="jobs"))
         except StoreFull:
             volume.capacity_bytes = volume.used_bytes
             return number
@@ -66,10 +66,10 @@ async def fill_with_small(
 class Acking:
     """A consumer that has everything, and the sequences that it knows to be acked for certain."""
 
-    def __init__(self, hosted: RunningVhost) -> None:
-        self._hosted = hosted
-        self._queue = hosted.vhost.registry.queue("jobs")
-        self._tags = {number: tag for tag, number in enumerate(sorted(unsettled(hosted)))}
+    def __init__(self, running: RunningVhost) -> None:
+        self._running = running
+        self._queue = running.vhost.registry.queue("jobs")
+        self._tags = {number: tag for tag, number in enumerate(sorted(unsettled(running)))}
         self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         self._queue.subscribe(self._consumer)
         self._queue.take(0)
@@ -82,21 +82,21 @@ class Acking:
                 tag = self._tags[number]
                 self._queue.settle(self._consumer, tag, tag + 1, outcome)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            await flushed(self._hosted)
+            await flushed(self._running)
 
     def settle_rest(self, but: int = 0) -> None:
         """But for so many of the last. Returns at once."""
         self._queue.settle(self._consumer, 0, self._consumer.next_tag - but, ACK)
 
 
-def unsettled(hosted: RunningVhost) -> set[int]:
-    (lane,) = hosted.vhost.registry.queue("jobs").lanes
+def unsettled(running: RunningVhost) -> set[int]:
+    (lane,) = running.vhost.registry.queue("jobs").lanes
     return {one for low, high in lane.ready_ranges() for one in range(low, high)}
 
 
-def returned_in(hosted: RunningVhost) -> dict[int, int]:
+def returned_in(running: RunningVhost) -> dict[int, int]:
     """How often messages of `jobs` came back that did."""
-    (lane,) = hosted.vhost.registry.queue("jobs").lanes
+    (lane,) = running.vhost.registry.queue("jobs").lanes
     return {
         one: times
         for start, end, times in lane.returns_between(0, lane.index.end)
@@ -113,24 +113,24 @@ def test_acks_one_by_one_go_on_for_as_long_as_there_are_messages(step: int) -> N
     acked: set[int] = set()
     published = 0
 
-    async def first(hosted: RunningVhost) -> None:
+    async def first(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill_with_small(hosted, volume)
-        acking = Acking(hosted)
+        await declare(running, "jobs")
+        published = await fill_with_small(running, volume)
+        acking = Acking(running)
         for number in range(1, published, step):
             if number % AT_ONCE:
                 await acking.settle([number])
                 acked.add(number)
         assert len(acked) * ACK_BYTES > 4 * 3 * RESERVE
         assert volume.used_bytes == volume.capacity_bytes
-        assert hosted.log.statistics().full
+        assert running.log.statistics().full
 
-    async def second(hosted: RunningVhost) -> None:
-        assert unsettled(hosted) == set(range(published)) - acked
-        await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
-        assert await fill(hosted, most=SOME) == SOME
+    async def second(running: RunningVhost) -> None:
+        assert unsettled(running) == set(range(published)) - acked
+        await settle(running, "jobs", ACK)
+        await until_space(running)
+        assert await fill(running, most=SOME) == SOME
 
     run(volume, first, config=FULL)
     run(volume, second, config=FULL)
@@ -163,29 +163,29 @@ def check_each(images: Images, published: int, more: int) -> None:
     did; and each goes on: so many acks one by one, and all is taken once the rest has been consumed."""
     assert images.left
 
-    async def look(hosted: RunningVhost) -> None:
-        report = hosted.log.report
+    async def look(running: RunningVhost) -> None:
+        report = running.log.report
         assert not report.gaps
         assert not report.damage
-        there = unsettled(hosted)
+        there = unsettled(running)
         assert not there & acked
         assert there >= set(range(published)) - asked
-        came_back = returned_in(hosted)
+        came_back = returned_in(running)
         assert set(came_back) <= returned
         assert set(came_back.values()) <= {1}
-        acking = Acking(hosted)
+        acking = Acking(running)
         for number in sorted(there)[: more if at % 7 == 0 else 1]:
             await acking.settle([number])
             there.remove(number)
-        assert unsettled(hosted) == set()
+        assert unsettled(running) == set()
         rest.append(there)
 
-    async def last(hosted: RunningVhost) -> None:
-        assert unsettled(hosted) == rest.pop()
+    async def last(running: RunningVhost) -> None:
+        assert unsettled(running) == rest.pop()
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
-        assert await fill(hosted, most=SOME) == SOME
+            await settle(running, "jobs", ACK)
+        await until_space(running)
+        assert await fill(running, most=SOME) == SOME
 
     rest: list[set[int]] = []
     for at, (volume, acked, asked, returned) in enumerate(images.left):  # noqa: B007 (`look` reads them)
@@ -198,14 +198,14 @@ def test_a_kill_or_a_power_cut_at_any_change_brings_no_ack_back() -> None:
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
     images, published = Images(volume), 0
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill_with_small(hosted, volume, rest_at=8)
-        acking = Acking(hosted)
+        await declare(running, "jobs")
+        published = await fill_with_small(running, volume, rest_at=8)
+        acking = Acking(running)
         for number in range(1, 100):
             if number % AT_ONCE:
-                if hosted.log.statistics().segments > 3:
+                if running.log.statistics().segments > 3:
                     images.left = images.left or []
                 images.asked.add(number)
                 await acking.settle([number])
@@ -225,14 +225,14 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
     images, published = Images(volume), 0
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill_with_small(hosted, volume)
-        acking = Acking(hosted)
+        await declare(running, "jobs")
+        published = await fill_with_small(running, volume)
+        acking = Acking(running)
         for number in range(60):
             await acking.settle([number])
-        assert hosted.log.statistics().segments > 3
+        assert running.log.statistics().segments > 3
         images.left, images.acked = [], set(range(60))
         images.returned = set(range(61, published, 20))
         images.asked = {*range(61, published, 2), *images.acked} - images.returned
@@ -242,8 +242,8 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
         await virtual_sleep(3 * CONFIG.idle_s)
         images.change()
 
-    async def came_back(hosted: RunningVhost) -> None:
-        assert returned_in(hosted) == dict.fromkeys(images.returned, 1)
+    async def came_back(running: RunningVhost) -> None:
+        assert returned_in(running) == dict.fromkeys(images.returned, 1)
 
     run(volume, life, images, FULL)
     run(volume.copy(), came_back, config=FULL)
@@ -257,17 +257,17 @@ def test_what_was_stuck_comes_back_when_all_is_consumed(share_max: float) -> Non
     volume = Volume(capacity_bytes=16 * SEGMENT + SEGMENT // 2)
     config = replace(FULL, log=replace(LOG, compaction_share_max=share_max))
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        published = await fill_with_small(hosted, volume, b"")
-        acking = Acking(hosted)
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        published = await fill_with_small(running, volume, b"")
+        acking = Acking(running)
         with pytest.raises(trio.TooSlowError):
             for number in (*range(1, published, CHUNK), *range(2, published)):
                 await acking.settle([number])
         acking.settle_rest()
-        await until_space(hosted)
-        await flushed(hosted)
-        await fill_with_small(hosted, volume)
+        await until_space(running)
+        await flushed(running)
+        await fill_with_small(running, volume)
 
     run(volume, life, config=config)
 
@@ -280,28 +280,28 @@ def test_acks_for_which_there_is_no_room_at_all_are_said_by_a_snapshot(
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = 0
 
-    async def first(hosted: RunningVhost) -> None:
+    async def first(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill_with_small(hosted, volume)
+        await declare(running, "jobs")
+        published = await fill_with_small(running, volume)
         volume.capacity_bytes += SEGMENT // 4  # For checkpoint files.
-        append = hosted.log.append_nowait
+        append = running.log.append_nowait
 
         def refuse_acks(drafts: Sequence[Draft], *, hurry: bool = True) -> range:
             if any(draft.kind == Kind.ACKS for draft in drafts):
                 raise StoreFull(1, SEGMENT, 0)
             return append(drafts, hurry=hurry)
 
-        acking = Acking(hosted)
+        acking = Acking(running)
         with monkeypatch.context() as patch:
-            patch.setattr(hosted.log, "append_nowait", refuse_acks)
+            patch.setattr(running.log, "append_nowait", refuse_acks)
             acking.settle_rest(but=left)
-            hosted.pump_once()
-            await until_space(hosted)
-            await flushed(hosted)
+            running.pump_once()
+            await until_space(running)
+            await flushed(running)
 
-    async def second(hosted: RunningVhost) -> None:
-        assert unsettled(hosted) == set(range(published - left, published))
+    async def second(running: RunningVhost) -> None:
+        assert unsettled(running) == set(range(published - left, published))
 
     run(volume, first, config=FULL)
     run(volume, second, config=FULL)
@@ -316,11 +316,11 @@ def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(
     acked: set[int] = set()
     published = 0
 
-    async def first(hosted: RunningVhost) -> None:
+    async def first(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill_with_small(hosted, volume, b"")
-        acking = Acking(hosted)
+        await declare(running, "jobs")
+        published = await fill_with_small(running, volume, b"")
+        acking = Acking(running)
         for number in range(1, published, CHUNK):
             await acking.settle([number])
             acked.add(number)
@@ -332,11 +332,11 @@ def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(
         assert len(acked) > 3 * RESERVE // 2 // ACK_BYTES
         assert caplog.text.count("no checkpoint of vhost /") == 1
         volume.capacity_bytes *= 2
-        await until_space(hosted)
-        await flushed(hosted)
+        await until_space(running)
+        await flushed(running)
 
-    async def second(hosted: RunningVhost) -> None:
-        assert unsettled(hosted) == set(range(published)) - acked
+    async def second(running: RunningVhost) -> None:
+        assert unsettled(running) == set(range(published)) - acked
 
     run(volume, first, config=FULL)
     run(volume, second, config=FULL)

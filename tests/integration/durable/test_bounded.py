@@ -54,8 +54,8 @@ async def test_a_consumer_that_never_acks_holds_its_prefetch_and_nothing_else(
     async with serving(tmp_path, config=CONFIG) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         await publish(shop, ledger, range(HELD), padding)
-        hosted = broker.hosted("/")
-        queue, segments = hosted.vhost.registry.queue("jobs"), hosted.log._store.segments
+        running = broker.hosted("/")
+        queue, segments = running.vhost.registry.queue("jobs"), running.log._store.segments
         async with (
             client(broker, "stuck") as other,
             other.consume("jobs", prefetch=HELD) as never,
@@ -66,8 +66,8 @@ async def test_a_consumer_that_never_acks_holds_its_prefetch_and_nothing_else(
                 await publish(shop, ledger, range(first, first + each), padding)
                 await consume(shop, ledger, each, padding)
                 assert (queue.ready, queue.unacked) == (0, HELD)
-                assert hosted.vhost.bodies.recent_bytes <= CONFIG.recent_bytes + each * 4000
-            assert hosted.log.statistics().committed_bytes > 8 * MIB
+                assert running.vhost.bodies.recent_bytes <= CONFIG.recent_bytes + each * 4000
+            assert running.log.statistics().committed_bytes > 8 * MIB
             # What it holds keeps the segment it is in; those behind are given back.
             await until(lambda: len(segments) <= 4)
             assert not ledger.settled & {number_of(one.payload[:-padding]) for one in held}
@@ -142,13 +142,13 @@ async def test_what_a_queue_in_memory_took_is_free_when_it_is_purged_or_deleted(
     """Found: it was at the next turn, so a message published at once was refused now and then."""
     config = replace(SMALL, memory_bytes=MIB)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
-        hosted = broker.hosted("/")
+        running = broker.hosted("/")
         await shop.declare_queue("jobs", durability="memory")
-        queue = hosted.vhost.registry.queue("jobs")
+        queue = running.vhost.registry.queue("jobs")
         await shop.publish("", "jobs", bytes(MIB))
-        assert hosted.vhost.bodies.is_full
-        assert await hosted.purge(queue) == 1
-        assert hosted.vhost.bodies.held_bytes == 0  # No other task has had a turn since.
+        assert running.vhost.bodies.is_full
+        assert await running.purge(queue) == 1
+        assert running.vhost.bodies.held_bytes == 0  # No other task has had a turn since.
         await shop.publish("", "jobs", bytes(MIB))
-        await hosted.delete_queue(queue, "the queue was deleted")
-        assert hosted.vhost.bodies.held_bytes == 0
+        await running.delete_queue(queue, "the queue was deleted")
+        assert running.vhost.bodies.held_bytes == 0

@@ -109,18 +109,18 @@ async def test_what_was_permitted_before_a_declaration_had_its_turn_does_not_cou
     async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
         await shop.set_permission("shop", **EVERYTHING)
         await shop.set_permission("crm", **ITS_OWN, capture=".*")
-        hosted = broker.hosted("/")
+        running = broker.hosted("/")
 
         async def declare() -> None:
             with pytest.raises(AccessRefused) as caught:
                 await crm.declare_stream("crm-all", patterns=">")
             refused.append(caught.value)
 
-        async with trio.open_nursery() as nursery, hosted.gate.exclusive():
+        async with trio.open_nursery() as nursery, running.gate.exclusive():
             nursery.start_soon(declare)
-            await until(lambda: hosted.gate.waiting > 0)
+            await until(lambda: running.gate.waiting > 0)
             said = PermissionDefinition(cluster="crm", **ITS_OWN, capture="")
-            hosted.vhost.change(changes.permission(said), 0)
+            running.vhost.change(changes.permission(said), 0)
         assert [one.what for one in refused] == ["capture"]
         assert not (await shop.statistics())["streams"]
 

@@ -54,9 +54,9 @@ class Fates(NamedTuple):
 class Consuming:
     """A consumer of `jobs` that has all of it."""
 
-    def __init__(self, hosted: RunningVhost) -> None:
-        self._hosted = hosted
-        self._queue = hosted.vhost.registry.queue("jobs")
+    def __init__(self, running: RunningVhost) -> None:
+        self._running = running
+        self._queue = running.vhost.registry.queue("jobs")
         self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         self._queue.subscribe(self._consumer)
         self._queue.take(0)
@@ -78,8 +78,8 @@ class Consuming:
             self.settle(tag, REJECT if reject else ACK)
             if not reject and not fates.at_once:
                 with trio.fail_after(VIRTUAL_PATIENCE_S):
-                    await flushed(self._hosted)
-        self._hosted.pump_once()
+                    await flushed(self._running)
+        self._running.pump_once()
         return published - len(tags), rejected
 
 
@@ -99,26 +99,28 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
     copies of what was rejected were more than was kept for them."""
     volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await graves(hosted)
-        published = await fill(hosted, fates.size_bytes, slowly=True)
-        stay, rejected = await Consuming(hosted).settle_each(fates, published, Random(seed))
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
+        published = await fill(running, fates.size_bytes, slowly=True)
+        stay, rejected = await Consuming(running).settle_each(fates, published, Random(seed))
         consumed = 0
 
         async def consume() -> bool:
             nonlocal consumed
             if fates.copies_consumed:
-                consumed += ready(hosted)["graves"]
-                await settle(hosted, "graves", ACK)
-            return consumed + ready(hosted)["graves"] == rejected
+                consumed += ready(running)["graves"]
+                await settle(running, "graves", ACK)
+            return consumed + ready(running)["graves"] == rejected
 
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            while not await consume() or hosted.log.statistics().full:
+            while not await consume() or running.log.statistics().full:
                 await virtual_sleep(CONFIG.idle_s)
-        assert hosted.vhost.registry.queue("jobs").unsettled == stay
-        assert not hosted.batch_reader.lost
-        await until(lambda: hosted.log.backlog == Backlog(), VIRTUAL_PATIENCE_S)
-        assert await fill(hosted, fates.size_bytes, first=published, slowly=True, most=SOME) == SOME
+        assert running.vhost.registry.queue("jobs").unsettled == stay
+        assert not running.batch_reader.lost
+        await until(lambda: running.log.backlog == Backlog(), VIRTUAL_PATIENCE_S)
+        assert (
+            await fill(running, fates.size_bytes, first=published, slowly=True, most=SOME) == SOME
+        )
 
     run(volume, life, config=FULL)
 
@@ -127,14 +129,14 @@ def test_a_carrier_is_made_while_there_is_room_and_again_in_place_of_what_it_fre
     """Found: spares that had become too small grew into the space of the segment that it had freed."""
     volume = Volume(capacity_bytes=6 * SEGMENT)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        published = await fill(hosted, 20, slowly=True)
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        published = await fill(running, 20, slowly=True)
         assert spare_name(CARRIER) in volume.seen
         volume.capacity_bytes = volume.used_bytes
         fates = Fates(20, stays=0.1, shuffled=True)
-        await Consuming(hosted).settle_each(fates, published, Random(1))
-        await until_space(hosted)
+        await Consuming(running).settle_each(fates, published, Random(1))
+        await until_space(running)
         await until(lambda: spare_name(CARRIER) in volume.seen, VIRTUAL_PATIENCE_S)
 
     run(volume, life, config=FULL)
@@ -145,33 +147,33 @@ def test_a_kill_or_a_power_cut_while_it_is_written_loses_nothing() -> None:
     volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
     images, published = Images(volume), 0
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill(hosted, 100, slowly=True)
+        await declare(running, "jobs")
+        published = await fill(running, 100, slowly=True)
         volume.capacity_bytes = volume.used_bytes
-        consuming = Consuming(hosted)
+        consuming = Consuming(running)
         for tag in range(published):
             if tag % 20:
                 images.asked.add(tag)
                 consuming.settle(tag, ACK)
-                await flushed(hosted)
+                await flushed(running)
                 images.acked.add(tag)
                 if spare_name(CARRIER) not in volume.seen:
                     images.left = images.left or []
-            if images.left and not hosted.log.statistics().full:
+            if images.left and not running.log.statistics().full:
                 break
-        await until_space(hosted)
+        await until_space(running)
 
-    async def look(hosted: RunningVhost) -> None:
-        assert not any(gap.synced for gap in hosted.log.report.gaps)
-        there = unsettled(hosted)
+    async def look(running: RunningVhost) -> None:
+        assert not any(gap.synced for gap in running.log.report.gaps)
+        there = unsettled(running)
         assert not there & acked
         assert there >= set(range(published)) - asked
         if number % 4 == 0:
-            await settle(hosted, "jobs", ACK)
-            await until_space(hosted)
-            assert await fill(hosted, 100, first=published, slowly=True, most=SOME) == SOME
+            await settle(running, "jobs", ACK)
+            await until_space(running)
+            assert await fill(running, 100, first=published, slowly=True, most=SOME) == SOME
 
     run(volume, life, images, FULL)
     assert images.left

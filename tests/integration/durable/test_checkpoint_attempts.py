@@ -43,9 +43,9 @@ REFUSED_AGAIN = (34, 36)
 class Attempts(Checkpointer):
     """Notes when one is tried, and finds no room at those times that were said."""
 
-    def __init__(self, hosted: RunningVhost) -> None:
-        checkpointing = Checkpointing(hosted.vhost.registry)
-        super().__init__(hosted, FaultyDisk(Volume()), checkpointing, BrokerConfig())
+    def __init__(self, running: RunningVhost) -> None:
+        checkpointing = Checkpointing(running.vhost.registry)
+        super().__init__(running, FaultyDisk(Volume()), checkpointing, BrokerConfig())
         self._began_s = trio.current_time()
         self.at: list[float] = []
 
@@ -66,8 +66,8 @@ def test_pauses_grow_while_there_is_no_room_and_it_is_said_once(
     """Each attempt encodes all there is to say, and nobody declares anything meanwhile."""
     caplog.set_level(logging.WARNING, logger="durable")
 
-    async def life(hosted: RunningVhost) -> None:
-        attempts = Attempts(hosted)
+    async def life(running: RunningVhost) -> None:
+        attempts = Attempts(running)
         with trio.move_on_after((REFUSED_AGAIN[-1] + 0.5) * LOOK_S):
             await attempts.run(LOOK_S)
         assert attempts.at == pytest.approx(REFUSED + WRITTEN + REFUSED_AGAIN)
@@ -87,16 +87,16 @@ def test_what_could_not_be_removed_from_a_full_disk_is_when_it_can_be(
     def refuse(disk: FaultyDisk, name: str) -> None:
         raise OSError(errno.EPERM, "refused")
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await fill(hosted)
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await fill(running)
         with monkeypatch.context() as patch:
             patch.setattr(FaultyDisk, "unlink", refuse)
-            await settle(hosted, "jobs", ACK)
+            await settle(running, "jobs", ACK)
             await virtual_sleep(20 * CONFIG.idle_s)
-            assert hosted.log.statistics().full
-            assert hosted.log._store.unremoved
-        await until_space(hosted)
+            assert running.log.statistics().full
+            assert running.log._store.unremoved
+        await until_space(running)
 
     config = replace(CONFIG, log=replace(CONFIG.log, compaction_share_max=0.0))  # No carrier.
     run(volume, life, config=config)
@@ -107,23 +107,23 @@ def test_a_snapshot_that_no_segment_takes_is_not_encoded_at_each_look(
 ) -> None:
     volume, tried = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2), list[float]()
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         with suppress(StoreFull):
             for number in range(150):
-                await declare(hosted, f"queue {number}" + "y" * 60)
-        published = await fill(hosted)
+                await declare(running, f"queue {number}" + "y" * 60)
+        published = await fill(running)
         with trio.move_on_after(10 * CONFIG.idle_s):
-            await ack_first(hosted, published)
-        snapshot = hosted.vhost.snapshot
+            await ack_first(running, published)
+        snapshot = running.vhost.snapshot
 
         def note(*args: Any, **options: Any) -> Snapshot:
             tried.append(trio.current_time())
             return snapshot(*args, **options)
 
-        monkeypatch.setattr(hosted.vhost, "snapshot", note)
+        monkeypatch.setattr(running.vhost, "snapshot", note)
         await virtual_sleep(5 * PAUSE_FACTOR_MAX * CONFIG.idle_s)
-        assert hosted.log.statistics().full
+        assert running.log.statistics().full
         pauses = [after - before for before, after in pairwise(tried)]
         assert pauses[-2:] == pytest.approx([PAUSE_FACTOR_MAX * CONFIG.idle_s] * 2)
 
@@ -135,20 +135,20 @@ def test_what_is_settled_goes_though_nobody_publishes_any_more(killed: bool) -> 
     """No segment is begun, and few records are written, for which there would be a checkpoint."""
     volume = Volume()
 
-    async def filled(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await fill(hosted, most=28)
+    async def filled(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await fill(running, most=28)
         await virtual_sleep(2 * CONFIG.idle_s)
-        assert hosted.log.statistics().segments > 4
+        assert running.log.statistics().segments > 4
         if killed:
             left.append(volume.copy())
         else:
-            await consumed(hosted)
+            await consumed(running)
 
-    async def consumed(hosted: RunningVhost) -> None:
-        assert await purge(hosted) == 28
+    async def consumed(running: RunningVhost) -> None:
+        assert await purge(running) == 28
         await virtual_sleep(3 * CONFIG.idle_s)
-        assert hosted.log.statistics().segments <= 2
+        assert running.log.statistics().segments <= 2
 
     left: list[Volume] = []
     run(volume, filled)

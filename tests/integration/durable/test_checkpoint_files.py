@@ -61,21 +61,21 @@ class Client:
     def __init__(self) -> None:
         self.next = 0
 
-    async def publish(self, hosted: RunningVhost, key: str, *payloads: bytes) -> None:
+    async def publish(self, running: RunningVhost, key: str, *payloads: bytes) -> None:
         """And wait until they are on disk."""
         batch = make_batch(self.next, payloads, key=key)
         self.next = batch.next_sequence
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        await hosted.log.with_room(
-            lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, 0)
+        publisher = running.vhost.publishers.open(PUBLISHER, 1, 0)
+        await running.log.with_room(
+            lambda: running.vhost.intake.publish(publisher, [batch], anybody, 0)
         )
-        await hosted.log.wait_durable(hosted.log.end - 1)
+        await running.log.wait_durable(running.log.end - 1)
 
-    async def roll(self, hosted: RunningVhost, done: Callable[[], bool]) -> None:
+    async def roll(self, running: RunningVhost, done: Callable[[], bool]) -> None:
         """Fill segments with what nobody needs, until it is."""
         while not done():
-            await self.publish(hosted, "fill", bytes(2000))
-            await settle(hosted, "fill", ACK)
+            await self.publish(running, "fill", bytes(2000))
+            await settle(running, "fill", ACK)
             await virtual_sleep(2 * CONFIG.idle_s)
 
 
@@ -109,8 +109,8 @@ def reach(volume: Volume) -> int:
     )
 
 
-def lane_of(hosted: RunningVhost, name: str) -> Lane:
-    (lane,) = hosted.vhost.registry.queue(name).lanes
+def lane_of(running: RunningVhost, name: str) -> Lane:
+    (lane,) = running.vhost.registry.queue(name).lanes
     return lane
 
 
@@ -122,30 +122,30 @@ def settled_long_ago(monkeypatch: pytest.MonkeyPatch) -> list[Volume]:
     volume, client = Volume(), Client()
     kills = Kills(volume)
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         for name in ("jobs", "fill", "other"):
-            await declare(hosted, name)
-        await client.publish(hosted, "jobs", *[b"x"] * 9)
-        segments = hosted.log._store.segments
-        await client.roll(hosted, Later(segments))
-        queue = hosted.vhost.registry.queue("jobs")
+            await declare(running, name)
+        await client.publish(running, "jobs", *[b"x"] * 9)
+        segments = running.log._store.segments
+        await client.roll(running, Later(segments))
+        queue = running.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         queue.take(0)
         for outcome, numbers in ((ACK, ACKED), (REQUEUE, RETURNED)):
             for number in numbers:
                 queue.settle(consumer, number, number + 1, outcome)
-        await flushed(hosted)
-        told = hosted.vhost.settling.last_position
-        await client.roll(hosted, lambda: not any(one.first <= told < one.end for one in segments))
+        await flushed(running)
+        told = running.vhost.settling.last_position
+        await client.roll(running, lambda: not any(one.first <= told < one.end for one in segments))
         kills.wanted = True
         queue.settle(consumer, LAST, LAST + 1, REQUEUE)
         for _ in range(2):
-            if "other" in hosted.vhost.registry.queues:
-                await hosted.delete_queue(hosted.vhost.registry.queue("other"), "a test")
-            await declare(hosted, "other")
-            await client.publish(hosted, "other", b"x")
-            await client.roll(hosted, Later(segments))
+            if "other" in running.vhost.registry.queues:
+                await running.delete_queue(running.vhost.registry.queue("other"), "a test")
+            await declare(running, "other")
+            await client.publish(running, "other", b"x")
+            await client.roll(running, Later(segments))
         kills.wanted = False
 
     run(volume, life, kills, STILL)
@@ -153,9 +153,9 @@ def settled_long_ago(monkeypatch: pytest.MonkeyPatch) -> list[Volume]:
     return kills.left
 
 
-async def same(hosted: RunningVhost) -> None:
+async def same(running: RunningVhost) -> None:
     """Of `jobs` as much is settled, and came back, as ever."""
-    lane = lane_of(hosted, "jobs")
+    lane = lane_of(running, "jobs")
     assert [one for one in range(9) if lane.settled.covers(one, one + 1)] == list(ACKED)
     times = [count for start, end, count in lane.returns_between(0, 9) for _ in range(start, end)]
     came_back = {one for one in range(9) if times[one]}
@@ -216,26 +216,26 @@ def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> No
     volume, client = Volume(), Client()
     killed: list[Volume] = []
 
-    async def first(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await client.publish(hosted, "jobs", *[b"x"] * 3)
+    async def first(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await client.publish(running, "jobs", *[b"x"] * 3)
         for _ in range(2):
-            await settle(hosted, "jobs", REQUEUE)
+            await settle(running, "jobs", REQUEUE)
         killed.append(volume.copy())
 
-    async def then(hosted: RunningVhost) -> None:
+    async def then(running: RunningVhost) -> None:
         checkpointer = Checkpointer(
-            hosted,
+            running,
             FaultyDisk(kills.volume, kills),
-            Checkpointing(hosted.vhost.registry),
+            Checkpointing(running.vhost.registry),
             BrokerConfig(checkpoint_bytes=1),
         )
         kills.wanted = True
         await checkpointer.write()
         kills.wanted = False
 
-    async def same(hosted: RunningVhost) -> None:
-        assert list(lane_of(hosted, "jobs").returns_between(0, 3)) == [(0, 3, 2)]
+    async def same(running: RunningVhost) -> None:
+        assert list(lane_of(running, "jobs").returns_between(0, 3)) == [(0, 3, 2)]
 
     run(volume, first, config=STILL)
     kills = Kills(killed[0])
@@ -251,34 +251,34 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
     volume, client, left = Volume(), Client(), list[Volume]()
     config = replace(STILL, idle_s=60.0)
 
-    async def life(hosted: RunningVhost) -> None:
-        log = hosted.log
+    async def life(running: RunningVhost) -> None:
+        log = running.log
         for name in ("kept", "fill"):
-            await declare(hosted, name)
-        await declare(hosted, "jobs", dead_letter_exchange="nowhere")
-        await client.publish(hosted, "kept", b"so that the first segment stays")
-        await client.publish(hosted, "jobs", b"x")
+            await declare(running, name)
+        await declare(running, "jobs", dead_letter_exchange="nowhere")
+        await client.publish(running, "kept", b"so that the first segment stays")
+        await client.publish(running, "jobs", b"x")
         room = CONFIG.log.segment_bytes - log.append_bytes_max + 900
         point = log._committer.placer.write_point
         while point.number < 2 or point.capacity_bytes - point.at > room:
-            await client.publish(hosted, "fill", bytes(200))
-            await settle(hosted, "fill", ACK)
+            await client.publish(running, "fill", bytes(200))
+            await settle(running, "fill", ACK)
             point = log._committer.placer.write_point
         checkpointer = Checkpointer(
-            hosted,
+            running,
             FaultyDisk(volume),
-            Checkpointing(hosted.vhost.registry),
+            Checkpointing(running.vhost.registry),
             BrokerConfig(checkpoint_bytes=1 << 30),
         )
-        queue, lane = hosted.vhost.registry.queue("jobs"), lane_of(hosted, "jobs")
+        queue, lane = running.vhost.registry.queue("jobs"), lane_of(running, "jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         queue.take(0)
-        found = await batch_at(hosted, lane, 0)
+        found = await batch_at(running, lane, 0)
         assert found is not None
         queue.settle(consumer, 0, 1, REJECT)
-        (dead,) = hosted.vhost.take_dead()
-        hosted.vhost.forward_dead(dead, [found], 0)  # In the same turn as:
+        (dead,) = running.vhost.take_dead()
+        running.vhost.forward_dead(dead, [found], 0)  # In the same turn as:
         await checkpointer.write()
         assert log._committer.placer.write_point.number == point.number + 1, (
             "the snapshot stands in it"
@@ -286,8 +286,8 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         assert lane.settled.covers(0, 1)
         left.append(volume.copy())
 
-    async def settled(hosted: RunningVhost) -> None:
-        assert lane_of(hosted, "jobs").settled.covers(0, 1)
+    async def settled(running: RunningVhost) -> None:
+        assert lane_of(running, "jobs").settled.covers(0, 1)
 
     run(volume, life, config=config)
     run(left[0], settled, config=config)
@@ -305,35 +305,35 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone(
     kills = Kills(volume)
     names = [f"q{number}" for number in range(30)]  # Encoded first: meanwhile `late` gets more.
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         for name in (*names, "late", "other"):
-            await declare(hosted, name)
+            await declare(running, name)
         checkpointer = Checkpointer(
-            hosted,
+            running,
             FaultyDisk(volume, kills),
-            Checkpointing(hosted.vhost.registry),
+            Checkpointing(running.vhost.registry),
             BrokerConfig(checkpoint_bytes=1),
         )
         await checkpointer.write()  # This root does not name the file of `late`.
         for name in (*names, "late"):
-            await client.publish(hosted, name, b"early")
+            await client.publish(running, name, b"early")
         kills.wanted = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(checkpointer.write)
             for _ in range(3):
-                await client.publish(hosted, "late", b"late")
+                await client.publish(running, "late", b"late")
         kills.left.append(volume.copy())
         kills.wanted = False
 
-    async def again(hosted: RunningVhost) -> None:
-        found_end = hosted.log.report.found_end
+    async def again(running: RunningVhost) -> None:
+        found_end = running.log.report.found_end
         ahead.append(reach(before) > found_end)
         assert reach(left) <= found_end
-        await client.publish(hosted, "other", *[b"not for you"] * 3)
-        lane = lane_of(hosted, "late")
+        await client.publish(running, "other", *[b"not for you"] * 3)
+        lane = lane_of(running, "late")
         for low, high in lane.ready_ranges():
             for number in range(low, high):
-                found = await batch_at(hosted, lane, number)
+                found = await batch_at(running, lane, number)
                 assert found is not None
                 assert set(found[0].payloads) <= {b"early", b"late"}
 
@@ -363,37 +363,37 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
     volume = Volume(capacity_bytes=9 * log.segment_bytes + free_bytes_min)
     published = 0
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
+        await declare(running, "jobs")
         for number in range(40):
-            await declare(hosted, f"queue {number}")
-        published = await fill(hosted)
+            await declare(running, f"queue {number}")
+        published = await fill(running)
         await virtual_sleep(3 * CONFIG.idle_s)
         volume.capacity_bytes = volume.used_bytes + room
-        await ack_first(hosted, published // 2)
-        assert hosted.log.would_free(hosted.applied_end)
+        await ack_first(running, published // 2)
+        assert running.log.would_free(running.applied_end)
         kills.wanted = True
         await virtual_sleep(3 * CONFIG.idle_s)
         kills.wanted = False
-        assert not hosted.log.statistics().full
+        assert not running.log.statistics().full
 
-    async def rest(hosted: RunningVhost) -> None:
-        assert ready(hosted)["jobs"] == published - published // 2
+    async def rest(running: RunningVhost) -> None:
+        assert ready(running)["jobs"] == published - published // 2
         again.wanted = True
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
+            await settle(running, "jobs", ACK)
+        await until_space(running)
         again.wanted = False
-        assert await fill(hosted, most=SOME) == SOME
+        assert await fill(running, most=SOME) == SOME
 
-    async def last(hosted: RunningVhost) -> None:
-        assert ready(hosted)["jobs"] in (0, published - published // 2)
+    async def last(running: RunningVhost) -> None:
+        assert ready(running)["jobs"] in (0, published - published // 2)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
-        assert await fill(hosted, most=SOME) == SOME
-        assert len(hosted.vhost.registry.queues) == 41
+            await settle(running, "jobs", ACK)
+        await until_space(running)
+        assert await fill(running, most=SOME) == SOME
+        assert len(running.vhost.registry.queues) == 41
 
     kills = Kills(volume)
     run(volume, life, kills, config)
@@ -410,23 +410,23 @@ def test_files_of_a_log_that_went_another_way_cost_nothing() -> None:
     vhost did not open any more."""
     volume, client = Volume(), Client()
 
-    async def begin(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await client.publish(hosted, "jobs", b"1")
+    async def begin(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await client.publish(running, "jobs", b"1")
 
     run(volume, begin, config=STILL)
     backup, following = volume.copy(), client.next
 
-    async def go_on(hosted: RunningVhost) -> None:
-        await client.publish(hosted, "jobs", b"a", b"b", b"c", b"d")
+    async def go_on(running: RunningVhost) -> None:
+        await client.publish(running, "jobs", b"a", b"b", b"c", b"d")
 
     run(volume, go_on, config=STILL)
     client.next = following
     killed: list[Volume] = []
 
-    async def go_another_way(hosted: RunningVhost) -> None:
-        await client.publish(hosted, "jobs", b"x")
-        await client.publish(hosted, "jobs", b"y")
+    async def go_another_way(running: RunningVhost) -> None:
+        await client.publish(running, "jobs", b"x")
+        await client.publish(running, "jobs", b"y")
         killed.append(backup.copy())
 
     run(backup, go_another_way, config=STILL)
@@ -435,12 +435,12 @@ def test_files_of_a_log_that_went_another_way_cost_nothing() -> None:
     for digest, folder in others.items():
         queues[digest].seen.update(folder.seen)
 
-    async def look(hosted: RunningVhost) -> None:
-        queue = hosted.vhost.registry.queue("jobs")
+    async def look(running: RunningVhost) -> None:
+        queue = running.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         assert sum(one.count for one in queue.take(0)) == 3
-        assert not hosted.log.report.gaps
+        assert not running.log.report.gaps
 
     for _ in range(2):
         run(left, look, config=STILL)

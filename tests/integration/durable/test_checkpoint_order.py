@@ -24,9 +24,9 @@ QUIET = replace(CONF, idle_s=LONG_S)
 """No other checkpoint comes before the end."""
 
 
-def checkpointer_of(hosted: RunningVhost, volume: Volume) -> Checkpointer:
-    checkpointing = Checkpointing(hosted.vhost.registry)
-    return Checkpointer(hosted, FaultyDisk(volume), checkpointing, BrokerConfig())
+def checkpointer_of(running: RunningVhost, volume: Volume) -> Checkpointer:
+    checkpointing = Checkpointing(running.vhost.registry)
+    return Checkpointer(running, FaultyDisk(volume), checkpointing, BrokerConfig())
 
 
 def test_returns_that_a_file_has_counted_are_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,27 +34,27 @@ def test_returns_that_a_file_has_counted_are_on_disk(monkeypatch: pytest.MonkeyP
     positions, and not be counted."""
     volume, write_all, durable = Volume(), Checkpoints.write_all, list[bool]()
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         def noting(
             files: Checkpoints, some: Iterable[Checkpoint], between: Callable[[], object]
         ) -> None:
-            durable.append(hosted.vhost.settling.last_position < hosted.log.durable_end)
+            durable.append(running.vhost.settling.last_position < running.log.durable_end)
             write_all(files, some, between)
 
-        client = Client(hosted)
+        client = Client(running)
         await client.declare("jobs")
         await client.publish("jobs", [b"a", b"b"])
         queue, consumer = (
-            hosted.vhost.registry.queue("jobs"),
+            running.vhost.registry.queue("jobs"),
             Consumer("c", prefetch=0, prefetch_bytes=0),
         )
         queue.subscribe(consumer)
         queue.take(0)
         queue.settle(consumer, 0, consumer.next_tag, REQUEUE)
-        before = hosted.vhost.settling.last_position
+        before = running.vhost.settling.last_position
         monkeypatch.setattr(Checkpoints, "write_all", noting)
-        await checkpointer_of(hosted, volume).write()
-        assert hosted.vhost.settling.last_position > before
+        await checkpointer_of(running, volume).write()
+        assert running.vhost.settling.last_position > before
         assert durable == [True]
 
     run(volume, life, config=QUIET)
@@ -65,8 +65,8 @@ def test_what_came_while_a_checkpoint_was_written_stays(monkeypatch: pytest.Monk
     snapshot."""
     volume, left = Volume(), list[Volume]()
 
-    async def life(hosted: RunningVhost) -> None:
-        client, in_thread = Client(hosted), hosted.log.in_thread
+    async def life(running: RunningVhost) -> None:
+        client, in_thread = Client(running), running.log.in_thread
 
         async def slowly(call: Any, *arguments: Any) -> Any:
             if call.__name__ == "_write_files":
@@ -76,17 +76,17 @@ def test_what_came_while_a_checkpoint_was_written_stays(monkeypatch: pytest.Monk
 
         await client.declare("kept", "fast")
         await client.publish("kept", [b"x"])
-        while len(numbers(hosted)) < 3:
+        while len(numbers(running)) < 3:
             await client.traffic()
-        began_in = numbers(hosted)[-1]
-        monkeypatch.setattr(hosted.log, "in_thread", slowly)
-        await checkpointer_of(hosted, volume).write()
+        began_in = numbers(running)[-1]
+        monkeypatch.setattr(running.log, "in_thread", slowly)
+        await checkpointer_of(running, volume).write()
         monkeypatch.undo()
-        assert numbers(hosted)[-1] > began_in + 2
+        assert numbers(running)[-1] > began_in + 2
         left.append(volume.copy())
 
-    async def again(hosted: RunningVhost) -> None:
-        report = hosted.log.report
+    async def again(running: RunningVhost) -> None:
+        report = running.log.report
         assert (report.gaps, report.absent) == ((), ())
 
     run(volume, life, config=QUIET)

@@ -71,10 +71,10 @@ def test_a_last_checkpoint_that_hangs_is_left(what: str, monkeypatch: pytest.Mon
     When the disk comes back it writes no more: a vhost that is deleted may be declared again, in its place."""
     hanging, faults, volume = Hanging(), Faults(), Volume()
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
-        hosted.log.calls.in_thread = hanging.in_thread
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await publish(running, make_batch(0, [b"a", b"b"], key="jobs"))
+        running.log.calls.in_thread = hanging.in_thread
         if what == "file":
             faults.before_sync = hanging.here
         else:
@@ -87,8 +87,8 @@ def test_a_last_checkpoint_that_hangs_is_left(what: str, monkeypatch: pytest.Mon
     assert {*volume.seen} == there
     assert ROOT_NAME not in there
 
-    async def next_life(hosted: RunningVhost) -> None:
-        assert ready(hosted) == {"jobs": 2}
+    async def next_life(running: RunningVhost) -> None:
+        assert ready(running) == {"jobs": 2}
 
     volume.locked = False  # The process has ended.
     monkeypatch.undo()
@@ -121,11 +121,11 @@ class Leaving:
 def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_that_hangs() -> None:
     """Found: a broker did not end, whatever else it does about that. Its queue goes all the same."""
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs", auto_delete=True)
-        tunnel, peer = Leaving(), Peer("shop", hosted.vhost.registry.permissions, b"")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs", auto_delete=True)
+        tunnel, peer = Leaving(), Peer("shop", running.vhost.registry.permissions, b"")
         hello = Hello(CONSUME, "/", {"queue": "jobs"})
-        writer, back = cast("Any", hosted.log._commits._writer), trio.Event()
+        writer, back = cast("Any", running.log._commits._writer), trio.Event()
         in_thread = writer._in_thread
 
         async def hang(*args: Any, abandon_on_cancel: bool) -> None:
@@ -133,7 +133,7 @@ def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_t
             await in_thread(*args)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve_consumer, cast("Any", tunnel), hello, hosted, peer)
+            nursery.start_soon(serve_consumer, cast("Any", tunnel), hello, running, peer)
             await virtual_sleep(1)
             writer._in_thread = hang
             tunnel.leave.set()
@@ -143,28 +143,28 @@ def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_t
         assert trio.current_time() - began_s <= CLOSE_S
         back.set()
         await virtual_sleep(CONFIG.idle_s)
-        assert ready(hosted) == {}
+        assert ready(running) == {}
 
     volume = Volume()
     run(volume, life)
 
-    async def next_life(hosted: RunningVhost) -> None:
-        assert ready(hosted) == {}
+    async def next_life(running: RunningVhost) -> None:
+        assert ready(running) == {}
 
     run(volume, next_life)
 
 
 def test_queues_of_a_connection_go_although_who_ends_them_is_cancelled() -> None:
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         names = ["a", "b", "c"]
         for name in names:
-            await declare(hosted, name, exclusive=True)
-        lanes = [hosted.vhost.registry.queue(name).lanes[0].id for name in names]
-        async with hosted.gate.exclusive():
+            await declare(running, name, exclusive=True)
+        lanes = [running.vhost.registry.queue(name).lanes[0].id for name in names]
+        async with running.gate.exclusive():
             with trio.move_on_after(1):
-                await hosted.delete_exclusive(lanes)
-            assert set(ready(hosted)) == {*names}
+                await running.delete_exclusive(lanes)
+            assert set(ready(running)) == {*names}
         await virtual_sleep(3 * CONFIG.idle_s)
-        assert ready(hosted) == {}
+        assert ready(running) == {}
 
     run(Volume(), life)

@@ -34,8 +34,8 @@ def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int
     """Found: its segment was read every second, and none behind it was ever compacted."""
     volume = Volume()
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         for number in range(6):
             await client.publish("slow", [b"message %d " % number * 20])
@@ -44,16 +44,16 @@ def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int
                 volume.flip(name, 8 * bytes(volume.seen[name].seen).index(b"message 0"))
             await client.traffic()
         await virtual_sleep(LONG_S)
-        assert numbers(hosted)[0] == 1
-        assert len(numbers(hosted)) == 3, "and the last two, which are left alone"
+        assert numbers(running)[0] == 1
+        assert len(numbers(running)) == 3, "and the last two, which are left alone"
         reads = len(read_from)
         await virtual_sleep(LONG_S)
         assert len(read_from) == reads
-        assert hosted.vhost.registry.queue("slow").ready == 6
+        assert running.vhost.registry.queue("slow").ready == 6
         await client.settle_all("slow")
         await client.traffic()
         await virtual_sleep(LONG_S)
-        assert 1 not in numbers(hosted), "settled, it goes with the others"
+        assert 1 not in numbers(running), "settled, it goes with the others"
 
     run(volume, life, config=CONF)
 
@@ -63,18 +63,18 @@ def test_what_is_all_live_is_not_carried_forward(size_bytes: int) -> None:
     """Found: of small messages what stands around them did not count, and a backlog was written again
     with every segment of other traffic."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client, statistics = Client(hosted), hosted.log.statistics
+    async def life(running: RunningVhost) -> None:
+        client, statistics = Client(running), running.log.statistics
         await client.declare("slow", "fast")
-        while len(numbers(hosted)) < 5:
+        while len(numbers(running)) < 5:
             await client.publish("slow", [bytes(size_bytes)])
         before = statistics().committed_bytes
         for _ in range(3):
             await client.traffic()
         await virtual_sleep(LONG_S)
-        assert numbers(hosted)[:4] == [1, 2, 3, 4]
+        assert numbers(running)[:4] == [1, 2, 3, 4]
         assert statistics().committed_bytes - before < 3.2 * SEGMENT_BYTES
-        assert min(live_bytes(hosted)[:4]) > 0.8 * (SEGMENT_BYTES - CONF.log.reserve_bytes)
+        assert min(live_bytes(running)[:4]) > 0.8 * (SEGMENT_BYTES - CONF.log.reserve_bytes)
 
     run(Volume(), life, config=CONF)
 
@@ -82,17 +82,17 @@ def test_what_is_all_live_is_not_carried_forward(size_bytes: int) -> None:
 def test_of_a_backlog_of_groups_nothing_is_carried_forward(read_from: list[int]) -> None:
     """It looks mostly empty: what stands around each batch is not in the estimate."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client, statistics = Client(hosted), hosted.log.statistics
+    async def life(running: RunningVhost) -> None:
+        client, statistics = Client(running), running.log.statistics
         await client.declare("slow", "fast")
-        while len(numbers(hosted)) < 5:
+        while len(numbers(running)) < 5:
             await client.publish("slow", [b"x"] * 20, apart=True)
         for _ in range(3):
             await client.traffic()
-        assert max(live_bytes(hosted)[:4]) < 0.25 * SEGMENT_BYTES
+        assert max(live_bytes(running)[:4]) < 0.25 * SEGMENT_BYTES
         before = statistics().committed_bytes
         await virtual_sleep(LONG_S)
-        assert numbers(hosted)[:4] == [1, 2, 3, 4]
+        assert numbers(running)[:4] == [1, 2, 3, 4]
         assert statistics().committed_bytes - before < 0.05 * SEGMENT_BYTES
         read = len(read_from)
         await virtual_sleep(LONG_S)
@@ -105,11 +105,11 @@ def test_of_what_went_to_many_queues_the_one_that_needs_it_counts() -> None:
     """Found: all of them did, and a segment with one slow queue among forty stayed for ever."""
     names = [f"q{number}" for number in range(40)]
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare(*names, "fast")
         bound = [BindingDefinition(exchange="amq.fanout", destination=name) for name in names]
-        await hosted.change(lambda: [[changes.BIND, to_plain(one)] for one in bound])
+        await running.change(lambda: [[changes.BIND, to_plain(one)] for one in bound])
         for _ in range(4):
             for _ in range(44):
                 await client.publish("slow", [bytes(10)], exchange="amq.fanout")
@@ -118,13 +118,13 @@ def test_of_what_went_to_many_queues_the_one_that_needs_it_counts() -> None:
             await client.settle_all(name)
         for _ in range(2):
             await client.traffic()
-        old = numbers(hosted)[:-YOUNGEST_KEPT]
+        old = numbers(running)[:-YOUNGEST_KEPT]
         await virtual_sleep(LONG_S)
-        assert not {*old} & {*numbers(hosted)}
-        (lane,) = hosted.vhost.registry.queue("q0").lanes
+        assert not {*old} & {*numbers(running)}
+        (lane,) = running.vhost.registry.queue("q0").lanes
         moved = lane.index.find(0)
         assert moved is not None
-        (record,) = await hosted.log.read(moved.position, 1)
+        (record,) = await running.log.read(moved.position, 1)
         assert [target.queue for target in record.targets] == [lane.id]
 
     run(Volume(), life, config=CONF)
@@ -133,15 +133,15 @@ def test_of_what_went_to_many_queues_the_one_that_needs_it_counts() -> None:
 def test_messages_without_payload_are_carried_forward() -> None:
     """Found: nothing of their segments counted as live, so they were kept as they were."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         for _ in range(8):
             await client.publish("slow", [b""])
             await client.traffic()
         await virtual_sleep(LONG_S)
-        assert len(numbers(hosted)) == 2
-        assert hosted.vhost.registry.queue("slow").ready == 8
+        assert len(numbers(running)) == 2
+        assert running.vhost.registry.queue("slow").ready == 8
 
     run(Volume(), life, config=CONF)
 
@@ -149,24 +149,24 @@ def test_messages_without_payload_are_carried_forward() -> None:
 def test_a_segment_that_is_fuller_than_it_seemed_is_put_off_until_it_is_emptier() -> None:
     """Of headers nothing is known, so a segment full of them looks empty. Nothing of it is carried forward."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client, statistics = Client(hosted), hosted.log.statistics
+    async def life(running: RunningVhost) -> None:
+        client, statistics = Client(running), running.log.statistics
         await client.declare("slow", "other", "fast")
-        while len(numbers(hosted)) < 2:
+        while len(numbers(running)) < 2:
             for name in ("slow", "other", "other", "other"):
                 await client.publish(name, [b"x"], headers=[bytes(1000)])
         await client.traffic()
         await client.traffic()
-        assert 0 < live_bytes(hosted)[0] < 0.25 * SEGMENT_BYTES
+        assert 0 < live_bytes(running)[0] < 0.25 * SEGMENT_BYTES
         before = statistics().committed_bytes
         await virtual_sleep(LONG_S)
-        assert numbers(hosted)[0] == 1
+        assert numbers(running)[0] == 1
         assert statistics().committed_bytes - before < 0.05 * SEGMENT_BYTES
         await client.settle_all("other")
         await client.traffic()
         await virtual_sleep(LONG_S)
-        assert 1 not in numbers(hosted)
-        assert hosted.vhost.registry.queue("slow").ready > 10
+        assert 1 not in numbers(running)
+        assert running.vhost.registry.queue("slow").ready > 10
 
     run(Volume(), life, config=CONF)
 
@@ -174,8 +174,8 @@ def test_a_segment_that_is_fuller_than_it_seemed_is_put_off_until_it_is_emptier(
 def test_what_is_left_of_a_group_is_carried_forward_with_it() -> None:
     volume = Volume()
 
-    async def first(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def first(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast", "kept")
         await client.publish("slow", [b"%d" % number for number in range(20)], apart=True)
         await client.settle_all("slow", 12, 5)
@@ -183,14 +183,14 @@ def test_what_is_left_of_a_group_is_carried_forward_with_it() -> None:
             await client.traffic()
             await client.publish("kept", [bytes(100)])
         await virtual_sleep(LONG_S)
-        assert 1 not in numbers(hosted)
-        await left(hosted)
+        assert 1 not in numbers(running)
+        await left(running)
 
-    async def left(hosted: RunningVhost) -> None:
-        (lane,) = hosted.vhost.registry.queue("slow").lanes
+    async def left(running: RunningVhost) -> None:
+        (lane,) = running.vhost.registry.queue("slow").lanes
         assert lane.ready_ranges() == [(0, 5), (12, 20)]
         for number in (*range(5), *range(12, 20)):
-            found = await batch_at(hosted, lane, number)
+            found = await batch_at(running, lane, number)
             assert found is not None
             batch, at = found
             assert (batch.payloads, at) == ([b"%d" % number], number)
@@ -203,24 +203,24 @@ def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
     """On both sides of a restart, moved or not: else live bytes would drift."""
     volume, sent = Volume(), 0
 
-    async def first(hosted: RunningVhost) -> None:
+    async def first(running: RunningVhost) -> None:
         nonlocal sent
-        client = Client(hosted)
+        client = Client(running)
         await client.declare("slow", "fast")
         for number in range(6):
             await client.publish("slow", [b"x"] * number + [bytes(100)], headers=None)
             await client.traffic()
         await virtual_sleep(LONG_S)
-        assert len(numbers(hosted)) == 2
+        assert len(numbers(running)) == 2
         sent = client.next
 
-    async def second(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def second(running: RunningVhost) -> None:
+        client = Client(running)
         client.next = sent
-        assert any(live_bytes(hosted))
+        assert any(live_bytes(running))
         await client.publish("slow", [b"", b"y"])
         await client.settle_all("slow")
-        assert live_bytes(hosted) == [0] * len(numbers(hosted))
+        assert live_bytes(running) == [0] * len(numbers(running))
 
     run(volume, first, config=CONF)
     run(volume, second, config=CONF)
@@ -229,16 +229,16 @@ def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
 def test_small_records_share_commits() -> None:
     """Found: each waited for a commit of its own."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client, statistics = Client(hosted), hosted.log.statistics
+    async def life(running: RunningVhost) -> None:
+        client, statistics = Client(running), running.log.statistics
         await client.declare("slow", "fast")
         for _ in range(4):
             for _ in range(50):
                 await client.publish("slow", [bytes(100)])
             await client.traffic()
-        records, commits = hosted.log.end, statistics().commits
+        records, commits = running.log.end, statistics().commits
         await virtual_sleep(LONG_S)
-        assert hosted.log.end - records >= 100
+        assert running.log.end - records >= 100
         assert statistics().commits - commits < 10
 
     run(Volume(), life, config=CONF)
@@ -253,8 +253,8 @@ def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyP
         appended.append((trio.current_time(), len(drafts), size_bytes))
         return await append(self, drafts)
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         for _ in range(4):
             for number in range(20):
@@ -262,7 +262,7 @@ def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyP
             await client.traffic()
         monkeypatch.setattr(Log, "append", appending)
         await virtual_sleep(LONG_S)
-        assert 1 not in numbers(hosted)
+        assert 1 not in numbers(running)
 
     slow = replace(CONF, log=replace(CONF.log, compaction_bytes_per_s=bytes_per_s))
     run(Volume(), life, config=slow)
@@ -285,20 +285,20 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
         looked.call()
         return looking(vhost, record)
 
-    def noting_too(hosted: RunningVhost, needed: NeededRecord, moved: int) -> None:
+    def noting_too(running: RunningVhost, needed: NeededRecord, moved: int) -> None:
         pointed.call()
-        segment = hosted.log._store.segments.find(moved)
+        segment = running.log._store.segments.find(moved)
         assert segment is not None
         assert segment.references, "a checkpoint may come in between"
-        pointing(hosted, needed, moved)
+        pointing(running, needed, moved)
 
     monkeypatch.setattr(compaction, "needed_of", noting)
     monkeypatch.setattr(compaction, "COUNTED_AT_ONCE", 20)
     monkeypatch.setattr(compaction, "_repoint", noting_too)
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 4)
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         for _ in range(3):
             for number in range(100):
@@ -307,7 +307,7 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
         trio.lowlevel.add_instrument(looked)
         trio.lowlevel.add_instrument(pointed)
         await virtual_sleep(LONG_S)
-        assert 1 not in numbers(hosted)
+        assert 1 not in numbers(running)
         assert 20 <= looked.most <= 24
         assert pointed.most == 4
 
@@ -328,8 +328,8 @@ def test_what_is_settled_or_deleted_while_it_is_carried_forward_is_let_go_once(
 
     monkeypatch.setattr(Log, "append", appending)
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "other", "fast")
         for _ in range(10):
             await client.publish("slow", [b"x"])
@@ -337,15 +337,15 @@ def test_what_is_settled_or_deleted_while_it_is_carried_forward_is_let_go_once(
         for _ in range(3):
             await client.traffic()
             await client.publish("slow", [b"x"])
-        queues = hosted.vhost.registry.queues
+        queues = running.vhost.registry.queues
         meanwhile.append(partial(client.settle_all, "slow", most=5, but=1))
-        meanwhile.append(partial(hosted.delete_queue, queues["other"], "a test"))
+        meanwhile.append(partial(running.delete_queue, queues["other"], "a test"))
         await virtual_sleep(LONG_S)
         assert not meanwhile
-        assert 1 not in numbers(hosted)
+        assert 1 not in numbers(running)
         assert queues["slow"].ready == 9
         await client.settle_all("slow")
-        assert live_bytes(hosted) == [0] * len(numbers(hosted))
+        assert live_bytes(running) == [0] * len(numbers(running))
 
     run(Volume(), life, config=CONF)
 
@@ -361,24 +361,24 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 1)
     config = replace(CONF, idle_s=LONG_S)  # No other checkpoint comes before the end.
 
-    async def life(hosted: RunningVhost) -> None:
-        client, under_way = Client(hosted), trio.Event()
+    async def life(running: RunningVhost) -> None:
+        client, under_way = Client(running), trio.Event()
 
-        def noting(hosted: RunningVhost, needed: NeededRecord, moved: int) -> None:
+        def noting(running: RunningVhost, needed: NeededRecord, moved: int) -> None:
             if len(calls) == pointed:
                 under_way.set()
             calls.append(moved)
-            repoint(hosted, needed, moved)
+            repoint(running, needed, moved)
 
         monkeypatch.setattr(compaction, "_repoint", noting)
         checkpointer = Checkpointer(
-            hosted,
+            running,
             FaultyDisk(volume),
-            Checkpointing(hosted.vhost.registry),
+            Checkpointing(running.vhost.registry),
             BrokerConfig(checkpoint_bytes=1 << 30),
         )
         await client.declare("kept", "slow", "fast")
-        while len(numbers(hosted)) < 2:
+        while len(numbers(running)) < 2:
             await client.publish("kept", [bytes(4000)])
         for _ in range(8):
             await client.publish("slow", [b"x"])
@@ -390,14 +390,14 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
             await under_way.wait()
         await checkpointer.write()
         await virtual_sleep(LONG_S / 4)
-        assert numbers(hosted)[0] == 1
-        assert 2 not in numbers(hosted)
+        assert numbers(running)[0] == 1
+        assert 2 not in numbers(running)
         left.append(volume.copy())
 
-    async def again(hosted: RunningVhost) -> None:
-        (lane,) = hosted.vhost.registry.queue("slow").lanes
+    async def again(running: RunningVhost) -> None:
+        (lane,) = running.vhost.registry.queue("slow").lanes
         assert lane.ready_ranges() == [(0, 8)]
-        found = [await batch_at(hosted, lane, number) for number in range(8)]
+        found = [await batch_at(running, lane, number) for number in range(8)]
         assert None not in found
 
     run(volume, life, config=config)

@@ -233,10 +233,10 @@ async def test_consumers_are_told_when_their_queue_is_deleted(tmp_path: Path) ->
         await shop.declare_queue("jobs")
         await shop.publish("", "jobs", b"still there")
         assert await drain(shop, "jobs") == [b"still there"]
-        hosted = broker.hosted("/")
-        assert not hosted.batch_reader.lost
-        assert not hosted.vhost.bodies.held_bytes
-        assert not hosted.vhost.registry.journal.dead
+        running = broker.hosted("/")
+        assert not running.batch_reader.lost
+        assert not running.vhost.bodies.held_bytes
+        assert not running.vhost.registry.journal.dead
 
 
 async def test_messages_under_way_to_a_queue_that_is_deleted(tmp_path: Path) -> None:

@@ -125,16 +125,16 @@ async def test_of_cursors_that_wait_for_room_the_last_one_told_stays(
     async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish_many("", "audit", numbered(4))
-        hosted = broker.hosted("/")
-        waiting = Waiting(hosted.log)
-        monkeypatch.setattr(hosted.log, "with_room", waiting)
+        running = broker.hosted("/")
+        waiting = Waiting(running.log)
+        monkeypatch.setattr(running.log, "with_room", waiting)
         with trio.fail_after(PATIENCE_S):
             readers = await storing(shop, told, waiting)
             for one in order:
                 waiting.turns[one].set()
                 await readers[one].__aexit__(None, None, None)  # It has been told: it is kept.
         monkeypatch.undo()  # A broker that ends writes, too.
-        assert hosted.vhost.registry.stream("audit").cursors == {"billing": told[1]}
+        assert running.vhost.registry.stream("audit").cursors == {"billing": told[1]}
 
 
 async def test_a_cursor_that_found_no_room_itself_keeps_no_earlier_one_from_the_disk(
@@ -144,9 +144,9 @@ async def test_a_cursor_that_found_no_room_itself_keeps_no_earlier_one_from_the_
     async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish_many("", "audit", numbered(4))
-        hosted = broker.hosted("/")
-        waiting, tried, made = Waiting(hosted.log), trio.Event(), list[int]()
-        change = hosted.vhost.change
+        running = broker.hosted("/")
+        waiting, tried, made = Waiting(running.log), trio.Event(), list[int]()
+        change = running.vhost.change
 
         def busy_once(changes: Sequence[Change], now_us: int) -> int:
             offsets = [offset for *_, offset in changes]
@@ -156,8 +156,8 @@ async def test_a_cursor_that_found_no_room_itself_keeps_no_earlier_one_from_the_
             made.extend(offsets)
             return change(changes, now_us)
 
-        monkeypatch.setattr(hosted.log, "with_room", waiting)
-        monkeypatch.setattr(hosted.vhost, "change", busy_once)
+        monkeypatch.setattr(running.log, "with_room", waiting)
+        monkeypatch.setattr(running.vhost, "change", busy_once)
         with trio.fail_after(PATIENCE_S):
             earlier, later = await storing(shop, (2, 4), waiting)
             waiting.turns[1].set()
@@ -251,9 +251,9 @@ async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reade
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         await shop.publish_many("", "audit", numbered(10))
-        hosted = broker.hosted("/")
-        done, go_on, told = getattr(hosted.log, held), trio.Event(), list[int]()
-        store_cursor = hosted.store_cursor
+        running = broker.hosted("/")
+        done, go_on, told = getattr(running.log, held), trio.Event(), list[int]()
+        store_cursor = running.store_cursor
 
         async def waiting(argument: Any) -> Any:
             await go_on.wait()
@@ -263,11 +263,11 @@ async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reade
             told.append(number)
             await store_cursor(change, updates, number)
 
-        monkeypatch.setattr(hosted, "store_cursor", keep)
+        monkeypatch.setattr(running, "store_cursor", keep)
         with pytest.raises(KeyError):
             async with shop.read("audit", start="first", cursor="billing") as records:
                 await take(records, 2)
-                monkeypatch.setattr(hosted.log, held, waiting)
+                monkeypatch.setattr(running.log, held, waiting)
                 await records.store()
                 await until(lambda: told == [1])
                 await take(records, 2)
@@ -275,7 +275,7 @@ async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reade
                 raise KeyError
         await until(lambda: told[1:])  # Its session has ended, but for that.
         go_on.set()
-        await until(lambda: hosted.vhost.registry.stream("audit").cursors == {"billing": 4})
+        await until(lambda: running.vhost.registry.stream("audit").cursors == {"billing": 4})
 
 
 async def test_cursors_survive_a_restart(tmp_path: Path) -> None:
@@ -303,10 +303,12 @@ async def test_what_a_reader_was_told_of_gaps_is_not_told_again_when_they_become
     monkeypatch.setattr("durable.vhost.gaps.GAPS_MAX", 3)
 
     async def lose(broker: Broker, shop: Connection, times: int) -> None:
-        hosted = broker.hosted("/")
-        stream = hosted.vhost.registry.stream("audit")
+        running = broker.hosted("/")
+        stream = running.vhost.registry.stream("audit")
         for _ in range(times):
-            hosted.vhost.record_gap(stream, Missed(bytes(16), 1, "t", 0, 10), hosted.clock.now_us())
+            running.vhost.record_gap(
+                stream, Missed(bytes(16), 1, "t", 0, 10), running.clock.now_us()
+            )
             await shop.publish("", "audit", b"behind a gap")
 
     async def lost(shop: Connection, count: int, *, store: bool = True) -> int:

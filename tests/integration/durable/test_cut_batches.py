@@ -37,22 +37,22 @@ def messages(batch: int) -> list[bytes]:
     return [payload(number) for number in range(MESSAGES * batch, MESSAGES * (batch + 1))]
 
 
-async def settle(hosted: RunningVhost, batches: int = BATCHES) -> None:
+async def settle(running: RunningVhost, batches: int = BATCHES) -> None:
     """All but one of each batch."""
-    (lane,) = hosted.vhost.registry.queue("slow").lanes
+    (lane,) = running.vhost.registry.queue("slow").lanes
     for first in range(0, MESSAGES * batches, MESSAGES):
         for low, high in ((first, first + KEPT), (first + KEPT + 1, first + MESSAGES)):
             lane.take_range(low, high)
             lane.settle(low, high)
-    await flushed(hosted)
+    await flushed(running)
 
 
-async def left(hosted: RunningVhost, batches: int = BATCHES) -> None:
-    (lane,) = hosted.vhost.registry.queue("slow").lanes
+async def left(running: RunningVhost, batches: int = BATCHES) -> None:
+    (lane,) = running.vhost.registry.queue("slow").lanes
     kept = [MESSAGES * batch + KEPT for batch in range(batches)]
     assert lane.ready_ranges() == [(one, one + 1) for one in kept]
     for one in kept:
-        found = await batch_at(hosted, lane, one)
+        found = await batch_at(running, lane, one)
         assert found is not None
         batch, first = found
         assert batch.payloads[one - first] == payload(one)
@@ -64,26 +64,28 @@ def test_one_message_of_each_batch_keeps_no_segment(apart: bool) -> None:
     """Found: it kept its whole batch, and a log of which a hundredth was needed stayed as it was."""
     volume = Volume()
 
-    async def first(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def first(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         for batch in range(BATCHES):
             await client.publish("slow", messages(batch), apart=apart)
-        before = len(numbers(hosted))
+        before = len(numbers(running))
         assert before > SEGMENTS_MAX
-        await settle(hosted)
+        await settle(running)
         await client.traffic()
         await client.traffic()
         await virtual_sleep(LONG_S)
-        assert len(numbers(hosted)) <= SEGMENTS_MAX
-        await left(hosted)
+        assert len(numbers(running)) <= SEGMENTS_MAX
+        await left(running)
 
-    async def second(hosted: RunningVhost) -> None:
-        await left(hosted)
-        client = Client(hosted)
+    async def second(running: RunningVhost) -> None:
+        await left(running)
+        client = Client(running)
         client.next = 100_000
         await client.settle_all("slow")
-        assert [one.live_bytes for one in hosted.log._store.segments] == [0] * len(numbers(hosted))
+        assert [one.live_bytes for one in running.log._store.segments] == [0] * len(
+            numbers(running)
+        )
 
     run(volume, first, config=CONF)
     run(volume, second, config=CONF)
@@ -92,23 +94,23 @@ def test_one_message_of_each_batch_keeps_no_segment(apart: bool) -> None:
 def test_one_message_of_each_batch_keeps_no_disk_full() -> None:
     volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        client, batches = Client(hosted), 0
+    async def life(running: RunningVhost) -> None:
+        client, batches = Client(running), 0
         await client.declare("slow")
         with suppress(StoreFull):
             while True:
                 await client.publish("slow", messages(batches))
                 batches += 1
         client.next = MESSAGES * batches
-        await settle(hosted, batches)
-        await until_space(hosted)
-        await left(hosted, batches)
+        await settle(running, batches)
+        await until_space(running)
+        await left(running, batches)
         end = batches + batches // 2
         while batches < end:
             with suppress(StoreFull):
                 await client.publish("slow", messages(batches))
                 batches += 1
-            await until_space(hosted)
+            await until_space(running)
 
     run(volume, life, config=FULL)
 
@@ -116,22 +118,22 @@ def test_one_message_of_each_batch_keeps_no_disk_full() -> None:
 def test_where_nothing_would_be_gained_nothing_is_carried_forward() -> None:
     """Of small messages one in two: what stands for those that are cut out is longer than they are."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
-        while len(numbers(hosted)) < 5:
+        while len(numbers(running)) < 5:
             await client.publish("slow", [b"x"] * MESSAGES)
-        (lane,) = hosted.vhost.registry.queue("slow").lanes
+        (lane,) = running.vhost.registry.queue("slow").lanes
         for at in range(0, lane.next, 2):
             lane.take_range(at, at + 1)
             lane.settle(at, at + 1)
-        await flushed(hosted)
+        await flushed(running)
         await client.traffic()
         await client.traffic()
-        before = hosted.log.statistics().committed_bytes
+        before = running.log.statistics().committed_bytes
         await virtual_sleep(LONG_S)
-        assert numbers(hosted)[:4] == [1, 2, 3, 4]
-        assert hosted.log.statistics().committed_bytes - before < 0.2 * SEGMENT_BYTES
+        assert numbers(running)[:4] == [1, 2, 3, 4]
+        assert running.log.statistics().committed_bytes - before < 0.2 * SEGMENT_BYTES
 
     run(Volume(), life, config=CONF)
 
@@ -142,14 +144,14 @@ def test_a_round_goes_through_everything_a_little_at_a_time(
     """Found: each look began where the one before had, and ended before it came to the rest."""
     monkeypatch.setattr(cut_estimate, "RUNS_PER_S_MAX", BATCHES // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         for batch in range(BATCHES):
             await client.publish("slow", messages(batch))
-        await settle(hosted)
+        await settle(running)
         await client.publish("slow", messages(BATCHES))
-        estimate, counted = CutEstimate(hosted), [0]
+        estimate, counted = CutEstimate(running), [0]
         while not estimate.is_over:
             await estimate.advance()
             counted.append(sum(estimate.tally.size_bytes.values()))
@@ -164,17 +166,17 @@ def test_runs_of_which_nothing_is_settled_are_looked_at_in_turns_too() -> None:
     """Found: nobody had a turn while those were skipped, 14 us each."""
     turns = Turns()
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow")
         for _ in range(600):
             await client.publish("slow", [b"x"])
-        (lane,) = hosted.vhost.registry.queue("slow").lanes
+        (lane,) = running.vhost.registry.queue("slow").lanes
         for at in range(1, lane.next, 2):
             lane.take_range(at, at + 1)
             lane.settle(at, at + 1)
-        await flushed(hosted)
-        estimate = CutEstimate(hosted)
+        await flushed(running)
+        estimate = CutEstimate(running)
         look = estimate._count_next
 
         def looked(lane: Lane, at: int) -> int | None:
@@ -195,11 +197,11 @@ def test_damage_is_not_looked_into_again_and_again(read_from: list[int]) -> None
     """Found: its segment was read four times a second, and none behind it was cut."""
     volume = Volume()
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("slow", "fast")
         await client.publish("slow", messages(0))
-        while len(numbers(hosted)) == 1:
+        while len(numbers(running)) == 1:
             await client.publish("fast", [bytes(4000)])
         name = "msgs.0000000001"
         volume.flip(name, 8 * bytes(volume.seen[name].seen).index(payload(20)))
@@ -207,12 +209,12 @@ def test_damage_is_not_looked_into_again_and_again(read_from: list[int]) -> None
             await client.publish("fast", [b"x"])
             await client.publish("slow", messages(batch))
         await client.settle_all("fast")
-        await settle(hosted)
+        await settle(running)
         await client.traffic()
         await client.traffic()
         await virtual_sleep(LONG_S)
-        assert numbers(hosted)[0] == 1
-        assert len(numbers(hosted)) <= 1 + SEGMENTS_MAX
+        assert numbers(running)[0] == 1
+        assert len(numbers(running)) <= 1 + SEGMENTS_MAX
         reads = len(read_from)
         await virtual_sleep(LONG_S)
         assert len(read_from) == reads
@@ -224,8 +226,8 @@ def test_what_was_less_than_it_seemed_is_compacted_when_it_is_settled() -> None:
     """Found: of a segment that seemed mostly settled, but for the largest messages, it was remembered that all took
     several times what was thought, and it stayed when hardly anything of it was needed."""
 
-    async def life(hosted: RunningVhost) -> None:
-        client = Client(hosted)
+    async def life(running: RunningVhost) -> None:
+        client = Client(running)
         await client.declare("skewed", "slow", "fast")
         for batch in range(12):
             await client.publish("skewed", [bytes(4000)] + [bytes(8)] * 50)
@@ -233,21 +235,21 @@ def test_what_was_less_than_it_seemed_is_compacted_when_it_is_settled() -> None:
                 await client.publish("slow", [bytes(3000)])
         for _ in range(25):
             await client.publish("slow", [bytes(4000)])
-        (lane,) = hosted.vhost.registry.queue("skewed").lanes
+        (lane,) = running.vhost.registry.queue("skewed").lanes
         lane.take_range(0, lane.next)
         for at in range(0, lane.next, 51):
             lane.settle(at + 1, at + 51)
-        await flushed(hosted)
+        await flushed(running)
         await client.traffic()
         await client.traffic()
         await virtual_sleep(LONG_S)
-        (segment,) = list(hosted.log._store.segments)[:1]
+        (segment,) = list(running.log._store.segments)[:1]
         assert (segment.number, segment.growth) == (1, 1.0)
         assert segment.cut_growth > 2
         lane.settle(0, lane.next)
         await client.traffic()
         await virtual_sleep(LONG_S)
-        assert 1 not in numbers(hosted)
+        assert 1 not in numbers(running)
 
     run(Volume(), life, config=CONF)
 
@@ -263,20 +265,20 @@ def test_what_is_cut_out_was_settled_on_disk_before(monkeypatch: pytest.MonkeyPa
             synced.append(self.durable_end >= seen_end)
         return await append(self, drafts)
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         def looked(vhost: Vhost, record: Record) -> NeededRecord | None:
             """Just before, something was settled, and it goes to the disk some time."""
             nonlocal seen_end
-            hosted.log.append_nowait([Draft(Kind.ACKS, b"")], hurry=False)
-            seen_end = hosted.log.end
-            assert seen_end > hosted.log.durable_end
+            running.log.append_nowait([Draft(Kind.ACKS, b"")], hurry=False)
+            seen_end = running.log.end
+            assert seen_end > running.log.durable_end
             return looking(vhost, record)
 
-        client = Client(hosted)
+        client = Client(running)
         await client.declare("slow", "fast")
         for batch in range(BATCHES):
             await client.publish("slow", messages(batch))
-        await settle(hosted)
+        await settle(running)
         await client.traffic()
         await client.traffic()
         monkeypatch.setattr(compaction, "needed_of", looked)

@@ -39,16 +39,16 @@ from tests.vhosts import PUBLISHER, make_batch
 from tests.waiting import virtual_sleep
 
 
-def reject_one(hosted: RunningVhost) -> None:
+def reject_one(running: RunningVhost) -> None:
     queue, consumer = (
-        hosted.vhost.registry.queue("jobs"),
+        running.vhost.registry.queue("jobs"),
         Consumer("c", prefetch=1, prefetch_bytes=0),
     )
     queue.subscribe(consumer)
     (delivery,) = queue.take(0)
     queue.settle(consumer, delivery.tag, delivery.tag + 1, REJECT)
     queue.unsubscribe(consumer, 0)
-    hosted.wake(queue)
+    running.wake(queue)
 
 
 @pytest.mark.parametrize("what", ["sync", "write"])
@@ -56,27 +56,27 @@ def test_what_dies_is_captured_or_expires_after_a_failure_ends_nothing(what: str
     """Found by reading: each of the tasks that append by themselves ended the broker."""
     faults = Faults()
 
-    async def life(hosted: RunningVhost) -> None:
-        await graves(hosted)
-        await declare(hosted, "idle", expires_s=5 * CONFIG.idle_s)
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
+        await declare(running, "idle", expires_s=5 * CONFIG.idle_s)
         stream = StreamDefinition(name="all", patterns=("live.>",))
         await make(
-            hosted, changes.STREAM, *hosted.vhost.registry.new_lanes(stream), to_plain(stream)
+            running, changes.STREAM, *running.vhost.registry.new_lanes(stream), to_plain(stream)
         )
-        await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
+        await publish(running, make_batch(0, [b"a", b"b"], key="jobs"))
         if what == "sync":
             faults.sync_error_at = faults.syncs + 1
         else:
             faults.write_error = errno.EIO
         with pytest.raises(StoreFailed):
-            await declare(hosted, "never")
-        reject_one(hosted)
+            await declare(running, "never")
+        reject_one(running)
         async with trio.open_nursery() as nursery:
-            capture = Capture(hosted, Publisher(published(0, [5])), 1)  # type: ignore[arg-type]
+            capture = Capture(running, Publisher(published(0, [5])), 1)  # type: ignore[arg-type]
             nursery.start_soon(capture.run)
             await virtual_sleep(10 * CONFIG.idle_s)
             nursery.cancel_scope.cancel()
-        assert (await first_of(hosted, "jobs")).payloads == [b"a", b"b"]
+        assert (await first_of(running, "jobs")).payloads == [b"a", b"b"]
 
     run(Volume(), life, faults)
 
@@ -85,19 +85,19 @@ def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
     """Found: it ended the broker with a stack trace. What cannot be read today is not lost."""
     faults, volume = Faults(), Volume()
 
-    async def life(hosted: RunningVhost) -> None:
-        await graves(hosted)
-        await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
-        hosted.vhost.bodies.recent_bytes_max = 0
-        await publish(hosted, make_batch(2, [b"c"], key="jobs"))
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
+        await publish(running, make_batch(0, [b"a", b"b"], key="jobs"))
+        running.vhost.bodies.recent_bytes_max = 0
+        await publish(running, make_batch(2, [b"c"], key="jobs"))
         faults.read_error = errno.EIO
-        reject_one(hosted)
+        reject_one(running)
         await virtual_sleep(1)
         with pytest.raises(StoreFailed, match="reading failed"):
-            await declare(hosted, "never")
+            await declare(running, "never")
 
-    async def next_life(hosted: RunningVhost) -> None:
-        assert (await first_of(hosted, "jobs")).payloads == [b"a", b"b"]
+    async def next_life(running: RunningVhost) -> None:
+        assert (await first_of(running, "jobs")).payloads == [b"a", b"b"]
 
     run(volume, life, faults)
     run(volume, next_life)
@@ -115,12 +115,12 @@ class Told:
         self.parts.append(part)
 
 
-def session_of(hosted: RunningVhost, publisher: bytes, tunnel: Told) -> Session:
-    peer = Peer("shop", hosted.vhost.registry.permissions, b"")
+def session_of(running: RunningVhost, publisher: bytes, tunnel: Told) -> Session:
+    peer = Peer("shop", running.vhost.registry.permissions, b"")
     spinner: Any = SimpleNamespace(answered=lambda: None)
-    there = hosted.vhost.publishers.open(publisher, 1, 0)
-    session = Session(cast("Any", tunnel), hosted, peer, there, spinner)
-    hosted.attach_publisher(there, session)
+    there = running.vhost.publishers.open(publisher, 1, 0)
+    session = Session(cast("Any", tunnel), running, peer, there, spinner)
+    running.attach_publisher(there, session)
     return session
 
 
@@ -128,24 +128,24 @@ def test_what_comes_again_after_a_failure_is_answered_although_nothing_of_it_is_
     """Found: all of it was known already, and no turn came that would have told; its publisher waited for ever."""
     faults = Faults()
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await declare(hosted, "held", durability="memory")
-        await hosted.log._wait_ready()
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await declare(running, "held", durability="memory")
+        await running.log._wait_ready()
         batch, lost = (make_batch(first, [b"a", b"b"], key="jobs") for first in (0, 2))
-        await publish(hosted, batch)
+        await publish(running, batch)
         faults.sync_error_at = faults.syncs + 1
         with pytest.raises(StoreFailed):
-            session = session_of(hosted, PUBLISHER, Told())
+            session = session_of(running, PUBLISHER, Told())
             session.publish([lost])
             await session.send_confirms()
-        again = session_of(hosted, PUBLISHER, stored := Told())
+        again = session_of(running, PUBLISHER, stored := Told())
         again.publish([batch])
         assert stored.parts == [encode_confirm(2, [])], "that was on disk before"
         again.publish([lost])
         with trio.fail_after(1), pytest.raises(StoreFailed, match="a commit failed"):
             await again.send_confirms()
-        held = session_of(hosted, b"q" * 16, kept := Told())
+        held = session_of(running, b"q" * 16, kept := Told())
         held.publish([make_batch(0, [b"c"], publisher=b"q" * 16, key="held")])
         assert kept.parts == [encode_confirm(1, [])], "it goes on without a disk"
 

@@ -305,9 +305,9 @@ async def test_a_reader_goes_on_while_there_is_no_room_for_its_cursor(
     monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
     cursor_changes, tried = reading._cursor_changes, list[int]()
 
-    def noted(hosted: RunningVhost, stream: Stream, cursor: str, offset: int) -> list[Change]:
+    def noted(running: RunningVhost, stream: Stream, cursor: str, offset: int) -> list[Change]:
         tried.append(offset)
-        return cursor_changes(hosted, stream, cursor, offset)
+        return cursor_changes(running, stream, cursor, offset)
 
     monkeypatch.setattr(reading, "_cursor_changes", noted)
     config = replace(SMALL, log=replace(SMALL.log, reserve_bytes=0))

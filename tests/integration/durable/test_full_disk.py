@@ -42,7 +42,7 @@ SOME = 11
 
 
 async def fill(
-    hosted: RunningVhost, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False,
+    running: RunningVhost, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False,
     most: float = inf,
 ) -> int:  # fmt: skip
     """Publish to `jobs` until there is no room, slowly: with checkpoints; how many are confirmed."""
@@ -50,7 +50,7 @@ async def fill(
         if number == most:
             return number
         try:
-            await publish(hosted, make_batch(first + number, [bytes(size_bytes)], key="jobs"))
+            await publish(running, make_batch(first + number, [bytes(size_bytes)], key="jobs"))
         except StoreFull:
             return number
         if slowly and number % 5 == 4:
@@ -58,35 +58,38 @@ async def fill(
     raise AssertionError("a disk without end")
 
 
-async def settle(hosted: RunningVhost, name: str, outcome: str) -> None:
+async def settle(running: RunningVhost, name: str, outcome: str) -> None:
     """All that is ready; returns when that is on disk, but for copies of what was rejected."""
-    queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
+    queue, consumer = (
+        running.vhost.registry.queue(name),
+        Consumer("c", prefetch=0, prefetch_bytes=0),
+    )
     queue.subscribe(consumer)
     queue.take(0)
     queue.settle(consumer, 0, consumer.next_tag, outcome)
     queue.unsubscribe(consumer, 0)
-    await flushed(hosted)
+    await flushed(running)
 
 
-async def ack_first(hosted: RunningVhost, acked: int) -> None:
+async def ack_first(running: RunningVhost, acked: int) -> None:
     """So many of `jobs`, by a consumer that keeps the others; returns when that is on disk."""
     queue, consumer = (
-        hosted.vhost.registry.queue("jobs"),
+        running.vhost.registry.queue("jobs"),
         Consumer("c", prefetch=0, prefetch_bytes=0),
     )
     queue.subscribe(consumer)
     queue.take(0)
     queue.settle(consumer, 0, acked, ACK)
-    await flushed(hosted)
+    await flushed(running)
 
 
-async def purge(hosted: RunningVhost) -> int:
+async def purge(running: RunningVhost) -> int:
     with trio.fail_after(VIRTUAL_PATIENCE_S):
-        return await hosted.purge(hosted.vhost.registry.queue("jobs"))
+        return await running.purge(running.vhost.registry.queue("jobs"))
 
 
-async def until_space(hosted: RunningVhost) -> None:
-    await until(lambda: not hosted.log.statistics().full, VIRTUAL_PATIENCE_S)
+async def until_space(running: RunningVhost) -> None:
+    await until(lambda: not running.log.statistics().full, VIRTUAL_PATIENCE_S)
 
 
 @pytest.mark.parametrize("consumed", [True, False])
@@ -134,14 +137,14 @@ def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
     with everything consumed the broker refused what was published until it was restarted."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         for _ in range(3):
-            published = await fill(hosted)
+            published = await fill(running)
             assert published > 10
             await virtual_sleep(3 * CONFIG.idle_s)  # A checkpoint, from which nothing is freed.
-            await settle(hosted, "jobs", ACK)
-            await until_space(hosted)
+            await settle(running, "jobs", ACK)
+            await until_space(running)
 
     run(volume, life)
 
@@ -150,18 +153,18 @@ def test_cursors_take_no_reserve_from_acks() -> None:
     """Found: who stored one often enough used it up. No ack was taken any more, and no space came back."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        (lane,) = hosted.vhost.registry.new_lanes(AUDIT)
-        await make(hosted, changes.STREAM, lane, to_plain(AUDIT))
-        await fill(hosted)
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        (lane,) = running.vhost.registry.new_lanes(AUDIT)
+        await make(running, changes.STREAM, lane, to_plain(AUDIT))
+        await fill(running)
         for number in range(SEGMENT // 50):
             with suppress(StoreFull):
-                await make(hosted, changes.CURSOR, "audit", "billing", number)
+                await make(running, changes.CURSOR, "audit", "billing", number)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
-        await make(hosted, changes.CURSOR, "audit", "billing", 1)
+            await settle(running, "jobs", ACK)
+        await until_space(running)
+        await make(running, changes.CURSOR, "audit", "billing", 1)
 
     run(volume, life)
 
@@ -172,17 +175,17 @@ def test_restarts_on_a_full_disk_take_no_reserve() -> None:
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     ends: list[int] = []
 
-    async def first(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        await fill(hosted)
+    async def first(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        await fill(running)
 
-    async def nothing(hosted: RunningVhost) -> None:
-        ends.append(hosted.log.end)
+    async def nothing(running: RunningVhost) -> None:
+        ends.append(running.log.end)
 
-    async def last(hosted: RunningVhost) -> None:
-        await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
-        assert await fill(hosted) > 10
+    async def last(running: RunningVhost) -> None:
+        await settle(running, "jobs", ACK)
+        await until_space(running)
+        assert await fill(running) > 10
 
     run(volume, first)
     for _ in range(3):
@@ -202,24 +205,24 @@ def test_a_snapshot_gives_space_back_without_room_for_checkpoint_files() -> None
     volume = Volume(capacity_bytes=4 * segment + segment // 2)
     ends: list[int] = []
 
-    async def first(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def first(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         for number in range(20):
-            await declare(hosted, f"queue {number}")
-        published = await fill(hosted)
-        await ack_first(hosted, published // 2)
+            await declare(running, f"queue {number}")
+        published = await fill(running)
+        await ack_first(running, published // 2)
         volume.capacity_bytes = volume.used_bytes
-        assert hosted.log.would_free(hosted.applied_end)
-        await nothing(hosted)
+        assert running.log.would_free(running.applied_end)
+        await nothing(running)
 
-    async def nothing(hosted: RunningVhost) -> None:
+    async def nothing(running: RunningVhost) -> None:
         await virtual_sleep(10 * CONFIG.idle_s)
-        ends.append(hosted.log.end)
-        assert not hosted.log.would_free(hosted.applied_end)
+        ends.append(running.log.end)
+        assert not running.log.would_free(running.applied_end)
 
-    async def last(hosted: RunningVhost) -> None:
-        await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
+    async def last(running: RunningVhost) -> None:
+        await settle(running, "jobs", ACK)
+        await until_space(running)
 
     run(volume, first, config=config)
     for _ in range(3):
@@ -242,28 +245,28 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(
     config = replace(CONFIG, log=log)
     volume = Volume(capacity_bytes=4 * log.segment_bytes + log.segment_bytes // 2)
 
-    async def first(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def first(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         for number in range(50):
-            await declare(hosted, f"queue {number}")
-        snapshot = sum(draft.size_bytes for draft in snapshot_of(hosted.vhost))
+            await declare(running, f"queue {number}")
+        snapshot = sum(draft.size_bytes for draft in snapshot_of(running.vhost))
         assert snapshot > 2 * log.reserve_bytes
-        await fill(hosted)
+        await fill(running)
         with pytest.raises(StoreFull):  # Nor is there any for what gives space back.
             while True:
-                hosted.log.append_nowait([Draft(Kind.MOVED, bytes(100))])
+                running.log.append_nowait([Draft(Kind.MOVED, bytes(100))])
         if idle:
             await virtual_sleep(3 * CONFIG.idle_s)
         if not restarted:
-            await last(hosted)
+            await last(running)
 
-    async def last(hosted: RunningVhost) -> None:
-        await settle(hosted, "jobs", ACK)
+    async def last(running: RunningVhost) -> None:
+        await settle(running, "jobs", ACK)
         with pytest.raises(StoreFull):  # What is kept for the snapshot is not for this.
             for _ in range(log.reserve_bytes // RANGE.size):
-                hosted.vhost.change([[changes.QUEUE_GONE, ""]], 0)
-        await until_space(hosted)
-        assert await fill(hosted) > 10
+                running.vhost.change([[changes.QUEUE_GONE, ""]], 0)
+        await until_space(running)
+        assert await fill(running) > 10
 
     run(volume, first, config=config)
     if restarted:
@@ -276,27 +279,27 @@ def test_a_snapshot_of_when_there_was_room_takes_nothing_from_a_full_disk(
     """The disk is full when its files have been written: it gives nothing back, and another one will."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         checkpointer = Checkpointer(
-            hosted,
+            running,
             MemoryDisk(volume),
-            Checkpointing(hosted.vhost.registry),
+            Checkpointing(running.vhost.registry),
             BrokerConfig(checkpoint_bytes=1),
         )
         append = checkpointer._append_snapshot
 
         async def append_late(start: int, *, alone: bool) -> int | None:
-            await fill(hosted)
-            end = hosted.log.end
+            await fill(running)
+            end = running.log.end
             snapshot = await append(start, alone=alone)
-            assert hosted.log.end == end
+            assert running.log.end == end
             return snapshot
 
         monkeypatch.setattr(checkpointer, "_append_snapshot", append_late)
         await checkpointer.write()
-        await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
+        await settle(running, "jobs", ACK)
+        await until_space(running)
 
     run(volume, life, config=replace(CONFIG, checkpoint_bytes=1 << 30))
 
@@ -315,34 +318,34 @@ def test_a_disk_that_others_fill_goes_on_with_what_is_consumed(
     volume = Volume(capacity_bytes=8 * log.segment_bytes + free_bytes_min)
     published = size_bytes = 0
 
-    async def first(hosted: RunningVhost) -> None:
+    async def first(running: RunningVhost) -> None:
         nonlocal published, size_bytes
-        await declare(hosted, "jobs")
+        await declare(running, "jobs")
         for number in range(40):
-            await declare(hosted, f"queue {number}")
-        snapshot = sum(draft.size_bytes for draft in snapshot_of(hosted.vhost))
+            await declare(running, f"queue {number}")
+        snapshot = sum(draft.size_bytes for draft in snapshot_of(running.vhost))
         assert snapshot > 2 * log.reserve_bytes
-        published = await fill(hosted)
+        published = await fill(running)
         await virtual_sleep(3 * CONFIG.idle_s)
         volume.capacity_bytes = volume.used_bytes + 2 * snapshot  # Room for files.
         assert volume.free_bytes < log.segment_bytes
         size_bytes = volume.used_bytes + snapshot
 
-    async def consume(hosted: RunningVhost) -> None:
-        queue = hosted.vhost.registry.queue("jobs")
+    async def consume(running: RunningVhost) -> None:
+        queue = running.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         queue.take(0)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
             for tag in range(min(at_once, consumer.next_tag)):
                 queue.settle(consumer, tag, tag + 1, ACK)
-                await flushed(hosted)
+                await flushed(running)
                 if at_once == 1000:
                     await virtual_sleep(CONFIG.idle_s / 4)
         queue.unsubscribe(consumer, 0)
 
-    async def last(hosted: RunningVhost) -> None:
-        assert await fill(hosted) > published // 2
+    async def last(running: RunningVhost) -> None:
+        assert await fill(running) > published // 2
         assert volume.used_bytes < size_bytes
 
     run(volume, first, config=config)
@@ -357,19 +360,19 @@ def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = 0
 
-    async def first(hosted: RunningVhost) -> None:
+    async def first(running: RunningVhost) -> None:
         nonlocal published
-        await declare(hosted, "jobs")
-        published = await fill(hosted)
-        queue = hosted.vhost.registry.queue("jobs")
+        await declare(running, "jobs")
+        published = await fill(running)
+        queue = running.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         queue.take(0)
         queue.settle(consumer, 0, 1, ACK)
-        assert not hosted.log.would_free(hosted.applied_end)
+        assert not running.log.would_free(running.applied_end)
 
-    async def again(hosted: RunningVhost) -> None:
-        assert ready(hosted) == {"jobs": published - 1}
+    async def again(running: RunningVhost) -> None:
+        assert ready(running) == {"jobs": published - 1}
 
     run(volume, first)
     run(volume, again)
@@ -382,28 +385,28 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(restarted: bo
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = copied = 0
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         nonlocal published, copied
-        await graves(hosted)
-        published = await fill(hosted, 300)
+        await graves(running)
+        published = await fill(running, 300)
         volume.capacity_bytes = volume.used_bytes
-        await settle(hosted, "jobs", REJECT)
+        await settle(running, "jobs", REJECT)
         await virtual_sleep(10 * CONFIG.idle_s)
-        assert hosted.log.statistics().full
-        copied = ready(hosted)["graves"]
+        assert running.log.statistics().full
+        copied = ready(running)["graves"]
         assert 0 < copied < published
-        assert not ready(hosted)["jobs"]
+        assert not ready(running)["jobs"]
         if not restarted:
-            await moved(hosted)
+            await moved(running)
 
-    async def moved(hosted: RunningVhost) -> None:
+    async def moved(running: RunningVhost) -> None:
         if restarted:
-            assert ready(hosted) == {"graves": copied, "jobs": published - copied}
-            await settle(hosted, "jobs", REJECT)
+            assert ready(running) == {"graves": copied, "jobs": published - copied}
+            await settle(running, "jobs", REJECT)
         volume.capacity_bytes *= 4
-        await until(lambda: ready(hosted)["graves"] >= published, VIRTUAL_PATIENCE_S)
-        assert ready(hosted) == {"graves": published, "jobs": 0}
-        assert not hosted.batch_reader.lost
+        await until(lambda: ready(running)["graves"] >= published, VIRTUAL_PATIENCE_S)
+        assert ready(running) == {"graves": published, "jobs": 0}
+        assert not running.batch_reader.lost
 
     run(volume, life)
     if restarted:
@@ -415,12 +418,12 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
     rest consumed the broker refused what was published, whatever was done."""
     volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await graves(hosted)
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
         rejected = 0
         for _ in range(3):
-            await fill(hosted, 300)
-            queue = hosted.vhost.registry.queue("jobs")
+            await fill(running, 300)
+            queue = running.vhost.registry.queue("jobs")
             consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
             queue.subscribe(consumer)
             queue.take(0)
@@ -429,11 +432,11 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
             for tag in range(published):
                 queue.settle(consumer, tag, tag + 1, ACK if tag % 8 else REJECT)
             queue.unsubscribe(consumer, 0)
-            hosted.pump_once()
-            await until_space(hosted)
+            running.pump_once()
+            await until_space(running)
             rejected += len(range(0, published, 8))
-            await until(lambda: ready(hosted)["graves"] == rejected, VIRTUAL_PATIENCE_S)
-        assert not hosted.batch_reader.lost
+            await until(lambda: ready(running)["graves"] == rejected, VIRTUAL_PATIENCE_S)
+        assert not running.batch_reader.lost
 
     run(volume, life)
 
@@ -442,22 +445,22 @@ def test_a_purge_without_room_says_so_and_drops_nothing() -> None:
     """Found: all of it was gone from the queue, but not on the disk, and no answer came."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        published = await fill(hosted)
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        published = await fill(running)
         with pytest.raises(StoreFull):  # The reserve has gone.
             while True:
-                hosted.log.append_nowait([Draft(Kind.ACKS, encode_acks({}))])
+                running.log.append_nowait([Draft(Kind.ACKS, encode_acks({}))])
         with pytest.raises(StoreFull):
-            await purge(hosted)
-        assert ready(hosted)["jobs"] == published
+            await purge(running)
+        assert ready(running)["jobs"] == published
         volume.capacity_bytes *= 2
-        await until_space(hosted)
-        assert await purge(hosted) == published
-        assert not ready(hosted)["jobs"]
+        await until_space(running)
+        assert await purge(running) == published
+        assert not ready(running)["jobs"]
 
-    async def nothing_comes_back(hosted: RunningVhost) -> None:
-        assert not ready(hosted)["jobs"]
+    async def nothing_comes_back(running: RunningVhost) -> None:
+        assert not ready(running)["jobs"]
 
     run(volume, life)
     run(volume, nothing_comes_back)
@@ -467,24 +470,24 @@ def test_a_purge_of_more_than_a_record_says() -> None:
     """Every other message is out, so that each of the rest is a range of its own."""
     volume, ranges = Volume(), 2 * SEGMENT // 4 // RANGE.size
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         for number in range(0, 2 * ranges, 2):
-            await publish(hosted, make_batch(number, [b"", b""], key="jobs"))
-        queue = hosted.vhost.registry.queue("jobs")
+            await publish(running, make_batch(number, [b"", b""], key="jobs"))
+        queue = running.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         queue.take(0)
         for tag in range(0, 2 * ranges, 2):
             queue.settle(consumer, tag, tag + 1, REQUEUE)
-        await flushed(hosted)
-        end = hosted.log.end
-        assert await purge(hosted) == ranges
-        assert hosted.log.end > end + 2
-        assert await purge(hosted) == 0
+        await flushed(running)
+        end = running.log.end
+        assert await purge(running) == ranges
+        assert running.log.end > end + 2
+        assert await purge(running) == 0
 
-    async def the_others_are_there(hosted: RunningVhost) -> None:
-        assert ready(hosted)["jobs"] == ranges
+    async def the_others_are_there(running: RunningVhost) -> None:
+        assert ready(running)["jobs"] == ranges
 
     run(volume, life)
     run(volume, the_others_are_there)

@@ -194,10 +194,10 @@ async def test_little_is_shared_by_those_who_wait(tmp_path: Path) -> None:
 async def test_a_damaged_one_costs_its_messages_and_no_others(tmp_path: Path) -> None:
     async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await fill(shop)
-        hosted = broker.hosted("/")
-        (lane,) = hosted.vhost.registry.queue("jobs").lanes
+        running = broker.hosted("/")
+        (lane,) = running.vhost.registry.queue("jobs").lanes
         runs = {lane.index.find(at) for at in range(COUNT)}
-        end_at = hosted.log._committer.placer.write_point.at
+        end_at = running.log._committer.placer.write_point.at
     log = vhost_path(tmp_path, "/") / "log"
     (log / "checkpoint").unlink()
     flip(log / "msgs.0000000001", (SEGMENT_HEADER_BYTES + end_at) // 2)

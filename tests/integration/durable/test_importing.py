@@ -270,15 +270,15 @@ async def test_one_that_is_given_up_lets_others_declare_and_leaves_nothing(
     tmp_path: Path, few: int
 ) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
-        hosted = broker.hosted("/")
-        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+        running = broker.hosted("/")
+        peer = Peer("shop", running.vhost.registry.permissions, b"s" * 16)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await apply_import(hosted, peer, ("/", MANY), lambda _: None)
+            await apply_import(running, peer, ("/", MANY), lambda _: None)
         for cancelled in range(0, 300, 5):
             with trio.CancelScope() as scope:
                 async with open_nursery() as nursery:
-                    nursery.start_soon(apply_import, hosted, peer, ("/", MANY), lambda _: None)
+                    nursery.start_soon(apply_import, running, peer, ("/", MANY), lambda _: None)
                     for _ in range(cancelled):
                         await trio.lowlevel.checkpoint()
                     scope.cancel()
@@ -293,15 +293,15 @@ async def test_a_cursor_does_not_wait_for_an_import(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.import_definitions(PLAIN)
         await shop.publish("", "audit", b"one")
-        hosted = broker.hosted("/")
+        running = broker.hosted("/")
         with trio.fail_after(PATIENCE_S):
             async with (
-                hosted.gate.exclusive(),
+                running.gate.exclusive(),
                 shop.read("audit", start="first", cursor="me") as records,
             ):
                 await records.take()
                 await records.store()
-        assert hosted.vhost.registry.streams["audit"].cursors == {"me": 1}
+        assert running.vhost.registry.streams["audit"].cursors == {"me": 1}
 
 
 async def test_patterns_that_others_declare_meanwhile_are_counted(
@@ -321,11 +321,11 @@ async def test_patterns_that_others_declare_meanwhile_are_counted(
 
     monkeypatch.setattr("durable.broker.defining.build_addition", declared_by_others)
     async with serving(tmp_path) as broker:
-        hosted = broker.hosted("/")
-        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+        running = broker.hosted("/")
+        peer = Peer("shop", running.vhost.registry.permissions, b"s" * 16)
         with pytest.raises(TooManyPatterns):
-            await apply_import(hosted, peer, ("/", MANY), check)
-        assert not hosted.vhost.registry.queues
+            await apply_import(running, peer, ("/", MANY), check)
+        assert not running.vhost.registry.queues
 
 
 async def test_more_than_a_segment_takes_is_refused_and_the_connection_goes_on(

@@ -196,9 +196,9 @@ async def test_others_have_their_turn_when_a_few_entries_are_made(
     assert most <= 2 * few  # Each has one turn in every round, and they come in any order.
 
 
-def control(hosted: RunningVhost) -> Control:
-    peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
-    return Control(hosted, peer, cast("Any", None), cast("Any", None))
+def control(running: RunningVhost) -> Control:
+    peer = Peer("shop", running.vhost.registry.permissions, b"s" * 16)
+    return Control(running, peer, cast("Any", None), cast("Any", None))
 
 
 def whole(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -214,10 +214,10 @@ async def test_what_is_declared_is_listed_as_of_the_first_turn(tmp_path: Path, f
         await shop.import_definitions(PLAIN)
         await shop.declare_queue("memory", durability="memory")
         await shop.bind("amq.topic", "memory")
-        hosted = broker.hosted("/")
-        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+        running = broker.hosted("/")
+        peer = Peer("shop", running.vhost.registry.permissions, b"s" * 16)
         wanted = [await shop.export_definitions(), {"bindings": await shop.bindings()}]
-        listings = [exported(hosted, peer), bindings_of(hosted, peer.sees)]
+        listings = [exported(running, peer), bindings_of(running, peer.sees)]
         begun = [next(one) for one in listings]
         for name in ("memory", NAMES[0], NAMES[-1]):
             await shop.delete_queue(name)

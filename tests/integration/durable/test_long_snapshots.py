@@ -47,50 +47,50 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
         told.append("snapshot")
         return drafts(vhost, snapshot, now_us, full=full)
 
-    async def others(hosted: RunningVhost) -> None:
+    async def others(running: RunningVhost) -> None:
         """One more message, and one of those that are out is settled, or comes back."""
-        queue = hosted.vhost.registry.queue("jobs")
+        queue = running.vhost.registry.queue("jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
-        hosted.attach_consumer(consumer, Session())
+        running.attach_consumer(consumer, Session())
         queue.take(0)
         for number in range(MESSAGES):
-            await client.publish(hosted, "jobs", b"x")
+            await client.publish(running, "jobs", b"x")
             queue.settle(consumer, number, number + 1, ACK if number % 2 else REQUEUE)
-            hosted.wake()
+            running.wake()
             told.append("message")
 
-    async def declaring(hosted: RunningVhost) -> None:
-        await declare(hosted, "late")
-        await hosted.delete_queue(hosted.vhost.registry.queue("queue 0"), "a test")
+    async def declaring(running: RunningVhost) -> None:
+        await declare(running, "late")
+        await running.delete_queue(running.vhost.registry.queue("queue 0"), "a test")
         told.append("declared")
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         for number in range(QUEUES):
-            await declare(hosted, f"queue {number}")
-        await client.publish(hosted, "jobs", *[b"x"] * MESSAGES)
+            await declare(running, f"queue {number}")
+        await client.publish(running, "jobs", *[b"x"] * MESSAGES)
         checkpointer = Checkpointer(
-            hosted,
+            running,
             FaultyDisk(volume),
-            Checkpointing(hosted.vhost.registry),
+            Checkpointing(running.vhost.registry),
             BrokerConfig(checkpoint_bytes=1 << 30),
         )
         monkeypatch.setattr(Vhost, "drafts", note)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(checkpointer.write)
-            while not hosted.gate._exclusive.locked():
+            while not running.gate._exclusive.locked():
                 await trio.lowlevel.checkpoint()
-            nursery.start_soon(declaring, hosted)
-            nursery.start_soon(others, hosted)
-        hosted.pump_once()
-        await hosted.log.wait_durable(hosted.log.end - 1)
+            nursery.start_soon(declaring, running)
+            nursery.start_soon(others, running)
+        running.pump_once()
+        await running.log.wait_durable(running.log.end - 1)
         left.append(volume.copy())
 
-    async def look(hosted: RunningVhost) -> None:
+    async def look(running: RunningVhost) -> None:
         names = {"jobs", "late", *(f"queue {number}" for number in range(1, QUEUES))}
-        assert hosted.vhost.registry.queues.keys() == names
-        lane = lane_of(hosted, "jobs")
+        assert running.vhost.registry.queues.keys() == names
+        lane = lane_of(running, "jobs")
         assert lane.next == 2 * MESSAGES
         assert list(lane.settled.ranges(0, lane.next)) == [(1, 2), (3, 4)]
         assert [times for *_, times in lane.returns_between(0, 4)] == [1, 0, 1, 0]

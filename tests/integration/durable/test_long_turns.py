@@ -36,32 +36,32 @@ NAMES = [f"queue {number}" for number in range(QUEUES)]
 
 
 async def busy_queues(
-    hosted: RunningVhost, monkeypatch: pytest.MonkeyPatch
+    running: RunningVhost, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[str, int]]:
     """All of them are to be delivered in the next turns, and one that is empty before them; by queue and
     sequence what has been is told in the list."""
     got, client = list[tuple[str, int]](), Client()
     for name in ["empty", *NAMES]:
-        await declare(hosted, name)
+        await declare(running, name)
     for _ in range(MESSAGES):
         for name in NAMES:
-            await client.publish(hosted, name, b"x")
+            await client.publish(running, name, b"x")
     monkeypatch.setattr(running_vhost, "DELIVERIES_AT_ONCE", AT_ONCE)
     for name in ["empty", *NAMES]:
-        queue = hosted.vhost.registry.queue(name)
+        queue = running.vhost.registry.queue(name)
         consumer = Consumer(name, prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
-        hosted.attach_consumer(consumer, Session(name, got))
-        hosted.wake(queue)
+        running.attach_consumer(consumer, Session(name, got))
+        running.wake(queue)
     return got
 
 
 def test_a_turn_delivers_so_much_of_all_queues_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def life(hosted: RunningVhost) -> None:
-        got, turns = await busy_queues(hosted, monkeypatch), list[int]()
+    async def life(running: RunningVhost) -> None:
+        got, turns = await busy_queues(running, monkeypatch), list[int]()
         while not turns or turns[-1]:
             before = len(got)
-            hosted.pump_once()
+            running.pump_once()
             turns.append(len(got) - before)
         assert max(turns) <= AT_ONCE
         assert turns[0] == AT_ONCE - 1, "whoever has none is asked, too"
@@ -76,8 +76,8 @@ def test_a_turn_delivers_so_much_of_all_queues_together(monkeypatch: pytest.Monk
 def test_what_a_turn_leaves_the_next_ones_deliver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks for it again."""
 
-    async def life(hosted: RunningVhost) -> None:
-        got = await busy_queues(hosted, monkeypatch)
+    async def life(running: RunningVhost) -> None:
+        got = await busy_queues(running, monkeypatch)
         for _ in range(10 * QUEUES * MESSAGES):
             await trio.lowlevel.checkpoint()
         assert len(got) == QUEUES * MESSAGES

@@ -37,22 +37,22 @@ def make_store(checkpoint_in: int, segments: int = SEGMENTS) -> tuple[Volume, Sp
     left = list[Volume]()
     known: list[int] = []
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        log = hosted.log
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        log = running.log
         point = log._committer.placer.write_point
         while point.number < segments or point.at < 6000:
             if point.number == checkpoint_in and point.at > 3000 and not known:
                 checkpointer = Checkpointer(
-                    hosted,
+                    running,
                     FaultyDisk(volume),
-                    Checkpointing(hosted.vhost.registry),
+                    Checkpointing(running.vhost.registry),
                     BrokerConfig(checkpoint_bytes=1),
                 )
-                known.append(hosted.applied_end)
+                known.append(running.applied_end)
                 await checkpointer.write()
                 known.append(log.end - 1)  # Its snapshot's copy, right behind, nobody misses.
-            await client.publish(hosted, "jobs", bytes(500))
+            await client.publish(running, "jobs", bytes(500))
             point = log._committer.placer.write_point
         for one in log._store.segments:
             spans[f"msgs.{one.number:010}"] = (one.first, one.end)
@@ -85,11 +85,11 @@ def serve(volume: Volume) -> RecoveryReport:
     """Go on with it, and write what comes."""
     reports: list[RecoveryReport] = []
 
-    async def life(hosted: RunningVhost) -> None:
-        reports.append(hosted.log.report)
-        if "jobs" not in hosted.vhost.registry.queues:
-            await declare(hosted, "jobs")
-        await Client().publish(hosted, "jobs", b"later")
+    async def life(running: RunningVhost) -> None:
+        reports.append(running.log.report)
+        if "jobs" not in running.vhost.registry.queues:
+            await declare(running, "jobs")
+        await Client().publish(running, "jobs", b"later")
 
     run(volume, life, config=STILL)
     return reports[0]
@@ -203,12 +203,12 @@ def test_a_segment_removed_that_is_older_than_the_checkpoint(
         assert serve(volume).gaps == (lost,)
         return
 
-    async def read(hosted: RunningVhost) -> None:
-        (lane,) = hosted.vhost.registry.queue("jobs").lanes
+    async def read(running: RunningVhost) -> None:
+        (lane,) = running.vhost.registry.queue("jobs").lanes
         for low, high in lane.ready_ranges():
             for sequence in range(low, high):
-                await batch_at(hosted, lane, sequence)
-        assert hosted.batch_reader.lost == lost.end - lost.start
+                await batch_at(running, lane, sequence)
+        assert running.batch_reader.lost == lost.end - lost.start
 
     run(volume, read, config=STILL)
 

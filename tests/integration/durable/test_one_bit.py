@@ -40,25 +40,25 @@ def make(*, rolls: int) -> tuple[Volume, Ready, Declared]:
     volume, client = Volume(), Client()
     left: list[tuple[Volume, Ready, Declared]] = []
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         for name in ("jobs", "other", "fill"):
-            await declare(hosted, name)
-        await hosted.change(lambda: OTHERS)
+            await declare(running, name)
+        await running.change(lambda: OTHERS)
         if not rolls:  # Else it would keep the segment in which everything was declared.
-            await client.publish(hosted, "other", b"kept")
+            await client.publish(running, "other", b"kept")
         for _ in range(rolls):
-            await client.roll(hosted, Later(hosted.log._store.segments))
+            await client.roll(running, Later(running.log._store.segments))
         for number in range(5):
-            await client.publish(hosted, "jobs", b"%d" % number, b"and")
-            await client.publish(hosted, "audit", b"%d" % number)
-        left.append((volume.copy(), ready(hosted), declared(hosted)))
+            await client.publish(running, "jobs", b"%d" % number, b"and")
+            await client.publish(running, "audit", b"%d" % number)
+        left.append((volume.copy(), ready(running), declared(running)))
 
     run(volume, life, config=STILL)
     return left[0]
 
 
-def ready(hosted: RunningVhost) -> Ready:
-    registry = hosted.vhost.registry
+def ready(running: RunningVhost) -> Ready:
+    registry = running.vhost.registry
     return {
         (owner.name, sequence): run.position
         for lane, owner in ((registry.lanes[one], owner) for one, owner in registry.owners.items())
@@ -97,16 +97,16 @@ def test_one_bit_flipped_costs_nothing_outside_its_record(
 
 
 def check(volume: Volume, before: Ready, there: Declared, where: str) -> None:
-    async def look(hosted: RunningVhost) -> None:
-        found, report = ready(hosted), hosted.log.report
+    async def look(running: RunningVhost) -> None:
+        found, report = ready(running), running.log.report
         lost = {position for gap in report.gaps for position in range(gap.start, gap.end)}
-        torn_from = report.torn.position if report.torn else hosted.log.end
+        torn_from = report.torn.position if report.torn else running.log.end
         missing = {
             message for message, position in before.items()
             if message not in found and position not in lost and position < torn_from
         }  # fmt: skip
         assert not missing, where
         assert found.keys() <= before.keys(), where
-        assert declared(hosted) == there, where
+        assert declared(running) == there, where
 
     run(volume, look, config=STILL)

@@ -45,13 +45,13 @@ class Client:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.random = ledger, Random(1)
         self.batches: list[Batch] = []
-        self._hosted: RunningVhost
+        self._running: RunningVhost
 
-    async def live(self, hosted: RunningVhost, rounds: range) -> None:
+    async def live(self, running: RunningVhost, rounds: range) -> None:
         """Some rounds of everything."""
-        self._hosted = hosted
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        hosted.attach_publisher(publisher, self)
+        self._running = running
+        publisher = running.vhost.publishers.open(PUBLISHER, 1, 0)
+        running.attach_publisher(publisher, self)
         if not self.ledger.declared:
             await self.declare()
         for number in rounds:
@@ -71,7 +71,7 @@ class Client:
     # As its publisher session
 
     def confirm(self) -> None:
-        publisher = self._hosted.vhost.publishers.get_or_add(PUBLISHER, 1)
+        publisher = self._running.vhost.publishers.get_or_add(PUBLISHER, 1)
         self.ledger.confirmed = publisher.confirmed
 
     def fail(self, error: Exception) -> None:
@@ -102,17 +102,17 @@ class Client:
             definition = QueueDefinition(
                 name=name, dead_letter_exchange="", dead_letter_routing_key="dead"
             )
-        lanes = self._hosted.vhost.registry.new_lanes(definition)
+        lanes = self._running.vhost.registry.new_lanes(definition)
         await self.change([changes.QUEUE, lanes, to_plain(definition)])
         ledger.declared[name] = True
 
     async def delete(self, name: str) -> None:
         self.ledger.declared[name] = None
-        await self._hosted.delete_queue(self._hosted.vhost.registry.queue(name), "a test")
+        await self._running.delete_queue(self._running.vhost.registry.queue(name), "a test")
         self.ledger.declared[name] = False
 
     async def change(self, change: Change) -> None:
-        await self._hosted.change(lambda: [change])
+        await self._running.change(lambda: [change])
 
     async def publish(self, exchange: str, queues: tuple[str, ...]) -> None:
         """Two batches in one append; every other time they share a record."""
@@ -144,27 +144,29 @@ class Client:
         await self.send(batches)
 
     async def send(self, batches: list[Batch]) -> None:
-        hosted, end = self._hosted, batches[-1].next_sequence
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        await hosted.log.with_room(
-            lambda: hosted.vhost.intake.publish(publisher, batches, anybody, hosted.clock.now_us())
+        running, end = self._running, batches[-1].next_sequence
+        publisher = running.vhost.publishers.open(PUBLISHER, 1, 0)
+        await running.log.with_room(
+            lambda: running.vhost.intake.publish(
+                publisher, batches, anybody, running.clock.now_us()
+            )
         )
-        hosted.wake()
+        running.wake()
         while publisher.confirmed < end:
-            await hosted.messages_durable.wait()
+            await running.messages_durable.wait()
 
     async def work(self, name: str, count: int) -> None:
         """Take some; most are acked, some given back, some rejected, some kept."""
-        hosted, ledger = self._hosted, self.ledger
-        queue = hosted.vhost.registry.queue(name)
+        running, ledger = self._running, self.ledger
+        queue = running.vhost.registry.queue(name)
         returned: list[int] = []
         acked: list[int] = []
         for _ in range(count):
             consumer = Consumer("c", prefetch=1, prefetch_bytes=0)
             queue.subscribe(consumer)
-            delivery = next(iter(queue.take(hosted.clock.now_us())), None)
+            delivery = next(iter(queue.take(running.clock.now_us())), None)
             if delivery is None:
-                queue.unsubscribe(consumer, hosted.clock.now_us())
+                queue.unsubscribe(consumer, running.clock.now_us())
                 break
             number = await self.number(delivery)
             what = self.random.choice((ACK, ACK, ACK, REQUEUE, REQUEUE, REQUEUE, REJECT, None))
@@ -180,24 +182,24 @@ class Client:
                 acked.append(number)
             if what is not None:
                 queue.settle(consumer, delivery.tag, delivery.tag + 1, what)
-                queue.unsubscribe(consumer, hosted.clock.now_us())
-                hosted.wake(queue)
+                queue.unsubscribe(consumer, running.clock.now_us())
+                running.wake(queue)
         if self.random.randrange(3):
-            await flushed(hosted)
+            await flushed(running)
             ledger.settled[name].update(acked)
             ledger.returned_for_certain.update({one: ledger.returned[one] for one in returned})
 
     async def number(self, delivery: Delivery) -> int:
-        found = await batch_at(self._hosted, delivery.lane, delivery.first)
+        found = await batch_at(self._running, delivery.lane, delivery.first)
         assert found is not None
         batch, first = found
         (data,) = part_of(batch, first, delivery.first, delivery.first + 1).payloads
         return number_of(data)
 
-    async def send_again(self, hosted: RunningVhost, batches: list[Batch]) -> None:
+    async def send_again(self, running: RunningVhost, batches: list[Batch]) -> None:
         """As a publisher does that was never answered."""
-        self._hosted = hosted
-        hosted.attach_publisher(hosted.vhost.publishers.open(PUBLISHER, 1, 0), self)
+        self._running = running
+        running.attach_publisher(running.vhost.publishers.open(PUBLISHER, 1, 0), self)
         for batch in batches:
             await self.send([batch])
 
@@ -293,23 +295,23 @@ def check(left: Volume, ledger: Ledger, client: Client) -> None:
     found: list[Found] = []
     sent = set().union(*ledger.sent.values())
 
-    async def look(hosted: RunningVhost) -> Found:
-        assert not any(gap.synced for gap in hosted.log.report.gaps), "no cut is a loss"
-        return await Found.of(hosted)
+    async def look(running: RunningVhost) -> Found:
+        assert not any(gap.synced for gap in running.log.report.gaps), "no cut is a loss"
+        return await Found.of(running)
 
-    async def first(hosted: RunningVhost) -> None:
-        found.append(await look(hosted))
+    async def first(running: RunningVhost) -> None:
+        found.append(await look(running))
         ledger.check(found[0])
         await client.send_again(
-            hosted, [one for one in client.batches if one.base_sequence in sent]
+            running, [one for one in client.batches if one.base_sequence in sent]
         )
-        found.append(await Found.of(hosted))
+        found.append(await Found.of(running))
 
-    async def without_checkpoints(hosted: RunningVhost) -> None:
-        ledger.check(await look(hosted))
+    async def without_checkpoints(running: RunningVhost) -> None:
+        ledger.check(await look(running))
 
-    async def second(hosted: RunningVhost) -> None:
-        found.append(await look(hosted))
+    async def second(running: RunningVhost) -> None:
+        found.append(await look(running))
 
     for volume, life in ((bare, without_checkpoints), (left, first), (left, second)):
         run(volume, life, config=LOOKING)

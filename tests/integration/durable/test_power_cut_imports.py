@@ -46,8 +46,8 @@ class Known:
     sent: int = 0
     confirmed: int = 0
 
-    def check(self, hosted: RunningVhost, kept: list[int]) -> None:
-        registry = hosted.vhost.registry
+    def check(self, running: RunningVhost, kept: list[int]) -> None:
+        registry = running.vhost.registry
         _, bindings = registry.router.definitions()
         for number, answered in self.imports.items():
             wanted = asked(number)
@@ -83,10 +83,10 @@ class Client:
 
     def __init__(self, known: Known) -> None:
         self.known = known
-        self._hosted: RunningVhost
+        self._running: RunningVhost
 
     def confirm(self) -> None:
-        publisher = self._hosted.vhost.publishers.get_or_add(PUBLISHER, 1)
+        publisher = self._running.vhost.publishers.get_or_add(PUBLISHER, 1)
         self.known.confirmed = publisher.confirmed
 
     def fail(self, error: Exception) -> None:
@@ -95,9 +95,9 @@ class Client:
     def replaced(self) -> None:
         """By the next life."""
 
-    async def live(self, hosted: RunningVhost, rounds: range) -> None:
-        self._hosted = hosted
-        hosted.attach_publisher(hosted.vhost.publishers.open(PUBLISHER, 1, 0), self)
+    async def live(self, running: RunningVhost, rounds: range) -> None:
+        self._running = running
+        running.attach_publisher(running.vhost.publishers.open(PUBLISHER, 1, 0), self)
         await self.declare("kept")
         for number in rounds:
             async with open_nursery() as nursery:
@@ -110,34 +110,34 @@ class Client:
 
     async def apply_import(self, number: int) -> None:
         self.known.imports[number] = False
-        peer = Peer("shop", self._hosted.vhost.registry.permissions, b"s" * 16)
-        await apply_import(self._hosted, peer, ("/", asked(number)), lambda _: None)
+        peer = Peer("shop", self._running.vhost.registry.permissions, b"s" * 16)
+        await apply_import(self._running, peer, ("/", asked(number)), lambda _: None)
         self.known.imports[number] = True
 
     async def declare(self, name: str) -> None:
         """Shielded: whoever imports is done first, and this one goes on then."""
         with trio.CancelScope(shield=True):
-            queue, registry = QueueDefinition(name=name), self._hosted.vhost.registry
+            queue, registry = QueueDefinition(name=name), self._running.vhost.registry
             self.known.declared.setdefault(name, False)
             if name not in registry.queues:
-                await self._hosted.change(
+                await self._running.change(
                     lambda: [[changes.QUEUE, registry.new_lanes(queue), to_plain(queue)]]
                 )
             self.known.declared[name] = True
 
     async def publish(self) -> None:
         """One message a turn, each in a record of its own."""
-        hosted = self._hosted
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        running = self._running
+        publisher = running.vhost.publishers.open(PUBLISHER, 1, 0)
         while True:
             batch = make_batch(self.known.sent, [payload(self.known.sent)], key="kept")
             self.known.sent += 1
-            now_us = hosted.clock.now_us()
+            now_us = running.clock.now_us()
             with trio.CancelScope(shield=True):  # Else one that waits for room would be left out.
-                await hosted.log.with_room(
-                    partial(hosted.vhost.intake.publish, publisher, [batch], anybody, now_us)
+                await running.log.with_room(
+                    partial(running.vhost.intake.publish, publisher, [batch], anybody, now_us)
                 )
-            hosted.wake()
+            running.wake()
             for _ in range(3):
                 await trio.lowlevel.checkpoint()
 
@@ -175,9 +175,9 @@ def test_power_cut_at_every_change_of_imports(story: Cuts[Known]) -> None:
             run(volume, partial(look, known=deepcopy(known)), config=LOOKING)
 
 
-async def look(hosted: RunningVhost, known: Known) -> None:
+async def look(running: RunningVhost, known: Known) -> None:
     kept: list[int] = []
-    if "kept" in hosted.vhost.registry.queues:
-        lane = hosted.vhost.registry.queue("kept").lanes[0]
-        kept = [number async for _, number in ready_numbers(hosted, lane)]
-    known.check(hosted, kept)
+    if "kept" in running.vhost.registry.queues:
+        lane = running.vhost.registry.queue("kept").lanes[0]
+        kept = [number async for _, number in ready_numbers(running, lane)]
+    known.check(running, kept)

@@ -53,9 +53,9 @@ class Ledger:
     """By stream, how many messages are missing before an offset; those before certain ones are."""
 
 
-def declared(hosted: RunningVhost) -> Declared:
+def declared(running: RunningVhost) -> Declared:
     """Not by what snapshots are made of."""
-    registry = hosted.vhost.registry
+    registry = running.vhost.registry
     exchanges, bindings = registry.router.definitions()
     definitions: list[Definition] = [
         *exchanges,
@@ -72,9 +72,9 @@ def declared(hosted: RunningVhost) -> Declared:
     return sorted([*map(repr, definitions), *cursors])
 
 
-async def contents(hosted: RunningVhost, stream: Stream) -> dict[int, int]:
+async def contents(running: RunningVhost, stream: Stream) -> dict[int, int]:
     """Numbers by offset."""
-    return {offset: number async for offset, number in ready_numbers(hosted, stream.lane)}
+    return {offset: number async for offset, number in ready_numbers(running, stream.lane)}
 
 
 class Client:
@@ -84,10 +84,10 @@ class Client:
         self.ledger = ledger
         self.next = {PUBLISHER: 0, SENSOR: 0}
         self.published: list[tuple[str, Any]] = []
-        self._hosted: RunningVhost
+        self._running: RunningVhost
 
-    async def live(self, hosted: RunningVhost, rounds: range) -> None:
-        self._hosted = hosted
+    async def live(self, running: RunningVhost, rounds: range) -> None:
+        self._running = running
         if not rounds.start:
             await self.declare_all()
         for number in rounds:
@@ -96,7 +96,7 @@ class Client:
                 await self.publish("audit", 1 + number % 3)
                 await self.publish("brief", 3)
             for name in ("audit", "brief"):
-                at = hosted.vhost.registry.stream(name).end
+                at = running.vhost.registry.stream(name).end
                 await self.change([changes.CURSOR, name, "billing", at])
             await self.declare_and_delete(number)
             # Retention, checkpoints and compaction begin in the same moment as the next round.
@@ -105,14 +105,14 @@ class Client:
     async def declare_all(self) -> None:
         for name, patterns, kept in (("audit", ("t.>",), None), ("brief", ("t.*",), KEPT)):
             definition = StreamDefinition(name=name, patterns=patterns, max_length=kept)
-            (lane,) = self._hosted.vhost.registry.new_lanes(definition)
+            (lane,) = self._running.vhost.registry.new_lanes(definition)
             self.ledger.sent[name], self.ledger.gaps[name] = {}, {}
             self.ledger.certain[name] = set()
             await self.change([changes.STREAM, lane, to_plain(definition)])
 
     async def declare_and_delete(self, number: int) -> None:
         """An import of several things in one, permissions, cursors; and their ends."""
-        name, registry = f"x{number}", self._hosted.vhost.registry
+        name, registry = f"x{number}", self._running.vhost.registry
         exchange = ExchangeDefinition(name=name, type="topic", alternate="amq.fanout")
         queue = QueueDefinition(name=name, max_priority=2, ttl_s=5)
         binding = BindingDefinition(exchange=name, destination=name, key="a.#")
@@ -136,58 +136,62 @@ class Client:
             await self.change([changes.QUEUE_GONE, name])
 
     async def change(self, *wanted: Change) -> None:
-        hosted, ledger = self._hosted, self.ledger
+        running, ledger = self._running, self.ledger
 
         def change() -> int:
-            position = hosted.vhost.change(wanted, hosted.clock.now_us())
-            ledger.declared.append(declared(hosted))
+            position = running.vhost.change(wanted, running.clock.now_us())
+            ledger.declared.append(declared(running))
             return position
 
         if wanted[0][0] == changes.CURSOR:
-            position = await hosted.log.with_room(change)
+            position = await running.log.with_room(change)
         else:  # Not while a snapshot is made.
-            async with hosted.gate.shared():
-                position = await hosted.log.with_room(change)
-        await hosted.log.wait_durable(position)
+            async with running.gate.shared():
+                position = await running.log.with_room(change)
+        await running.log.wait_durable(position)
         del ledger.declared[:-1]
 
     async def capture(self, topic: str, lost: int) -> None:
         """Into both streams, with what was lost on the way."""
-        hosted, ledger = self._hosted, self.ledger
+        running, ledger = self._running, self.ledger
         first = self.next[SENSOR] + lost
         numbers = range(10_000 + first, 10_000 + first + 3)
         batch = make_batch(first, list(map(payload, numbers)), key=topic, publisher=SENSOR)
         self.next[SENSOR] = batch.next_sequence
-        for stream in hosted.vhost.registry.streams.values():
+        for stream in running.vhost.registry.streams.values():
             at = stream.lane.next
             ledger.sent[stream.name].update(zip(range(at, at + 3), numbers, strict=True))
             if lost:
                 ledger.gaps[stream.name][at] = lost
-        await hosted.log.with_room(lambda: hosted.vhost.capture(batch, lost, hosted.clock.now_us()))
+        await running.log.with_room(
+            lambda: running.vhost.capture(batch, lost, running.clock.now_us())
+        )
         await self.stored()
 
     async def publish(self, name: str, count: int) -> None:
-        hosted, first = self._hosted, self.next[PUBLISHER]
+        running, first = self._running, self.next[PUBLISHER]
         numbers = range(first, first + count)
         batch = make_batch(first, list(map(payload, numbers)), key=name)
         self.next[PUBLISHER] = batch.next_sequence
-        at = hosted.vhost.registry.stream(name).lane.next
+        at = running.vhost.registry.stream(name).lane.next
         self.ledger.sent[name].update(zip(range(at, at + count), numbers, strict=True))
         self.published.append((name, batch))
-        await self.send(hosted, batch)
+        await self.send(running, batch)
         await self.stored()
 
-    async def send(self, hosted: RunningVhost, batch: Any) -> None:
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        await hosted.log.with_room(
-            lambda: hosted.vhost.intake.publish(publisher, [batch], anybody, hosted.clock.now_us())
+    async def send(self, running: RunningVhost, batch: Any) -> None:
+        publisher = running.vhost.publishers.open(PUBLISHER, 1, 0)
+        await running.log.with_room(
+            lambda: running.vhost.intake.publish(
+                publisher, [batch], anybody, running.clock.now_us()
+            )
         )
-        hosted.wake()
-        await hosted.log.wait_durable(hosted.log.end - 1)
+        running.wake()
+        await running.log.wait_durable(running.log.end - 1)
         await virtual_sleep(0)
 
     async def stored(self) -> None:
-        await self._hosted.log.wait_durable(self._hosted.log.end - 1)
+        await self._running.log.wait_durable(self._running.log.end - 1)
         for name, sent in self.ledger.sent.items():
             self.ledger.certain[name] = set(sent)
 
@@ -200,17 +204,17 @@ def story() -> tuple[Cuts[Ledger], Client]:
     return cuts, client
 
 
-async def check(hosted: RunningVhost, ledger: Ledger) -> None:
-    assert not any(gap.synced for gap in hosted.log.report.gaps), "no cut is a loss"
-    assert declared(hosted) in ledger.declared
-    registry = hosted.vhost.registry
+async def check(running: RunningVhost, ledger: Ledger) -> None:
+    assert not any(gap.synced for gap in running.log.report.gaps), "no cut is a loss"
+    assert declared(running) in ledger.declared
+    registry = running.vhost.registry
     for name, sent in ledger.sent.items():
         if name not in registry.streams:
             assert not sent
             continue
         stream = registry.stream(name)
-        found = await contents(hosted, stream)
-        assert not hosted.batch_reader.lost
+        found = await contents(running, stream)
+        assert not running.batch_reader.lost
         assert found.items() <= sent.items(), "nothing is invented, nor elsewhere"
         kept = {offset for offset in ledger.certain[name] if offset >= stream.start}
         assert kept <= found.keys(), "what is certain"
@@ -242,17 +246,17 @@ def test_power_cut_at_every_change_of_streams_and_definitions(
         bare = left.copy()
         bare.seen.pop("checkpoint", None)
 
-        async def first(hosted: RunningVhost, ledger: Ledger = ledger) -> None:
-            await check(hosted, ledger)
+        async def first(running: RunningVhost, ledger: Ledger = ledger) -> None:
+            await check(running, ledger)
             for name, batch in client.published:
-                if name in hosted.vhost.registry.streams and batch.base_sequence in (
+                if name in running.vhost.registry.streams and batch.base_sequence in (
                     number for number in ledger.sent[name].values()
                 ):
-                    await client.send(hosted, batch)
+                    await client.send(running, batch)
             for name, sent in ledger.sent.items():
-                if name in hosted.vhost.registry.streams:
-                    stream = hosted.vhost.registry.stream(name)
-                    numbers = list((await contents(hosted, stream)).values())
+                if name in running.vhost.registry.streams:
+                    stream = running.vhost.registry.stream(name)
+                    numbers = list((await contents(running, stream)).values())
                     assert len(numbers) == len(set(numbers)), "stored twice"
                     if name == "audit":
                         mine = {one for one in sent.values() if one < 10_000}

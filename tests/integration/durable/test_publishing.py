@@ -124,15 +124,15 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No turn for nothing between a part and its commit: the writer waits for each of them."""
-    async with published(tmp_path) as (shop, hosted):
-        committed, ends = hosted.vhost.committed, list[int]()
+    async with published(tmp_path) as (shop, running):
+        committed, ends = running.vhost.committed, list[int]()
 
         def counted(end: int, now_us: int) -> None:
             ends.append(end)
             committed(end, now_us)
 
-        monkeypatch.setattr(hosted.vhost, "committed", counted)
-        first = hosted.log.end
+        monkeypatch.setattr(running.vhost, "committed", counted)
+        first = running.log.end
         for _ in range(10):
             await shop.publish("", "jobs", b"x")
         assert set(ends) >= set(range(first + 1, first + 11))
@@ -145,8 +145,8 @@ async def test_a_confirm_leaves_before_its_commit_is_noted_in_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits for it does not wait for that, too; whatever it asks then knows both."""
-    async with published(tmp_path) as (shop, hosted):
-        queue, (session,) = hosted.vhost.registry.queue("jobs"), hosted._publishers.values()
+    async with published(tmp_path) as (shop, running):
+        queue, (session,) = running.vhost.registry.queue("jobs"), running._publishers.values()
         confirm, ready = session.confirm, list[int]()
 
         def noting() -> None:

@@ -109,10 +109,10 @@ async def test_a_broker_that_is_killed_in_the_middle_of_its_answers(tmp_path: Pa
         async with serving(tmp_path, **at(port)) as broker:
             await shop.declare_queue("jobs")
             await shop.publish("", "jobs", b"first")
-            hosted = broker.hosted("/")
-            hosted._publishers.clear()
+            running = broker.hosted("/")
+            running._publishers.clear()
             nursery.start_soon(shop.publish_many, "", "jobs", numbered(100))
-            queue = hosted.vhost.registry.queue("jobs")
+            queue = running.vhost.registry.queue("jobs")
             await until(lambda: queue.ready >= 101)
         async with serving(tmp_path, **at(port)) as broker:
             await until(lambda: not nursery.child_tasks, 20)

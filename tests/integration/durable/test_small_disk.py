@@ -46,27 +46,27 @@ def test_what_stays_of_few_segments_keeps_no_disk_full(segments: int, fates: Fat
     rest. Of three, dead letters did."""
     volume = Volume(capacity_bytes=segments * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await graves(hosted)
-        published = await fill(hosted, fates.size_bytes, slowly=True)
-        stay, rejected = await Consuming(hosted).settle_each(fates, published, Random(1))
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
+        published = await fill(running, fates.size_bytes, slowly=True)
+        stay, rejected = await Consuming(running).settle_each(fates, published, Random(1))
         consumed = more = 0
 
         async def consume() -> bool:
             nonlocal consumed
             if fates.copies_consumed:
-                consumed += ready(hosted)["graves"]
-                await settle(hosted, "graves", ACK)
-            return consumed + ready(hosted)["graves"] == rejected
+                consumed += ready(running)["graves"]
+                await settle(running, "graves", ACK)
+            return consumed + ready(running)["graves"] == rejected
 
         with trio.fail_after(VIRTUAL_PATIENCE_S):
             while not await consume() or more < SOME:
                 await virtual_sleep(CONFIG.idle_s)
                 first, most = published + more, SOME - more
-                more += await fill(hosted, fates.size_bytes, first=first, most=most)
-        assert hosted.vhost.registry.queue("jobs").unsettled == stay + SOME
+                more += await fill(running, fates.size_bytes, first=first, most=most)
+        assert running.vhost.registry.queue("jobs").unsettled == stay + SOME
         assert spare_name(CARRIER) not in volume.seen or segments > 2
-        assert not hosted.batch_reader.lost
+        assert not running.batch_reader.lost
 
     run(volume, life, config=SMALL_DISK)
 
@@ -75,13 +75,13 @@ def test_dead_letters_that_are_nearly_all_there_is_do_not_wait_a_second_each() -
     """Of three segments, all rejected: as many as there is room for in the third one, with all that is around them."""
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
 
-    async def life(hosted: RunningVhost) -> None:
-        await graves(hosted)
-        published = await fill(hosted, 600)
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
+        published = await fill(running, 600)
         fates = Fates(600, rejected=1.0)
-        await Consuming(hosted).settle_each(fates, published, Random(1))
+        await Consuming(running).settle_each(fates, published, Random(1))
         await virtual_sleep(10.0)
-        assert ready(hosted)["graves"] * 600 > 3 * SEGMENT // 8
+        assert ready(running)["graves"] * 600 > 3 * SEGMENT // 8
 
     run(volume, life, config=SMALL_DISK)
 
@@ -90,9 +90,9 @@ def test_a_second_segment_is_for_publishes_where_nothing_is_carried_forward() ->
     volume = Volume(capacity_bytes=2 * SEGMENT + SEGMENT // 2)
     log = replace(LOG, compaction_share_max=0.0)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        assert await fill(hosted, 600, slowly=True) * 600 > 1.4 * SEGMENT
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        assert await fill(running, 600, slowly=True) * 600 > 1.4 * SEGMENT
 
     run(volume, life, config=replace(SMALL_DISK, log=log))
 
@@ -102,26 +102,26 @@ def test_what_encryption_adds_is_counted_before_anything_is_carried_forward() ->
     volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
     left = 0
 
-    async def plain(hosted: RunningVhost) -> None:
+    async def plain(running: RunningVhost) -> None:
         nonlocal left
-        await declare(hosted, "jobs")
-        published = await fill(hosted, 40)
+        await declare(running, "jobs")
+        published = await fill(running, 40)
         assert spare_name(CARRIER) in volume.seen
-        consuming = Consuming(hosted)
+        consuming = Consuming(running)
         for tag in range(0, published, 3):
             consuming.settle(tag, ACK)
         left = published - len(range(0, published, 3))
 
-    async def encrypted(hosted: RunningVhost) -> None:
-        carried = hosted.log.end
+    async def encrypted(running: RunningVhost) -> None:
+        carried = running.log.end
         await virtual_sleep(20 * CONFIG.idle_s)
-        assert hosted.log.end == carried
+        assert running.log.end == carried
         assert spare_name(CARRIER) in volume.seen
-        consuming = Consuming(hosted)
+        consuming = Consuming(running)
         for tag in range(left):
             if tag % 2:
                 consuming.settle(tag, ACK)
-        await until_space(hosted)
+        await until_space(running)
 
     run(volume, plain, config=SMALL_DISK)
     run(volume, encrypted, config=SMALL_DISK, encryption=encryption())
@@ -132,10 +132,10 @@ def test_no_budget_delays_what_gives_space_back() -> None:
     volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
     slow = replace(LOG, compaction_bytes_per_s=SEGMENT // 1000)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
-        published = await fill(hosted, 600)
-        await Consuming(hosted).settle_each(Fates(600, stays=0.5), published, Random(1))
-        await until_space(hosted)
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
+        published = await fill(running, 600)
+        await Consuming(running).settle_each(Fates(600, stays=0.5), published, Random(1))
+        await until_space(running)
 
     run(volume, life, config=replace(SMALL_DISK, log=slow))

@@ -62,13 +62,13 @@ async def test_totals_rates_ages_and_what_it_cost(
 
 
 def test_rates_are_per_second_of_the_last_interval() -> None:
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         audit = to_plain(StreamDefinition(name="audit"))
-        await hosted.change(lambda: [[changes.STREAM, 9, audit]])
-        client, registry = Client(), hosted.vhost.registry
+        await running.change(lambda: [[changes.STREAM, 9, audit]])
+        client, registry = Client(), running.vhost.registry
         for name, count in (("jobs", 20), ("audit", 10)):
-            await client.publish(hosted, name, *[b"x"] * count)
+            await client.publish(running, name, *[b"x"] * count)
         await virtual_sleep(1.5 * RATES_S)
         members = (registry.queue("jobs"), registry.stream("audit"))
         assert [round(one.counts.rates.published, 6) for one in members] == [

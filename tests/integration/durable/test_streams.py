@@ -107,15 +107,15 @@ async def test_what_cannot_be_read_may_have_come_at_any_time(
 ) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
-        hosted = broker.hosted("/")
-        now_us = hosted.clock.now_us()  # Of both, however slow the loop is.
-        monkeypatch.setattr(hosted.clock, "now_us", lambda: now_us)
+        running = broker.hosted("/")
+        now_us = running.clock.now_us()  # Of both, however slow the loop is.
+        monkeypatch.setattr(running.clock, "now_us", lambda: now_us)
         for payload in numbered(2):
             await shop.publish("", "audit", payload)
         now_us += 5000
         last = datetime.fromtimestamp(now_us / 1e6, UTC)
         await shop.publish("", "audit", b"2")
-        hosted.vhost.registry.stream("audit").lane.index.move(1, 10**6)  # Where nothing is.
+        running.vhost.registry.stream("audit").lane.index.move(1, 10**6)  # Where nothing is.
         async with shop.read("audit", start=last) as records:
             assert payloads(await take(records, 1)) == [b"2"]
             assert records._start_offset == 1
@@ -150,14 +150,14 @@ async def test_plain_topics_are_captured_from_who_knows_nothing_of_it(tmp_path: 
         found_eu = await read(shop, "eu", 101)
         found_eu.remove(b"other")
         assert found_eu == numbered(100)
-        hosted = broker.hosted("/")
+        running = broker.hosted("/")
         stored = {
             run.position: run.count
             for name in ("all", "eu")
-            for run in hosted.vhost.registry.streams[name].lane.index.runs(0, 101)
+            for run in running.vhost.registry.streams[name].lane.index.runs(0, 101)
         }
         assert sum(stored.values()) == 102, "stored once"
-        assert not hosted.vhost.registry.gaps
+        assert not running.vhost.registry.gaps
 
 
 async def test_capture_goes_on_after_a_restart_and_ends_with_the_stream(tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ async def test_a_pattern_that_is_no_longer_taken_keeps_no_broker_from_starting(
         with pytest.raises(InvalidDefinition, match="# is not a wildcard here"):
             await shop.declare_stream("audit", patterns=patterns)
         definition = StreamDefinition(name="audit", patterns=patterns)
-        hosted = broker.hosted("/")
-        (lane,) = hosted.vhost.registry.new_lanes(definition)
-        await make(hosted, changes.STREAM, lane, to_plain(definition))
+        running = broker.hosted("/")
+        (lane,) = running.vhost.registry.new_lanes(definition)
+        await make(running, changes.STREAM, lane, to_plain(definition))
     async with serving(tmp_path) as broker, client(broker) as shop:
         await until(lambda: "pattern orders.# is not captured: " in caplog.text)
         await subscribed(node_of(broker), "orders.eu")
@@ -322,10 +322,10 @@ async def retained(tmp_path: Path, batches: Sequence[int], **limits: Any) -> lis
         await shop.declare_stream("audit", **limits)
         for size in batches:
             await shop.publish_many("", "audit", [bytes(100)] * size)
-        hosted = broker.hosted("/")
-        stream = hosted.vhost.registry.stream("audit")
-        stream.retain(hosted.clock.now_us())
-        await flushed(hosted)
+        running = broker.hosted("/")
+        stream = running.vhost.registry.stream("audit")
+        stream.retain(running.clock.now_us())
+        await flushed(running)
         expected = (stream.start, stream.end)
     async with serving(tmp_path) as broker, client(broker) as shop:
         stream = broker.hosted("/").vhost.registry.stream("audit")
@@ -350,11 +350,11 @@ def test_retention_of_much_lets_others_have_their_turns(monkeypatch: pytest.Monk
     seen: list[int] = []
     retain = Stream.retain
 
-    async def life(hosted: RunningVhost) -> None:
+    async def life(running: RunningVhost) -> None:
         definition = StreamDefinition(name="audit", max_length=1)
-        await make(hosted, changes.STREAM, 1, to_plain(definition))
+        await make(running, changes.STREAM, 1, to_plain(definition))
         for number in range(5):
-            await publish(hosted, make_batch(number, [b"x"], key="audit"))
+            await publish(running, make_batch(number, [b"x"], key="audit"))
         async with trio.open_nursery() as nursery:
 
             def one_at_a_time(stream: Stream, now_us: int) -> int:
@@ -363,7 +363,7 @@ def test_retention_of_much_lets_others_have_their_turns(monkeypatch: pytest.Monk
 
             monkeypatch.setattr(Stream, "retain", one_at_a_time)
             await virtual_sleep(1.5 * CONFIG.idle_s)
-            assert hosted.vhost.registry.stream("audit").start == 4
+            assert running.vhost.registry.stream("audit").start == 4
         assert len(set(seen)) > 2, "others looked on meanwhile"
 
     async def look(stream: Stream) -> None:
@@ -377,8 +377,8 @@ async def test_a_reader_behind_retention_goes_on_at_the_front(tmp_path: Path) ->
         await shop.declare_stream("audit", max_length=5)
         for payload in numbered(20):
             await shop.publish("", "audit", payload)
-        hosted = broker.hosted("/")
-        hosted.vhost.registry.stream("audit").retain(hosted.clock.now_us())
+        running = broker.hosted("/")
+        running.vhost.registry.stream("audit").retain(running.clock.now_us())
         assert await read(shop, "audit", 5, 3) == numbered(5, 15)
 
 
@@ -392,8 +392,8 @@ async def test_what_was_not_captured_is_recorded(tmp_path: Path) -> None:
         await subscribed(sensors, "t")
         for number in range(3000):
             await sensors.publish("t", b"%04d" % number + bytes(96))
-        hosted = broker.hosted("/")
-        stream = hosted.vhost.registry.stream("all")
+        running = broker.hosted("/")
+        stream = running.vhost.registry.stream("all")
         sent = 3000
         with trio.fail_after(10):
             while True:  # A loss shows with the next message that is not lost.
@@ -403,7 +403,7 @@ async def test_what_was_not_captured_is_recorded(tmp_path: Path) -> None:
                 await sensors.publish("t", b"one more")
                 sent += 1
         end = stream.end
-        gaps = list(hosted.vhost.registry.gaps.of(stream.lane.id))
+        gaps = list(running.vhost.registry.gaps.of(stream.lane.id))
         assert all(gap.offset <= end for gap in gaps)
         await check_gaps(shop, end, sensors.id)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:

@@ -57,29 +57,29 @@ def test_a_kill_inside_a_snapshot_on_a_full_disk(monkeypatch: pytest.MonkeyPatch
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
     kills = Kills(volume)
 
-    async def life(hosted: RunningVhost) -> None:
-        await declare(hosted, "jobs")
+    async def life(running: RunningVhost) -> None:
+        await declare(running, "jobs")
         for number in range(QUEUES):
-            await declare(hosted, f"queue {number}")
-        snapshot = snapshot_of(hosted.vhost)
+            await declare(running, f"queue {number}")
+        snapshot = snapshot_of(running.vhost)
         assert len(snapshot) > 4
         assert sum(draft.size_bytes for draft in snapshot) > 2 * CONFIG.log.reserve_bytes
-        await fill_with_small(hosted, volume)
+        await fill_with_small(running, volume)
         kills.wanted = True
-        acking = Acking(hosted)
+        acking = Acking(running)
         for number in range(1, 150):
             await acking.settle([number])
 
-    async def rest(hosted: RunningVhost) -> None:
-        acking = Acking(hosted)
-        for number in sorted(unsettled(hosted))[:60]:
+    async def rest(running: RunningVhost) -> None:
+        acking = Acking(running)
+        for number in sorted(unsettled(running))[:60]:
             await acking.settle([number])
 
-    async def last(hosted: RunningVhost) -> None:
+    async def last(running: RunningVhost) -> None:
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            await settle(hosted, "jobs", ACK)
-        await until_space(hosted)
-        assert len(hosted.vhost.registry.queues) == 1 + QUEUES
+            await settle(running, "jobs", ACK)
+        await until_space(running)
+        assert len(running.vhost.registry.queues) == 1 + QUEUES
 
     run(volume, life, kills, CONFIG)
     images = [left for before, after in pairwise(kills.left) for left in torn(before, after)]

@@ -22,10 +22,10 @@ def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way(
     """Found: an entry for each, for as long as the client did not read."""
     settling: Any = SimpleNamespace(durable_flush=0, flush=0)
     settling.next_flush = lambda: settling.flush
-    hosted = SimpleNamespace(vhost=SimpleNamespace(settling=settling), wake=lambda _: None)
+    running = SimpleNamespace(vhost=SimpleNamespace(settling=settling), wake=lambda _: None)
     queue = SimpleNamespace(name="jobs", settle=lambda *_: None)
     anything = cast("Any", None)
-    session = _Session(anything, cast("Any", hosted), cast("Any", queue), anything, no_ack=False)
+    session = _Session(anything, cast("Any", running), cast("Any", queue), anything, no_ack=False)
     part = encode_settlements([Settlement(ACK, 1, 2)])
     for number in range(1000):
         settling.flush = number // 10
@@ -48,13 +48,13 @@ async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_
     """Found by reading: a broker whose loop was late by a second refused it, with the end of the other one unread."""
     queue = cast("Queue", SimpleNamespace(consumers=Consumers(single_active=False)))
     queue.subscribe = partial(queue.consumers.add, "jobs")  # type: ignore[method-assign]
-    hosted, there, own = cast("Any", SimpleNamespace(consumer_gone=Bell())), consumer(), consumer()
+    running, there, own = cast("Any", SimpleNamespace(consumer_gone=Bell())), consumer(), consumer()
     queue.subscribe(there)
     refused: list[QueueInUse] = []
 
     async def subscribe() -> None:
         try:
-            await _subscribe(hosted, lambda: queue, own)
+            await _subscribe(running, lambda: queue, own)
         except QueueInUse as error:
             refused.append(error)
 
@@ -66,7 +66,7 @@ async def test_who_wants_to_be_alone_waits_for_its_own_end_that_a_late_loop_has_
         assert not refused
         if ends:
             queue.consumers.remove(there)
-            hosted.consumer_gone.wake()
+            running.consumer_gone.wake()
         mock_clock.autojump_threshold = 0
     assert [*queue.consumers] == [own if ends else there]
     assert len(refused) == (not ends)

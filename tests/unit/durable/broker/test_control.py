@@ -16,10 +16,10 @@ from durable.protocol.calls import Call
 def control(**operations: Any) -> Control:
     """On a registry that has these, for somebody who may do everything."""
     registry = SimpleNamespace(queues={}, streams={}, **operations)
-    hosted: Any = SimpleNamespace(vhost=SimpleNamespace(registry=registry))
+    running: Any = SimpleNamespace(vhost=SimpleNamespace(registry=registry))
     peer: Any = SimpleNamespace(check=lambda _: None, hide_suggestions=nullcontext)
     nothing: Any = None
-    return Control(hosted, peer, nothing, nothing)
+    return Control(running, peer, nothing, nothing)
 
 
 async def test_a_mistake_of_ours_is_not_told_as_the_clients() -> None:

@@ -23,16 +23,16 @@ def test_after_the_last_confirm_the_broker_looks_for_what_comes_next() -> None:
     be in the way of the thread that writes, whoever's messages these are."""
     answered: list[None] = []
     spinner = SimpleNamespace(answered=lambda: answered.append(None))
-    publisher, tunnel, hosted = Publisher(bytes(16), 1), Tunnel(), SimpleNamespace(is_quiet=False)
+    publisher, tunnel, running = Publisher(bytes(16), 1), Tunnel(), SimpleNamespace(is_quiet=False)
     anything = cast("Any", None)
     session = _Session(
-        cast("Any", tunnel), cast("Any", hosted), anything, publisher, cast("Any", spinner)
+        cast("Any", tunnel), cast("Any", running), anything, publisher, cast("Any", spinner)
     )
     session._received_end = 2
     publisher.confirmed = 1
     session.confirm()
     assert not answered
-    publisher.confirmed, hosted.is_quiet = 2, True
+    publisher.confirmed, running.is_quiet = 2, True
     session.confirm()
     assert len(answered) == 1
     session.confirm()

@@ -89,7 +89,7 @@ class Crashing(Using):
 
     def encode(self, how: str) -> Encoding:
         self.turn()
-        start = self.hosted.applied_end
+        start = self.running.applied_end
         taking = self.write_files() if how in ("files", "root") else None
         snapshot = self.vhost.snapshot(start, complete=how == "alone")
         for _ in snapshot.steps():
@@ -112,7 +112,7 @@ class Crashing(Using):
     def write_files(self) -> CheckpointRound:
         taking = self.checkpointing.begin_round()
         while taking.has_more:
-            taking.encode_some(self.hosted.applied_end, self.vhost.settling.last_position)
+            taking.encode_some(self.running.applied_end, self.vhost.settling.last_position)
         self.log.commit()
         written = [one.checkpoint() for one in taking.changed]
         self.files.queues |= {one.lane: one for one in written}

@@ -140,8 +140,8 @@ class Driving(RuleBasedStateMachine):
         self.log: PlainLog = log
         self.vhost, self.registry, self.files = plain.vhost, plain.registry, plain.files
         clock: Any = SimpleNamespace(now_us=lambda: self.model.now_us)
-        self.hosted, self.plain = RunningVhost(plain.vhost, log, clock), plain
-        self.hosted.batch_reader._body_reader = NeededBodyReader(log, plain.vhost.bodies)
+        self.running, self.plain = RunningVhost(plain.vhost, log, clock), plain
+        self.running.batch_reader._body_reader = NeededBodyReader(log, plain.vhost.bodies)
         self.checkpointing = Checkpointing(plain.registry)
         self.peers = [self.connect(), self.connect()]
         self.publishers = {
@@ -168,7 +168,7 @@ class Driving(RuleBasedStateMachine):
 
         The model is changed before, as it would be when the call is answered, with the change on disk.
         """
-        control = Control(self.hosted, self.peers[peer], ANY_PATTERNS, NOBODY)
+        control = Control(self.running, self.peers[peer], ANY_PATTERNS, NOBODY)
         call = getattr(control, operation)(**arguments)
         if error is None:
             return run(call)
@@ -196,9 +196,9 @@ class Driving(RuleBasedStateMachine):
 
     def turn(self) -> None:
         for there in self.registry.queues.values():
-            self.hosted.wake(there)
+            self.running.wake(there)
         self.model.end = self.log.end
-        self.hosted.pump_once()
+        self.running.pump_once()
         received, self.received = self.received, []
         for name, there in self.registry.queues.items():
             queue = self.model.queues.get(name)
@@ -237,7 +237,7 @@ class Driving(RuleBasedStateMachine):
         found: list[Content] = []
         while len(found) < count:
             at = first + len(found)
-            there = await batch_at(self.hosted, lane, at)
+            there = await batch_at(self.running, lane, at)
             assert there is not None, "what is delivered can be read"
             part = part_of(*there, at, first + count)
             deaths = decode_properties(part.shared_headers).deaths
@@ -252,13 +252,13 @@ class Driving(RuleBasedStateMachine):
     def leave(self, session: Session, outcome: str) -> None:
         """Detach a consumer as its session does at its end."""
         queue, there = session.queue, session.there
-        self.hosted.detach_consumer(session.consumer)
+        self.running.detach_consumer(session.consumer)
         there.unsubscribe(session.consumer, self.model.now_us, outcome)
         queue.unsubscribe(session, self.model.now_us, outcome)
         if queue.definition.auto_delete and not queue.consumers:
             queue.ending = (queue.died, lambda: bool(queue.consumers))
             self.model.end_queue(queue)
-        run(self.hosted.consumer_left(there))
+        run(self.running.consumer_left(there))
 
     # Invariants
 
@@ -275,7 +275,7 @@ class Driving(RuleBasedStateMachine):
             assert there.unsettled == self.model.unsettled(queue)
             left = queue.those(READY, UNACKED, DYING)
             assert there.size_bytes == sum(one.size_bytes for one in left)
-            assert (there in self.hosted.auto_deletions) == (queue.ending is not None)
+            assert (there in self.running.auto_deletions) == (queue.ending is not None)
             assert there.idle_since_us() == (None if queue.consumers else queue.used_us)
             single = queue.definition.single_active_consumer
             for one in queue.consumers:

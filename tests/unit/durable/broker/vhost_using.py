@@ -156,7 +156,7 @@ class Using(Declaring):
                 there.subscribe(session.consumer)
             return
         there.subscribe(session.consumer)
-        self.hosted.attach_consumer(session.consumer, session)
+        self.running.attach_consumer(session.consumer, session)
         queue.subscribe(session)
         self.turn()
 
@@ -237,7 +237,7 @@ class Using(Declaring):
             if queue.owner is ended:
                 queue.ending = (queue.died, lambda: False)
                 self.model.end_queue(queue)
-        run(self.hosted.delete_exclusive(ended.exclusive_lanes))
+        run(self.running.delete_exclusive(ended.exclusive_lanes))
 
     # Periodic work
 
@@ -249,7 +249,7 @@ class Using(Declaring):
         while self.model.dead:
             self.model.dead_letter()
             if self.vhost.has_dead:
-                serve(partial(run_dead_lettering, self.hosted))
+                serve(partial(run_dead_lettering, self.running))
         assert not self.vhost.has_dead
         assert self.model.end == self.log.end
 
@@ -262,7 +262,7 @@ class Using(Declaring):
 
     def run_upkeep(self) -> None:
         """Expire messages and queues, and apply the retention of streams."""
-        serve(partial(run_upkeep, self.hosted, IDLE_S), rounds=2)  # Queues go at the second look.
+        serve(partial(run_upkeep, self.running, IDLE_S), rounds=2)  # Queues go at the second look.
         for name in self.registry.queues:
             queue = self.model.queues[name]
             queue.expire(self.model.now_us)
@@ -278,5 +278,5 @@ class Using(Declaring):
         self.log.commit()
         for queue in list(self.model.queues.values()):
             self.model.end_queue(queue)
-        for there in list(self.hosted.auto_deletions._deletions):
-            run(self.hosted.auto_deletions.delete(there))
+        for there in list(self.running.auto_deletions._deletions):
+            run(self.running.auto_deletions.delete(there))
