@@ -128,7 +128,7 @@ def test_what_encryption_adds_is_counted_before_anything_is_carried_forward() ->
 
 
 def test_no_budget_delays_what_gives_space_back() -> None:
-    """Found: acks that came during so slow a compaction would have used up its room."""
+    """With one so low it would take a thousand seconds, and acks that come meanwhile take its room."""
     volume = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2)
     slow = replace(LOG, compaction_bytes_per_s=SEGMENT // 1000)
 
