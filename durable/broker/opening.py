@@ -26,7 +26,7 @@ from .auto_deletion import final_write_scope
 from .checkpoints import Checkpointer, load_checkpoints
 from .clock import SteadyClock
 from .compaction import compact
-from .dead_lettering import run_dead_lettering
+from .dead_lettering import DeadLettering
 from .directory import LOG_FOLDER, vhost_path
 from .listing import run_steps
 from .running_vhost import RunningVhost
@@ -59,7 +59,7 @@ async def open_vhost(
             running_vhost, disk, Checkpointing(registry), config, covered_end=replay.covered_end
         )
         async with running(
-            running_vhost.run, partial(run_dead_lettering, running_vhost),
+            running_vhost.run, DeadLettering(running_vhost).run,
             partial(run_upkeep, running_vhost, config.idle_s),
             partial(run_auto_deletions, running_vhost, config.idle_s),
             partial(checkpointer.run, config.idle_s), partial(sample_rates, running_vhost),

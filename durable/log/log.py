@@ -167,6 +167,11 @@ class Log:
         """See LogConfig."""
         return self._config.reserve_bytes
 
+    @property
+    def segment_bytes(self) -> int:
+        """See LogConfig."""
+        return self._config.segment_bytes
+
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """See Placer. To be called once: from then on appended snapshots and definitions tell the size."""
         self._committer.placer.keep_for_snapshot(size_bytes)

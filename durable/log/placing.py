@@ -30,7 +30,7 @@ most of what is stored, and by a snapshot that is too large for the spares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
 from math import inf
@@ -77,8 +77,6 @@ class Backlog:
     many_letters: bool = False
     """So many dead letters wait that settling their originals frees more than they take, and nothing can be carried
     forward."""
-    many_until_s: float = field(default=-inf, compare=False)
-    """Until when that holds without another look, for its user: as long as `trio.current_time` is before this."""
     moved_bytes: int = 0
     """Bytes still to be carried forward of the segment that is being compacted."""
 

@@ -71,14 +71,20 @@ def test_what_stays_of_few_segments_keeps_no_disk_full(segments: int, fates: Fat
     run(volume, life, config=SMALL_DISK)
 
 
-def test_dead_letters_that_are_nearly_all_there_is_do_not_wait_a_second_each() -> None:
-    """Of three segments, all rejected: as many as there is room for in the third one, with all that is around them."""
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_dead_letters_that_are_nearly_all_there_is_do_not_wait_a_second_each(
+    shuffled: bool,
+) -> None:
+    """Of three segments, all rejected: as many as there is room for in the third one, with all that is around them.
+
+    Found: those rejected in any order, each of which is a range of its own, did wait.
+    """
     volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
 
     async def life(running: RunningVhost) -> None:
         await graves(running)
         published = await fill(running, 600)
-        fates = Fates(600, rejected=1.0)
+        fates = Fates(600, rejected=1.0, shuffled=shuffled)
         await Consuming(running).settle_each(fates, published, Random(1))
         await virtual_sleep(10.0)
         assert ready(running)["graves"] * 600 > 3 * SEGMENT // 8

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from durable.broker.dead_lettering import run_dead_lettering
+from durable.broker.dead_lettering import DeadLettering
 from durable.broker.peer import Peer
 from durable.broker.upkeep import run_upkeep
 from durable.errors import ExclusiveQueue, QueueInUse
@@ -249,7 +249,7 @@ class Using(Declaring):
         while self.model.dead:
             self.model.dead_letter()
             if self.vhost.has_dead:
-                serve(partial(run_dead_lettering, self.running))
+                serve(DeadLettering(self.running).run)
         assert not self.vhost.has_dead
         assert self.model.end == self.log.end
 
