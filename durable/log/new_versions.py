@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 
 from .disk import NEW, Buffer, Directory, set_aside
 
@@ -24,8 +24,12 @@ def replace_file(folder: Directory, name: str, data: bytes) -> None:
     It always begins with a new file, so that mode and owner are ours.
     """
     try:
-        with suppress(FileNotFoundError):
+        try:
             folder.unlink(name + NEW)
+        except FileNotFoundError:
+            pass
+        except IsADirectoryError:
+            make_way(folder, name + NEW)
         write_new(folder, name, [data])
         sync_new(folder, name)
         replace(folder, name)
