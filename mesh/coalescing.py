@@ -9,6 +9,8 @@ from __future__ import annotations
 
 
 class Coalescer:
+    """Knows whether messages come one by one."""
+
     __slots__ = ("_one_by_one", "_sent")
 
     def __init__(self) -> None:

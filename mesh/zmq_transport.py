@@ -57,7 +57,7 @@ HANG_UP_MS = 50
 that time, libzmq's next heartbeat ends the process: so keep it short."""
 HEARTBEAT_MS = 1000
 RESOLVERS_MAX = 8
-"""Threads for look-ups. A thread whose dial was given up still waits for its answer, however long that takes."""
+"""Threads for look-ups of one node: several, because some may still wait for answers that were given up."""
 DESCRIPTORS_CHECK_S = 10.0
 BACKLOG = 4096
 """Connections that the kernel queues until libzmq accepts them (the kernel may allow fewer). When a thousand nodes dial

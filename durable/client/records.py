@@ -167,15 +167,6 @@ class Records(Feed):
             self._tunnel, self._stack = tunnel, stack.pop_all()
 
 
-def _time_us(start: datetime) -> int:
-    """Convert to us since 1970. A datetime without a zone is local time; the first and last ones that Python has may
-    have no UTC equivalent in that zone, and become FIRST_US or LAST_US."""
-    try:
-        return since_epoch_us(start if start.tzinfo else start.astimezone())
-    except (OverflowError, ValueError):
-        return FIRST_US if start.year == MINYEAR else LAST_US
-
-
 def check_start(start: object) -> None:
     """Raise ValueError if this is nowhere to start reading from."""
     if not (
@@ -186,3 +177,12 @@ def check_start(start: object) -> None:
         raise ValueError(
             f"start is {start!r}, want first, last, next, an offset of 0 or more, or a datetime"
         )
+
+
+def _time_us(start: datetime) -> int:
+    """Convert to us since 1970. A datetime without a zone is local time; the first and last ones that Python has may
+    have no UTC equivalent in that zone, and become FIRST_US or LAST_US."""
+    try:
+        return since_epoch_us(start if start.tzinfo else start.astimezone())
+    except (OverflowError, ValueError):
+        return FIRST_US if start.year == MINYEAR else LAST_US

@@ -95,7 +95,7 @@ def _damaged_files(log: Path) -> Iterator[str]:
     queue's two `ack` files know to be settled come again if both are damaged."""
     if not (log / STORE_NAME).exists() and has_segments(log):
         yield f"missing: the file {STORE_NAME}"
-    if (log / FOLDER_NAME).is_file():
+    if (log / FOLDER_NAME).exists() and not (log / FOLDER_NAME).is_dir():
         yield f"damaged: {FOLDER_NAME} is not a directory"
     files, top = [log / STORE_NAME, log / ROOT_NAME], ReadOnlyFolder(log / FOLDER_NAME)
     for folder in (top, *map(top.directory, _names(top))):

@@ -43,8 +43,8 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_arrival_times", "_cursor", "_expiries", "_logged", "_next_tidy", "_requeued", "_return_counts", "change_count", "id", "index", "journal",
-        "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
+        "_arrival_times", "_cursor", "_expiries", "_logged", "_next_tidy", "_requeued",
+        "_return_counts", "change_count", "id", "index", "journal", "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
@@ -376,7 +376,7 @@ class Lane:
         return bool(self._expiries)
 
     def oldest_us(self) -> int | None:
-        """When the oldest unsettled message came, as exactly as the marks tell; None if there is none."""
+        """When the oldest unsettled message came, as exactly as is known; None if there is none."""
         low = self.settled.low
         return self._arrival_times.earliest_us(low) if low < self.index.end else None
 

@@ -92,7 +92,7 @@ class Queue:
         return sum(lane.size_bytes for lane in self.lanes)
 
     def oldest_us(self) -> int | None:
-        """When the oldest unsettled message came, as exactly as the marks tell; None if there is none."""
+        """When the oldest unsettled message came, as exactly as is known; None if there is none."""
         return min(
             (at for lane in self.lanes if (at := lane.oldest_us()) is not None), default=None
         )

@@ -12,28 +12,28 @@ from hypothesis import strategies as st
 from durable.queues.arrival_times import MARKS_MAX, STEP_US, ArrivalTimes
 
 
-def latest_us(marks: ArrivalTimes, sequence: int) -> int:
+def latest_us(known: ArrivalTimes, sequence: int) -> int:
     """The message came then or earlier: the first time it does not come after."""
     end = sequence + 1
     return bisect_left(
-        range(1 << 40), end, key=lambda time_us: marks.first_after(time_us, sequence, end)
+        range(1 << 40), end, key=lambda time_us: known.first_after(time_us, sequence, end)
     )
 
 
 @given(st.lists(st.integers(0, 120_000), min_size=1, max_size=40), st.integers(0, 3_000_000))
 def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> None:
-    marks, times, now = ArrivalTimes(), list[int](), 1_000
+    known, times, now = ArrivalTimes(), list[int](), 1_000
     for sequence, pause in enumerate(pauses_us):
         times.append(now := now + pause)
-        marks.note(sequence, now)
+        known.note(sequence, now)
     for sequence, time_us in enumerate(times):
-        assert time_us - STEP_US < marks.earliest_us(sequence) <= time_us
-        assert time_us <= latest_us(marks, sequence) < time_us + STEP_US
-    later = marks.first_after(when_us, 0, len(times))
+        assert time_us - STEP_US < known.earliest_us(sequence) <= time_us
+        assert time_us <= latest_us(known, sequence) < time_us + STEP_US
+    later = known.first_after(when_us, 0, len(times))
     assert all(time_us <= when_us for time_us in times[:later]), "never too old"
     assert all(time_us > when_us - STEP_US for time_us in times[later:]), "not much too young"
-    copy = ArrivalTimes.decode(marks.encode())
-    assert copy.encode() == marks.encode()
+    copy = ArrivalTimes.decode(known.encode())
+    assert copy.encode() == known.encode()
 
 
 @given(st.lists(st.integers(-60_000, 120_000), min_size=1, max_size=60), st.booleans(), st.data())
@@ -52,56 +52,56 @@ def test_times_that_come_together_are_noted_as_one_by_one(
 
 
 def test_messages_far_apart_keep_their_own_times() -> None:
-    marks = ArrivalTimes()
+    known = ArrivalTimes()
     for sequence in range(10):
-        marks.note(sequence, sequence * STEP_US)
-    assert [latest_us(marks, at) for at in range(10)] == [at * STEP_US for at in range(10)]
-    assert marks.first_after(3 * STEP_US, 0, 10) == 4
-    assert marks.first_after(3 * STEP_US, 6, 10) == 6
-    assert marks.first_after(3 * STEP_US, 0, 2) == 2
+        known.note(sequence, sequence * STEP_US)
+    assert [latest_us(known, at) for at in range(10)] == [at * STEP_US for at in range(10)]
+    assert known.first_after(3 * STEP_US, 0, 10) == 4
+    assert known.first_after(3 * STEP_US, 6, 10) == 6
+    assert known.first_after(3 * STEP_US, 0, 2) == 2
 
 
 def test_a_long_backlog_has_coarser_times_not_more_of_them() -> None:
-    marks, count = ArrivalTimes(), 10 * MARKS_MAX + 7
+    known, count = ArrivalTimes(), 10 * MARKS_MAX + 7
     for sequence in range(count):
-        marks.note(sequence, sequence * STEP_US)
-    assert len(marks._sequences) <= MARKS_MAX
+        known.note(sequence, sequence * STEP_US)
+    assert len(known._sequences) <= MARKS_MAX
     for sequence in range(0, count, 997):
         time_us = sequence * STEP_US
-        assert marks.earliest_us(sequence) <= time_us <= latest_us(marks, sequence)
-        assert latest_us(marks, sequence) - marks.earliest_us(sequence) <= 16 * STEP_US
-    marks.drop_before(count - 1)
-    assert len(marks._sequences) < MARKS_MAX // 2
-    assert latest_us(marks, count - 1) >= (count - 1) * STEP_US
+        assert known.earliest_us(sequence) <= time_us <= latest_us(known, sequence)
+        assert latest_us(known, sequence) - known.earliest_us(sequence) <= 16 * STEP_US
+    known.drop_before(count - 1)
+    assert len(known._sequences) < MARKS_MAX // 2
+    assert latest_us(known, count - 1) >= (count - 1) * STEP_US
 
 
 def test_what_a_restart_has_found_gets_no_coarser_than_what_comes_after_it() -> None:
     """Found: three of them, and all of four hours had come at one time."""
-    marks, each = ArrivalTimes(), STEP_US // 2
+    known, each = ArrivalTimes(), STEP_US // 2
     ends = [20 * MARKS_MAX * (4 + restarts) for restarts in range(5)]
     start = 0
     for end in ends:
         for sequence in range(start, end):
-            marks.note(sequence, sequence * each)
-        marks, start = ArrivalTimes.decode(marks.encode()), end
+            known.note(sequence, sequence * each)
+        known, start = ArrivalTimes.decode(known.encode()), end
     for sequence in range(0, ends[-1], 9973):
-        grain_us = latest_us(marks, sequence) - marks.earliest_us(sequence)
+        grain_us = latest_us(known, sequence) - known.earliest_us(sequence)
         assert grain_us <= 8 * ends[-1] * each / MARKS_MAX
 
 
 def test_a_clock_that_is_set_back_at_each_start_makes_no_more_marks() -> None:
-    marks = ArrivalTimes()
+    known = ArrivalTimes()
     for sequence in range(3 * MARKS_MAX):
-        marks.note(sequence, sequence % 2 * 10**12)
-    assert len(marks._sequences) <= MARKS_MAX
+        known.note(sequence, sequence % 2 * 10**12)
+    assert len(known._sequences) <= MARKS_MAX
 
 
 def test_a_clock_that_went_back_keeps_the_order() -> None:
-    marks = ArrivalTimes()
-    marks.note(0, 3_600_000_000)
-    marks.note(5, 7)
-    assert (marks.earliest_us(4), latest_us(marks, 5)) == (3_600_000_000, 7)
-    assert marks.first_after(1_000, 0, 9) == 0
+    known = ArrivalTimes()
+    known.note(0, 3_600_000_000)
+    known.note(5, 7)
+    assert (known.earliest_us(4), latest_us(known, 5)) == (3_600_000_000, 7)
+    assert known.first_after(1_000, 0, 9) == 0
 
 
 @pytest.mark.parametrize("data", [b"", bytes([1, 0, 0, 0]), bytes([2, 0, 0, 0]) + bytes(48)])
