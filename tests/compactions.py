@@ -41,7 +41,7 @@ class Client:
             definition = QueueDefinition(name=name)
             lanes = self.running.vhost.registry.new_lanes(definition)
             change = [changes.QUEUE, lanes, to_plain(definition)]
-            await self.running.change(lambda change=change: [change])  # type: ignore[misc]
+            await self.running.change_writer.write(lambda change=change: [change])  # type: ignore[misc]
 
     async def publish(
         self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None, *,

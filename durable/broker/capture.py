@@ -84,7 +84,7 @@ class Capture:
                     await nursery.start(self._subscribe, pattern)
                 for one in ended:
                     self._closing.remove(one)
-                await self._running.streams_changed.wait()
+                await self._running.change_writer.streams_changed.wait()
 
     def _close(self, one: _PatternSubscription) -> None:
         del self._subscriptions[one.pattern]
@@ -130,7 +130,7 @@ class Capture:
         finally:
             one.ended.set()
             if one.closed:
-                self._running.streams_changed.wake()
+                self._running.change_writer.streams_changed.wake()
 
     async def _take(self, one: _PatternSubscription) -> None:
         """Store what comes, until the subscription is closed and empty; then raises NodeClosed."""

@@ -323,7 +323,7 @@ class Checkpointer:
             self._written_bytes += times * sum(draft.size_bytes for draft in drafts)
             return positions
 
-        async with running.gate.exclusive():
+        async with running.change_writer.gate.exclusive():
             await run_steps(snapshot.steps())
             positions = await log.with_room(append)
         if not positions:

@@ -92,7 +92,7 @@ class Control:
                 self._peer.add_exclusive(lanes[0], self._registry.owners)
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
-        await self._running.change(change)
+        await self._running.change_writer.write(change)
 
     async def delete_queue(
         self, name: str, if_empty: bool = False, if_unused: bool = False
@@ -136,7 +136,7 @@ class Control:
             exists = self._registry.router.check_exchange(wanted)
             return [] if exists else [[changes.EXCHANGE, to_plain(wanted)]]
 
-        await self._running.change(change)
+        await self._running.change_writer.write(change)
 
     async def delete_exchange(self, name: str, if_unused: bool = False) -> bool:
         self._peer.check(for_delete("exchange", name))
@@ -183,7 +183,7 @@ class Control:
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
-        await self._running.change(change)
+        await self._running.change_writer.write(change)
 
     async def delete_stream(self, name: str) -> bool:
         self._peer.check(for_delete("stream", name))
@@ -249,7 +249,7 @@ class Control:
             check()
             return wanted
 
-        await self._running.change(change)
+        await self._running.change_writer.write(change)
 
     async def _delete(
         self, wanted: Change, exists: Callable[[], bool], check: Callable[[], object] = lambda: None
@@ -264,7 +264,7 @@ class Control:
                 check()
             return [wanted] if existed else []
 
-        await self._running.change(change)
+        await self._running.change_writer.write(change)
         return existed
 
     async def vhosts(self) -> list[str]:

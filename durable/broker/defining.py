@@ -133,7 +133,7 @@ async def apply_import(
     """
     registry = running.vhost.registry
     addition: Addition | None = None
-    async with running.gate.exclusive():
+    async with running.change_writer.gate.exclusive():
         new = await run_steps(_missing(running, peer, requested))
         if new.permissions:
             registry.permissions.check_administered(new.permissions)
@@ -141,7 +141,9 @@ async def apply_import(
         if any(counts.values()):
             # Referenced until the end: freeing it takes about as long as applying it.
             addition = await run_steps(build_addition(registry, new))
-            position = await running.extend(addition, partial(check_patterns, new.streams))
+            position = await running.change_writer.write_addition(
+                addition, partial(check_patterns, new.streams)
+            )
         else:  # What exists already may not be on disk yet.
             position = running.log.end - 1
     await running.log.wait_durable(position)

@@ -95,7 +95,7 @@ class _CursorWriter:
 
     def __init__(self, tunnel: Tunnel, running: RunningVhost, stream: Stream, name: str) -> None:
         self._tunnel, self._running, self._stream, self._name = tunnel, running, stream, name
-        self._updates = running.cursor_updates(stream, name)
+        self._updates = running.change_writer.cursor_updates(stream, name)
         self._unwritten: tuple[int, int] | None = None
         """The number and offset of the latest update by the reader that is not written yet."""
         self._work = Waker()
@@ -124,7 +124,7 @@ class _CursorWriter:
             number, offset = update
             change = partial(_cursor_changes, self._running, self._stream, self._name, offset)
             try:
-                await self._running.store_cursor(change, self._updates, number)
+                await self._running.change_writer.write_cursor(change, self._updates, number)
             except BaseException:
                 self._unwritten = self._unwritten or update
                 raise

@@ -11,42 +11,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
-from weakref import WeakValueDictionary
 
-from mesh.errors import TooLarge
 from mesh.waker import Bell, Waker
 
-from ..errors import DurableError, RecordTooLarge, StoreError, StoreFailed
+from ..errors import DurableError, StoreError, StoreFailed
 from ..log.log import Log
 from ..log.scan import POSITION_MAX
 from ..queues.consumers import Consumer
 from ..queues.queue import Delivery, Queue
 from ..routing.permissions import Need
-from ..vhost.addition import Addition
-from ..vhost.changes import (
-    PERMISSION,
-    PERMISSION_GONE,
-    QUEUE_GONE,
-    STREAM,
-    STREAM_GONE,
-    Change,
-)
+from ..vhost.changes import QUEUE_GONE, Change
 from ..vhost.publishers import Publisher
-from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
 from .auto_deletion import AutoDeletions
 from .batch_reader import BatchReader
+from .change_writer import ChangeWriter
 from .clock import SteadyClock
-from .gate import Gate
 from .peer import Peer
 
 DELIVERIES_AT_ONCE = 1000
 """Deliveries in one turn of the pump; a queue that has none counts as one."""
-
-MakeChanges = Callable[[], Sequence[Change]]
 
 
 class PublisherSession(Protocol):
@@ -64,25 +50,13 @@ class ConsumerSession(Protocol):
     def cancel(self, reason: str) -> None: ...
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class CursorUpdates:
-    """Numbers the updates of one cursor, from whichever session. Updates that wait for room in the log are
-    not ordered, and one that a lost connection has left must not overwrite what its reader has sent since."""
-
-    received: int = 0
-    """The number of the last update that a reader has sent."""
-    written: int = 0
-    """The number of the last update that was written."""
-
-
 class RunningVhost:
     """One running vhost of a broker."""
 
     def __init__(self, vhost: Vhost, log: Log, clock: SteadyClock) -> None:
         self.vhost, self.log, self.clock = vhost, log, clock
-        self.gate = Gate()
-        """The lock of the definitions; `change` takes it."""
         self.batch_reader = BatchReader(log.read, vhost.bodies)
+        self.change_writer = ChangeWriter(vhost, log, clock, self.wake)
         self._work = Waker()
         self.settlements_durable = Bell()
         """Rings when settlements have become durable, or never will because the log has failed."""
@@ -96,14 +70,6 @@ class RunningVhost:
         self._busy: OrderedDict[Queue, None] = OrderedDict()
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
-        self._cursor_updates: WeakValueDictionary[tuple[Stream, str], CursorUpdates] = (
-            WeakValueDictionary()
-        )
-        """Entries exist as long as the cursor has sessions."""
-        self._permissions_changed = Bell()
-        """Rings when permissions have changed."""
-        self.streams_changed = Waker()
-        """Wakes the capture: streams have been declared or deleted."""
         self.applied_end = log.durable_end
         """All records before this log position have been applied to their lanes."""
         self.carried_from = POSITION_MAX
@@ -182,81 +148,6 @@ class RunningVhost:
         if busy:
             self.wake()
 
-    async def change(self, make_changes: MakeChanges) -> None:
-        """Write changes to the log, apply them, and return when they are on disk.
-
-        Args:
-            make_changes: returns the changes. Called right before they are applied, so that what it checks still
-                holds then, and again if there was no room. If it returns none, wait until earlier changes
-                are on disk.
-        Raises:
-            RecordTooLarge: a segment cannot take the changes twice. Nothing has changed.
-            StoreFull: nothing has changed.
-            StoreFailed, StoreClosed: it is unknown whether anything has changed.
-        """
-        async with self.gate.shared():
-            position = await self._with_room(partial(self._apply_changes, make_changes))
-        await self.log.wait_durable(position)
-
-    def cursor_updates(self, stream: Stream, cursor: str) -> CursorUpdates:
-        """Return the same object for all sessions that a cursor has at one time."""
-        return self._cursor_updates.setdefault((stream, cursor), CursorUpdates())
-
-    async def store_cursor(
-        self, make_changes: MakeChanges, updates: CursorUpdates, number: int
-    ) -> None:
-        """Do what `change` does, without taking the lock: cursors are no definitions, so an import need not
-        hold them up.
-
-        Args:
-            number: of this update; if a later one has been written, this one is dropped.
-        """
-
-        def unless_stale() -> Sequence[Change]:
-            return make_changes() if number > updates.written else []
-
-        position = await self._with_room(partial(self._apply_changes, unless_stale))
-        updates.written = max(updates.written, number)  # Only after there was room for it.
-        await self.log.wait_durable(position)
-
-    def _apply_changes(self, make_changes: MakeChanges) -> int:
-        changes = make_changes()
-        position = self.vhost.change(changes, self.clock.now_us())
-        words = {word for word, *_ in changes}
-        if words & {STREAM, STREAM_GONE}:
-            self.streams_changed.wake()
-        if words & {PERMISSION, PERMISSION_GONE}:
-            self._permissions_changed.wake()
-        return position
-
-    async def extend(self, addition: Addition, check: Callable[[], object]) -> int:
-        """Write a whole addition to the log and apply it, for a caller that holds `gate` exclusively. Return the
-        log position that has to be durable before the answer. Raises what `change` raises.
-
-        Args:
-            check: called right before, for conditions that the lock does not protect.
-        """
-
-        def extend() -> int:
-            check()
-            position = self.vhost.extend(addition, self.clock.now_us())
-            if addition.streams:
-                self.streams_changed.wake()
-            if addition.permissions.definitions():
-                self._permissions_changed.wake()
-            return position
-
-        return await self._with_room(extend)
-
-    async def _with_room(self, change: Callable[[], int]) -> int:
-        """Raises RecordTooLarge, and what `change` raises."""
-        try:
-            position = await self.log.with_room(change)
-        except TooLarge as error:
-            raise RecordTooLarge(error.size_bytes, error.limit_bytes) from None
-        self.wake()
-        return position
-
     async def delete_queue(
         self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
     ) -> None:
@@ -274,11 +165,11 @@ class RunningVhost:
             return [[QUEUE_GONE, queue.name]]
 
         try:
-            await self.change(make_changes)
+            await self.change_writer.write(make_changes)
         except StoreError:  # A transient queue ends, whatever the log can take.
             if queue.logged:
                 raise
-            async with self.gate.shared():
+            async with self.change_writer.gate.shared():
                 for change in make_changes():
                     self.vhost.registry.apply(change)
         finally:
@@ -362,4 +253,4 @@ class RunningVhost:
         """
         while True:
             peer.check(needs)
-            await self._permissions_changed.wait()
+            await self.change_writer.permissions_changed.wait()

@@ -116,9 +116,9 @@ async def test_what_was_permitted_before_a_declaration_had_its_turn_does_not_cou
                 await crm.declare_stream("crm-all", patterns=">")
             refused.append(caught.value)
 
-        async with trio.open_nursery() as nursery, running.gate.exclusive():
+        async with trio.open_nursery() as nursery, running.change_writer.gate.exclusive():
             nursery.start_soon(declare)
-            await until(lambda: running.gate.waiting > 0)
+            await until(lambda: running.change_writer.gate.waiting > 0)
             said = PermissionDefinition(cluster="crm", **ITS_OWN, capture="")
             running.vhost.change(changes.permission(said), 0)
         assert [one.what for one in refused] == ["capture"]

@@ -160,7 +160,7 @@ def test_queues_of_a_connection_go_although_who_ends_them_is_cancelled() -> None
         for name in names:
             await declare(running, name, exclusive=True)
         lanes = [running.vhost.registry.queue(name).lanes[0].id for name in names]
-        async with running.gate.exclusive():
+        async with running.change_writer.gate.exclusive():
             with trio.move_on_after(1):
                 await running.delete_exclusive(lanes)
             assert set(ready(running)) == {*names}

@@ -109,7 +109,7 @@ def test_of_what_went_to_many_queues_the_one_that_needs_it_counts() -> None:
         client = Client(running)
         await client.declare(*names, "fast")
         bound = [BindingDefinition(exchange="amq.fanout", destination=name) for name in names]
-        await running.change(lambda: [[changes.BIND, to_plain(one)] for one in bound])
+        await running.change_writer.write(lambda: [[changes.BIND, to_plain(one)] for one in bound])
         for _ in range(4):
             for _ in range(44):
                 await client.publish("slow", [bytes(10)], exchange="amq.fanout")

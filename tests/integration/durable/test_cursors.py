@@ -12,8 +12,8 @@ import trio
 
 import durable
 from durable.broker.broker import Broker
+from durable.broker.change_writer import CursorUpdates
 from durable.broker.reading import _CursorWriter
-from durable.broker.running_vhost import CursorUpdates
 from durable.client.connection import Connection
 from durable.client.records import Records
 from durable.errors import BrokerLost, ConsumerCancelled, StoreBusy, UnknownStream
@@ -253,7 +253,7 @@ async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reade
         await shop.publish_many("", "audit", numbered(10))
         running = broker.hosted("/")
         done, go_on, told = getattr(running.log, held), trio.Event(), list[int]()
-        store_cursor = running.store_cursor
+        write_cursor = running.change_writer.write_cursor
 
         async def waiting(argument: Any) -> Any:
             await go_on.wait()
@@ -261,9 +261,9 @@ async def test_a_cursor_is_kept_while_one_before_it_is_on_its_way_when_its_reade
 
         async def keep(change: Any, updates: CursorUpdates, number: int) -> None:
             told.append(number)
-            await store_cursor(change, updates, number)
+            await write_cursor(change, updates, number)
 
-        monkeypatch.setattr(running, "store_cursor", keep)
+        monkeypatch.setattr(running.change_writer, "write_cursor", keep)
         with pytest.raises(KeyError):
             async with shop.read("audit", start="first", cursor="billing") as records:
                 await take(records, 2)

@@ -184,7 +184,7 @@ async def test_what_is_declared_while_it_waits_for_room_waits_for_it(
 
 def hosted_waits(broker: durable.Broker) -> bool:
     """Whether somebody waits for an import to be done."""
-    return broker.hosted("/").gate.waiting > 0
+    return broker.hosted("/").change_writer.gate.waiting > 0
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ async def test_a_cursor_does_not_wait_for_an_import(tmp_path: Path) -> None:
         running = broker.hosted("/")
         with trio.fail_after(PATIENCE_S):
             async with (
-                running.gate.exclusive(),
+                running.change_writer.gate.exclusive(),
                 shop.read("audit", start="first", cursor="me") as records,
             ):
                 await records.take()

@@ -79,7 +79,7 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
         monkeypatch.setattr(Vhost, "drafts", note)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(checkpointer.write)
-            while not running.gate._exclusive.locked():
+            while not running.change_writer.gate._exclusive.locked():
                 await trio.lowlevel.checkpoint()
             nursery.start_soon(declaring, running)
             nursery.start_soon(others, running)

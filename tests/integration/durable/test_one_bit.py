@@ -43,7 +43,7 @@ def make(*, rolls: int) -> tuple[Volume, Ready, Declared]:
     async def life(running: RunningVhost) -> None:
         for name in ("jobs", "other", "fill"):
             await declare(running, name)
-        await running.change(lambda: OTHERS)
+        await running.change_writer.write(lambda: OTHERS)
         if not rolls:  # Else it would keep the segment in which everything was declared.
             await client.publish(running, "other", b"kept")
         for _ in range(rolls):

@@ -112,7 +112,7 @@ class Client:
         self.ledger.declared[name] = False
 
     async def change(self, change: Change) -> None:
-        await self._running.change(lambda: [change])
+        await self._running.change_writer.write(lambda: [change])
 
     async def publish(self, exchange: str, queues: tuple[str, ...]) -> None:
         """Two batches in one append; every other time they share a record."""

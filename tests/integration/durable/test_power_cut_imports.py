@@ -120,7 +120,7 @@ class Client:
             queue, registry = QueueDefinition(name=name), self._running.vhost.registry
             self.known.declared.setdefault(name, False)
             if name not in registry.queues:
-                await self._running.change(
+                await self._running.change_writer.write(
                     lambda: [[changes.QUEUE, registry.new_lanes(queue), to_plain(queue)]]
                 )
             self.known.declared[name] = True

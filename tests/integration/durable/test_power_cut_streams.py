@@ -146,7 +146,7 @@ class Client:
         if wanted[0][0] == changes.CURSOR:
             position = await running.log.with_room(change)
         else:  # Not while a snapshot is made.
-            async with running.gate.shared():
+            async with running.change_writer.gate.shared():
                 position = await running.log.with_room(change)
         await running.log.wait_durable(position)
         del ledger.declared[:-1]

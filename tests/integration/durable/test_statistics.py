@@ -65,7 +65,7 @@ def test_rates_are_per_second_of_the_last_interval() -> None:
     async def life(running: RunningVhost) -> None:
         await declare(running, "jobs")
         audit = to_plain(StreamDefinition(name="audit"))
-        await running.change(lambda: [[changes.STREAM, 9, audit]])
+        await running.change_writer.write(lambda: [[changes.STREAM, 9, audit]])
         client, registry = Client(), running.vhost.registry
         for name, count in (("jobs", 20), ("audit", 10)):
             await client.publish(running, name, *[b"x"] * count)

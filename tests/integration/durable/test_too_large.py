@@ -45,7 +45,7 @@ async def declare(running: RunningVhost, name: str, **settings: Any) -> None:
 
 
 async def make(running: RunningVhost, *change: Any) -> None:
-    await running.change(lambda: [list(change)])
+    await running.change_writer.write(lambda: [list(change)])
 
 
 async def publish(running: RunningVhost, batch: Batch) -> None:

@@ -63,22 +63,27 @@ class Narrow:
         self.there[pattern] = one
 
 
+def running_with(registry: Any) -> Any:
+    return SimpleNamespace(
+        vhost=SimpleNamespace(registry=registry),
+        change_writer=SimpleNamespace(streams_changed=Waker()),
+    )
+
+
 async def test_a_pattern_that_takes_the_place_of_another_finds_it_empty(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Found by reading: in about every second run the one that went still counted against the limit."""
     caplog.set_level(logging.ERROR)
     registry = SimpleNamespace(patterns={"t0"})
-    running: Any = SimpleNamespace(
-        vhost=SimpleNamespace(registry=registry), streams_changed=Waker()
-    )
+    running = running_with(registry)
     node: Any = Narrow(1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Capture(running, node, 1).run)
         for number in range(1, 30):
             await wait_all_tasks_blocked()
             registry.patterns = {f"t{number}"}
-            running.streams_changed.wake()
+            running.change_writer.streams_changed.wake()
         await wait_all_tasks_blocked()
         assert node.there.keys() == {"t29"}
         nursery.cancel_scope.cancel()
@@ -90,9 +95,7 @@ async def test_a_pattern_for_which_there_was_no_room_is_captured_when_there_is(
 ) -> None:
     """Found: who deleted streams, as they were told to, waited for the next restart of the broker."""
     registry = SimpleNamespace(patterns=["t0", "t1", "t2", "t3"])
-    running: Any = SimpleNamespace(
-        vhost=SimpleNamespace(registry=registry), streams_changed=Waker()
-    )
+    running = running_with(registry)
     node: Any = Narrow(2)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Capture(running, node, 1).run)
@@ -100,7 +103,7 @@ async def test_a_pattern_for_which_there_was_no_room_is_captured_when_there_is(
             await wait_all_tasks_blocked()
             assert node.there.keys() == {*registry.patterns[:2]}
             registry.patterns = patterns
-            running.streams_changed.wake()
+            running.change_writer.streams_changed.wake()
         await wait_all_tasks_blocked()
         assert node.there.keys() == {"t3"}
         nursery.cancel_scope.cancel()
@@ -110,9 +113,7 @@ async def test_a_pattern_for_which_there_was_no_room_is_captured_when_there_is(
 async def test_one_that_leaves_counts_until_it_has_ended() -> None:
     """What waits in it is as much as what waits in another."""
     registry = SimpleNamespace(patterns=["t0", "t1"])
-    running: Any = SimpleNamespace(
-        vhost=SimpleNamespace(registry=registry), streams_changed=Waker()
-    )
+    running = running_with(registry)
     node: Any = Narrow(3)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Capture(running, node, 1).run)
@@ -123,7 +124,7 @@ async def test_one_that_leaves_counts_until_it_has_ended() -> None:
             (["t1", "t2", "t0"], ["t1", "t2"]),
         ):
             registry.patterns = patterns
-            running.streams_changed.wake()
+            running.change_writer.streams_changed.wake()
             await wait_all_tasks_blocked()
             assert list(node.there) == there
         assert node.there["t2"].after == ["t0"]
@@ -141,16 +142,14 @@ async def test_a_new_one_goes_on_where_those_ended_that_streams_may_have_got_som
         def patterns(self) -> list[str]:
             return each_time.pop(0)
 
-    running: Any = SimpleNamespace(
-        vhost=SimpleNamespace(registry=Registry()), streams_changed=Waker()
-    )
+    running = running_with(Registry())
     node: Any = Narrow(9)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Capture(running, node, 1).run)
         for left in (3, 1):  # The one that ends wakes it once more.
             await wait_all_tasks_blocked()
             assert len(each_time) == left
-            running.streams_changed.wake()
+            running.change_writer.streams_changed.wake()
         await wait_all_tasks_blocked()
         after = {pattern: one.after for pattern, one in node.there.items()}
         assert after == {"t1": ["t0"], "t2": ["t0"], "t3": []}
