@@ -157,7 +157,7 @@ class _Session:
         self._waker.wake()
 
     def cancel(self, reason: str) -> None:
-        """End the session: the queue is gone, or another consumer took over."""
+        """End the session: the queue is gone."""
         self._cancelled = ConsumerCancelled(self._queue.name, reason)
         self._waiting.clear()
         self._waker.wake()

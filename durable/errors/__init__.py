@@ -29,7 +29,7 @@ DurableError (MeshError)
 │   ├── SequenceLost          sent again so late that the broker no longer knows whether it was stored
 │   └── Unconfirmed           unknown: the connection ended, or the deadline passed, before the answer
 ├── BrokerLost                the connection to the broker is gone, and with it what belonged to it
-├── ConsumerCancelled         the broker ended this consumer: its queue is gone, or another took over
+├── ConsumerCancelled         the broker ended this consumer: its queue is gone, or a message is too large for it
 ├── BrokerError               an error that only a later release knows
 └── StoreError                abstract: about one store, a directory
     ├── StoreInUse            another broker has the directory open
