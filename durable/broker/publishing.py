@@ -1,4 +1,4 @@
-"""A publisher's session: receives parts of batches, sends cumulative confirms."""
+"""A publisher's session: receives parts of batches, and stores or refuses them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import Any
 
 import trio
 
-from mesh.errors import TooLarge, TunnelBroken
+from mesh.errors import TooLarge
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import NUMBERS_END, Batch
-from mesh.spinning import Spinner, spinner_of_this_run
+from mesh.spinning import spinner_of_this_run
 from mesh.tunnel import Tunnel
-from mesh.waker import Waker
 
 from ..errors import (
-    DurableError,
     Malformed,
-    PublisherFenced,
     RecordTooLarge,
     StoreBusy,
     StoreFailed,
@@ -29,14 +26,11 @@ from ..errors import (
 from ..log.bodies import PUBLISHER_BYTES
 from ..log.record import ALIGNMENT, HEADER_BYTES, TARGET_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
-from ..tunnels import ends_with_tunnel
+from ..protocol.parts import decode_batches
 from ..vhost.publishers import Publisher
+from .confirms import Confirms
 from .peer import Peer
 from .running_vhost import RunningVhost
-
-REFUSALS_MAX = 10_000
-"""Refusals that may wait to be sent to one publisher. A part that exceeds this keeps all of its refusals."""
 
 RECORD_BYTES = HEADER_BYTES + TARGET_BYTES + ALIGNMENT
 """Maximum number of bytes that the record of a batch to one queue takes besides the batch."""
@@ -62,19 +56,20 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, running: RunningVhost, p
     publisher = _open(hello, running, peer)
     spinner = spinner_of_this_run()
     spinner.attach()
-    session = _Session(tunnel, running, peer, publisher, spinner)
-    running.attach_publisher(publisher, session)
+    confirms = Confirms(tunnel, running, publisher, spinner)
+    session = _Session(running, peer, publisher, confirms)
+    running.attach_publisher(publisher, confirms)
     try:
         await tunnel.send(encode_answer(Answer(0, _publisher_state(publisher))))
         async with open_nursery() as nursery:
-            nursery.start_soon(session.send_confirms)
+            nursery.start_soon(confirms.run)
             commit = running.log.commit_nowait
             while (part := await tunnel.each(session.take, commit)) is not None:
-                await session.catch_up()
+                await confirms.catch_up()
                 await session.take_with_room(part)
             nursery.cancel_scope.cancel()
     finally:
-        running.detach_publisher(publisher, session)
+        running.detach_publisher(publisher, confirms)
 
 
 def _open(hello: Hello, running: RunningVhost, peer: Peer) -> Publisher:
@@ -110,78 +105,12 @@ def _publisher_state(publisher: Publisher) -> dict[str, Any]:
 
 class _Session:
     def __init__(
-        self,
-        tunnel: Tunnel,
-        running: RunningVhost,
-        peer: Peer,
-        publisher: Publisher,
-        spinner: Spinner,
+        self, running: RunningVhost, peer: Peer, publisher: Publisher, confirms: Confirms
     ) -> None:
-        self._tunnel, self._running, self._peer = tunnel, running, peer
-        self._publisher, self._spinner = publisher, spinner
-        self._waker = Waker()
-        self._refusals: list[Refusal] = []
-        self._caught_up = Waker()
-        self._unsent: list[bytes] = []
-        self._failure: DurableError | None = None
-        self._received_end = 0
-        """Every sequence before this one came through this tunnel, or was confirmed before."""
-        self._confirmed_end = 0
-        """Every sequence before this one has been confirmed through this tunnel."""
+        self._running, self._peer, self._publisher = running, peer, publisher
+        self._confirms = confirms
         self._decoded: Sequence[Batch] = ()
         """Batches of the last part, if `take` did not publish them."""
-
-    def confirm(self) -> None:
-        """Send a confirm if more has been decided; at once if the tunnel has room."""
-        while (part := self._next_confirm()) is not None:
-            try:
-                self._tunnel.send_nowait(part)
-                # The publisher may have waited for this confirm, and then sends its next message soon.
-                if self._running.is_quiet:
-                    self._spinner.answered()
-            except trio.WouldBlock:
-                self._unsent.append(part)
-                self._waker.wake()
-            except TunnelBroken:
-                return  # The task that reads the tunnel reports it.
-            if not self._refusals:
-                return
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether so many refusals wait to be sent that no more parts should be taken."""
-        return len(self._refusals) > REFUSALS_MAX
-
-    async def catch_up(self) -> None:
-        """Wait until `is_behind` is false: a client that reads no confirms must not fill our memory."""
-        while self.is_behind:
-            await self._caught_up.wait()
-
-    def replaced(self) -> None:
-        """Another connection of this publisher has taken over; of two connections, the later one counts."""
-        epoch = self._publisher.epoch
-        self.fail(PublisherFenced(self._publisher.id.hex(), epoch, epoch))
-
-    def fail(self, error: DurableError) -> None:
-        """Nothing more will be decided: tell the client why, and end this session."""
-        self._failure = error
-        self._waker.wake()
-
-    def _next_confirm(self) -> bytes | None:
-        """Return the next confirm, if there is one. It covers only what came through this tunnel: a refusal
-        through an earlier tunnel, which broke, may not have arrived, and the message would pass for stored
-        along with those behind it."""
-        decided = min(self._publisher.confirmed, self._received_end)
-        if self._unsent or (decided <= self._confirmed_end and not self._refusals):
-            return None
-        refusals, self._refusals = self._refusals, []
-        if refusals:
-            fitting = count_fitting(refusals, self._tunnel.part_bytes_max)
-            refusals, self._refusals = refusals[:fitting], refusals[fitting:]
-        # Otherwise messages whose refusals are yet to be sent would pass for stored until then.
-        if not self._refusals:
-            self._confirmed_end = max(self._confirmed_end, decided)
-        return encode_confirm(self._confirmed_end, refusals)
 
     def take(self, part: bytes) -> bool:
         """Publish a part at once and return True; False if it has to wait for something.
@@ -189,7 +118,7 @@ class _Session:
         Raises:
             DurableError: this publisher has ended.
         """
-        if self.is_behind:
+        if self._confirms.is_behind:
             return False
         batches = decode_batches(part)
         if self._is_large(batches):
@@ -241,7 +170,7 @@ class _Session:
                 refused instead.
             DurableError: this publisher has ended.
         """
-        running, publisher = self._running, self._publisher
+        running, publisher, confirms = self._running, self._publisher, self._confirms
         intake = running.vhost.intake
         running.vhost.publishers.check_current(publisher)
         try:
@@ -255,35 +184,17 @@ class _Session:
                 raise
             too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
             refusals = intake.refuse(publisher, batches, too_large)
-        self._refusals += map(self._peer.redacted, refusals)
-        if batches:
-            self._received_end = max(self._received_end, batches[-1].next_sequence)
+        end = batches[-1].next_sequence if batches else 0
+        confirms.note_received(end, map(self._peer.redacted, refusals))
         failure = running.log.failure
         if refusals or not publisher.waiting or failure is not None:
-            self.confirm()
-        if failure is not None and publisher.confirmed < self._received_end:
+            confirms.confirm()
+        if failure is not None and publisher.confirmed < confirms.received_end:
             # Nothing was raised because everything had been appended before the failure and came again. It
             # will never be durable.
-            self.fail(StoreFailed(failure))
+            confirms.fail(StoreFailed(failure))
         if intake.has_arrived:  # In memory queues only; what is logged arrives with its commit.
             running.wake()
-
-    @ends_with_tunnel
-    async def send_confirms(self) -> None:
-        """Send confirms that had to wait for room in the tunnel, until the session fails or is cancelled."""
-        try:
-            while True:
-                while self._unsent:
-                    await self._tunnel.send(self._unsent[0])
-                    del self._unsent[0]
-                self.confirm()
-                self._caught_up.wake()
-                if self._failure is not None:
-                    raise self._failure
-                await self._waker.wait()
-        finally:  # Nothing can be sent any more, so `catch_up` must not wait for it.
-            self._refusals.clear()
-            self._caught_up.wake()
 
 
 def _divided(batches: Sequence[Batch]) -> Sequence[Sequence[Batch]]:

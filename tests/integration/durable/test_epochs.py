@@ -63,7 +63,7 @@ async def test_a_name_keeps_its_epoch_when_it_connects_again(
         async with serving(tmp_path, **at(port)) as broker:
             await shop.declare_queue("jobs")
             with monkeypatch.context() as patch:
-                patch.setattr("durable.broker.publishing._Session.confirm", lambda self: None)
+                patch.setattr("durable.broker.confirms.Confirms.confirm", lambda self: None)
                 publisher.start()
                 for payload in numbered(10):
                     await publisher.send("", "jobs", payload)

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from durable.broker.capture import Capture
+from durable.broker.confirms import Confirms
 from durable.broker.peer import Peer
 from durable.broker.publishing import _Session as Session
 from durable.broker.running_vhost import RunningVhost
@@ -119,9 +120,9 @@ def session_of(running: RunningVhost, publisher: bytes, tunnel: Told) -> Session
     peer = Peer("shop", running.vhost.registry.permissions, b"")
     spinner: Any = SimpleNamespace(answered=lambda: None)
     there = running.vhost.publishers.open(publisher, 1, 0)
-    session = Session(cast("Any", tunnel), running, peer, there, spinner)
-    running.attach_publisher(there, session)
-    return session
+    confirms = Confirms(cast("Any", tunnel), running, there, spinner)
+    running.attach_publisher(there, confirms)
+    return Session(running, peer, there, confirms)
 
 
 def test_what_comes_again_after_a_failure_is_answered_although_nothing_of_it_is_appended() -> None:
@@ -138,13 +139,13 @@ def test_what_comes_again_after_a_failure_is_answered_although_nothing_of_it_is_
         with pytest.raises(StoreFailed):
             session = session_of(running, PUBLISHER, Told())
             session.publish([lost])
-            await session.send_confirms()
+            await session._confirms.run()
         again = session_of(running, PUBLISHER, stored := Told())
         again.publish([batch])
         assert stored.parts == [encode_confirm(2, [])], "that was on disk before"
         again.publish([lost])
         with trio.fail_after(1), pytest.raises(StoreFailed, match="a commit failed"):
-            await again.send_confirms()
+            await again._confirms.run()
         held = session_of(running, b"q" * 16, kept := Told())
         held.publish([make_batch(0, [b"c"], publisher=b"q" * 16, key="held")])
         assert kept.parts == [encode_confirm(1, [])], "it goes on without a disk"

@@ -72,7 +72,7 @@ async def test_a_session_whose_tasks_all_meet_a_failed_disk_ends_with_one_reason
     """Found by CI: two of them in one group were a crash of the handler, with a stack trace."""
 
     def fail(session: Session, batches: object) -> None:
-        session.fail(StoreFailed("no disk"))
+        session._confirms.fail(StoreFailed("no disk"))
         raise StoreFailed("no disk")
 
     monkeypatch.setattr(Session, "publish", fail)

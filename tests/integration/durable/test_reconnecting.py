@@ -86,7 +86,7 @@ async def test_what_was_refused_and_is_stored_when_it_comes_again_is_confirmed(
             await shop.declare_queue("jobs")
             await shop.publish("", "small", b"full")
             with monkeypatch.context() as patch:
-                patch.setattr("durable.broker.publishing._Session.confirm", lambda self: None)
+                patch.setattr("durable.broker.confirms.Confirms.confirm", lambda self: None)
                 publisher.start()
                 await publisher.send("", "small", b"refused")
                 await publisher.send("", "jobs", b"stored")
@@ -139,8 +139,8 @@ async def test_what_was_refused_is_not_confirmed_when_it_comes_again(
             await shop.publish("", "full", b"")
             other = durable.connect(joined)
             with monkeypatch.context() as patch:
-                patch.setattr("durable.broker.publishing._Session.send_confirms", silence)
-                patch.setattr("durable.broker.publishing._Session.confirm", lambda session: None)
+                patch.setattr("durable.broker.confirms.Confirms.run", silence)
+                patch.setattr("durable.broker.confirms.Confirms.confirm", lambda confirms: None)
 
                 async def publish(queue: str, payload: bytes) -> None:
                     try:

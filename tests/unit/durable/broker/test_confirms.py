@@ -1,11 +1,11 @@
-"""A publisher's session at the broker, without a broker."""
+"""What a publisher is told, without a broker."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
 
-from durable.broker.publishing import _Session
+from durable.broker.confirms import Confirms
 from durable.protocol.parts import encode_confirm
 from durable.vhost.publishers import Publisher
 
@@ -24,17 +24,14 @@ def test_after_the_last_confirm_the_broker_looks_for_what_comes_next() -> None:
     answered: list[None] = []
     spinner = SimpleNamespace(answered=lambda: answered.append(None))
     publisher, tunnel, running = Publisher(bytes(16), 1), Tunnel(), SimpleNamespace(is_quiet=False)
-    anything = cast("Any", None)
-    session = _Session(
-        cast("Any", tunnel), cast("Any", running), anything, publisher, cast("Any", spinner)
-    )
-    session._received_end = 2
+    confirms = Confirms(cast("Any", tunnel), cast("Any", running), publisher, cast("Any", spinner))
+    confirms.note_received(2, [])
     publisher.confirmed = 1
-    session.confirm()
+    confirms.confirm()
     assert not answered
     publisher.confirmed, running.is_quiet = 2, True
-    session.confirm()
+    confirms.confirm()
     assert len(answered) == 1
-    session.confirm()
+    confirms.confirm()
     assert len(answered) == 1, "there was nothing more to tell"
     assert tunnel.sent == [encode_confirm(1, []), encode_confirm(2, [])]
