@@ -206,13 +206,6 @@ def _permission_name(cluster: str) -> str:
     return f"mesh.permissions.{cluster}"
 
 
-def only_reserved(configure: Any) -> str:
-    """Return an expression that allows of what `configure` does only permissions and vhosts: no stream, as nothing
-    that is declared may have a name like theirs."""
-    narrowed = rf"(?=mesh\.)(?:{configure})"
-    return "" if problem_of(configure) or problem_of(narrowed) else narrowed
-
-
 def for_vhost(name: str) -> Iterator[Need]:
     yield Need(CONFIGURE, "vhost", f"mesh.vhost.{name}")
 
@@ -230,3 +223,10 @@ def for_publish(exchange: str) -> Iterator[Need]:
 def for_read(kind: str, name: str) -> Iterator[Need]:
     """Yield the need of consuming from a queue, getting from it, purging it, or reading a stream."""
     yield Need(READ, kind, name)
+
+
+def narrowed_to_permissions(configure: Any) -> str:
+    """Return an expression that allows of what `configure` does only permissions: no vhost, and no stream, as
+    nothing that is declared may have a name like theirs."""
+    narrowed = rf"(?=mesh\.permissions\.)(?:{configure})"
+    return "" if problem_of(configure) or problem_of(narrowed) else narrowed

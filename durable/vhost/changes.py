@@ -15,7 +15,7 @@ has the right offset.
 
 A permission whose `capture` is not ".*" is logged as two changes as well. A release that does not know `capture`
 could refuse no pattern, so the first change, which is for such a release, allows to configure nothing but
-permissions and vhosts.
+permissions: in a vhost that the cluster makes it could declare any stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from ..definition_forms import read_definition, to_plain
 from ..definitions import ANYTHING, BindingDefinition, PermissionDefinition
-from ..routing.permissions import only_reserved
+from ..routing.permissions import narrowed_to_permissions
 
 QUEUE, QUEUE_GONE = "queue", "queue gone"
 EXCHANGE, EXCHANGE_GONE = "exchange", "exchange gone"
@@ -53,7 +53,7 @@ def permission(definition: PermissionDefinition) -> list[Change]:
     earlier = {name: value for name, value in plain.items() if name != "capture"}
     if definition.capture == ANYTHING:  # As earlier releases wrote it, and meant it.
         return [[PERMISSION, earlier]]
-    earlier["configure"] = only_reserved(definition.configure)
+    earlier["configure"] = narrowed_to_permissions(definition.configure)
     return [[PERMISSION, earlier], [PERMISSION_WITH_CAPTURE, plain]]
 
 

@@ -124,7 +124,7 @@ def test_a_capture_that_cannot_be_read_allows_no_pattern(unreadable: Any) -> Non
 
 
 TOKENS = [
-    "mesh", r"\.", ".*", "|", "(", ")", "(?:", "(?i)", "(?x)", "(?x:", "(?=", "# ", "[", "]", "a", "^", "$", "\\", "\n",
+    "mesh", "permissions", r"\.", ".*", "|", "(", ")", "(?:", "(?i)", "(?x)", "(?x:", "(?=", "# ", "[", "]", "a", "^", "$", "\\", "\n",
     "(?P<a>", r"\1", "(?#", "*", "?",
 ]  # fmt: skip
 
@@ -134,13 +134,17 @@ TOKENS = [
 @example("a|mesh.*")
 @example("(?x).* # a")
 @example("a)|(.*")
-def test_what_is_narrowed_to_reserved_names_allows_those_and_no_others(configure: str) -> None:
-    """Oracle: the expression itself, asked of names that begin with `mesh.` only."""
-    narrowed = rules.only_reserved(configure)
+def test_what_is_narrowed_to_permissions_allows_those_and_nothing_else(configure: str) -> None:
+    """Oracle: the expression itself, asked of names that begin with `mesh.permissions.` only."""
+    narrowed = rules.narrowed_to_permissions(configure)
     if not narrowed:
         return  # It allows nothing, also where that is less than it could.
-    for name in ("mesh.a", "mesh.\na", "mesh.", "mesh", "MESH.a", "a", "", "a mesh.a", "meshxa"):
-        allows = compiled(configure).fullmatch(name) is not None and name.startswith("mesh.")
+    begin = "mesh.permissions."
+    for name in (
+        f"{begin}a", f"{begin}\na", begin, begin[:-1], begin.upper(), "mesh.vhost.a", "mesh.", "a", "",
+        f"a {begin}a", "meshxpermissions.a", "mesh.permissionsxa",
+    ):  # fmt: skip
+        allows = compiled(configure).fullmatch(name) is not None and name.startswith(begin)
         assert (compiled(narrowed).fullmatch(name) is not None) == allows
 
 
