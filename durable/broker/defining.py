@@ -119,13 +119,14 @@ def read_packed(packed: bytes) -> Import:
 
 async def apply_import(
     running: RunningVhost, peer: Peer, requested: Import,
-    check_patterns: Callable[[Iterable[StreamDefinition]], None],
+    check_streams: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
     """Declare everything or nothing; return the number of new definitions of each kind. Nothing else can be
     declared meanwhile, and everything becomes visible at once.
 
     Args:
-        check_patterns: raises TooManyPatterns if the broker cannot capture for these streams as well.
+        check_streams: raises AccessRefused or TooManyPatterns if the patterns of these streams, which are new, may
+            not be captured, or cannot be captured as well.
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
             TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was
@@ -142,7 +143,7 @@ async def apply_import(
             # Referenced until the end: freeing it takes about as long as applying it.
             addition = await run_steps(build_addition(registry, new))
             position = await running.change_writer.write_addition(
-                addition, partial(check_patterns, new.streams)
+                addition, partial(check_streams, new.streams)
             )
         else:  # What exists already may not be on disk yet.
             position = running.log.end - 1
@@ -205,10 +206,6 @@ def _missing(
     streams = tuple(one for one in requested.streams if one.name not in names)
     registry.check_room(len(queues) + len(streams))
     yield
-    for new_streams in some_at_once(streams):
-        for stream in new_streams:
-            peer.check_captures(stream, vhost)
-        yield
     bindings: list[BindingDefinition] = []
     for some in some_at_once(requested.bindings):
         for binding in some:

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..definitions import BindingDefinition, StreamDefinition
+from ..definitions import BindingDefinition
 from ..errors import DurableError, ExclusiveQueue, QueueFull, Unknown, UnknownExchange
 from ..protocol.error_codec import describe_error
 from ..protocol.parts import Refusal
@@ -47,10 +47,6 @@ class Peer:
     def check(self, needs: Iterable[Need]) -> None:
         """Raises AccessRefused if it lacks any of these."""
         self.permissions.check(self.cluster, needs)
-
-    def check_captures(self, stream: StreamDefinition, vhost: str) -> None:
-        """Raises AccessRefused if it may not capture each pattern of this stream, which is new."""
-        self.permissions.check_captures(self.cluster, stream, vhost)
 
     def check_configures(self) -> None:
         """Raises AccessRefused if it may not configure anything here."""

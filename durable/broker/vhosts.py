@@ -39,6 +39,7 @@ from ..log.encryption import Encryption
 from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes
 from ..log.scarcity import Scarcity
+from ..routing.permissions import for_capture
 from .auto_deletion import CLOSE_S
 from .capture import Capture
 from .clock import SteadyClock
@@ -249,16 +250,27 @@ class Vhosts:
         if name in self._unavailable:
             raise VhostUnavailable(name)
 
-    def check_patterns(self, running: RunningVhost, streams: Iterable[StreamDefinition]) -> None:
-        """Check whether the node can subscribe to the patterns of these new streams as well.
+    def check_streams(
+        self, running: RunningVhost, cluster: str, streams: Iterable[StreamDefinition]
+    ) -> None:
+        """Check whether the patterns of these streams, which are new, may and can be captured. Asked right before the
+        change: the lock of a vhost protects neither the permissions in `/` nor what other vhosts capture.
 
         Raises:
             TooManyPatterns: all vhosts together would have too many patterns. Patterns that exist already
                 are always allowed.
+            AccessRefused: the cluster may not capture one of them in this vhost, or in `/`. What reaches the node is
+                the broker's, so full rights in one vhost must not give rights to it.
         """
+        patterns = dict.fromkeys(pattern for stream in streams for pattern in stream.patterns)
+        self._check_room(running, patterns)  # First: it limits how many are to be compared.
+        for one in dict.fromkeys((running, self.get(DEFAULT_VHOST))):
+            permissions = one.vhost.registry.permissions
+            permissions.check(cluster, for_capture(patterns), one.vhost.name)
+
+    def _check_room(self, running: RunningVhost, patterns: Iterable[str]) -> None:
         existing = running.vhost.registry.patterns
-        requested = {pattern for stream in streams for pattern in stream.patterns}
-        new = [pattern for pattern in requested if pattern not in existing]
+        new = [pattern for pattern in patterns if pattern not in existing]
         if not new or self._node is None:
             return
         counts = (len(one.vhost.registry.patterns) for one in self.all())

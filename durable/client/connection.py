@@ -177,7 +177,7 @@ class Connection:
         """Set what a cluster may do in this vhost: regular expressions that have to match whole names.
 
         Args:
-            capture: has to match the whole text of each pattern that the cluster declares a stream with.
+            capture: has to match the whole text of each pattern that the cluster declares a stream with, in this vhost and in `/`.
         Raises:
             NoAdministrator: nobody could change permissions any more; the first one must be an administrator's.
             InvalidDefinition: also from an earlier broker, which knows no `capture`, unless it is ".*".

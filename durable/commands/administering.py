@@ -26,7 +26,8 @@ KINDS = {
 SET_PERMISSION_HELP = """\
 Set what a cluster may do in a vhost, replacing its previous permission. Each option takes a regular
 expression that must match the whole name; one that is omitted allows nothing. That of --capture must
-match the whole text of each pattern of a new stream, as 'orders\\..*' matches orders.* and orders.>
+match the whole text of each pattern of a new stream, as 'orders\\..*' matches orders.* and orders.>;
+for a stream in another vhost it is needed there and in `/`.
 Until the first permission is set, everything is allowed; afterwards only what is permitted. This also
 applies to `console`, the cluster that these commands join as: first give it --configure '.*'
 --write '.*' --read '.*' --capture '.*'."""

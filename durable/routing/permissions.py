@@ -2,7 +2,7 @@
 
     operation                            configure    write             read
     declare or delete a queue, stream    its name
-    ... a stream that is not there yet   its name, and `capture` of each of its patterns
+    ... a stream that is not there yet   its name, and `capture` of each of its patterns, there and in `/`
     ... with a dead-letter exchange      its name     that exchange     its name
     declare or delete an exchange        its name
     ... with an alternate exchange       its name     the alternate     its name
@@ -148,17 +148,12 @@ class Permissions:
         """Return whether `cluster` may do anything in this vhost."""
         return not self._definitions or cluster in self._definitions
 
-    def check(self, cluster: str, needs: Iterable[Need]) -> None:
-        """Raises AccessRefused, naming the first of `needs` that `cluster` lacks."""
+    def check(self, cluster: str, needs: Iterable[Need], vhost: str = "") -> None:
+        """Raises AccessRefused, naming the first of `needs` that `cluster` lacks, and `vhost`, which is given for
+        patterns."""
         for what, kind, name in needs:
             if not self.may(cluster, what, name):
-                raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME)
-
-    def check_captures(self, cluster: str, stream: StreamDefinition, vhost: str) -> None:
-        """Raises AccessRefused, naming `vhost` and the first pattern of the stream that `cluster` may not capture."""
-        for pattern in stream.patterns:
-            if not self.may(cluster, CAPTURE, pattern):
-                raise AccessRefused(cluster, CAPTURE, "pattern", pattern, vhost)
+                raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME, vhost)
 
     def check_configures(self, cluster: str) -> None:
         """Raises AccessRefused if `cluster` may configure nothing at all."""
@@ -185,6 +180,12 @@ def for_declare_queue(definition: QueueDefinition) -> Iterator[Need]:
 
 def for_declare_stream(definition: StreamDefinition) -> Iterator[Need]:
     yield Need(CONFIGURE, STREAM, definition.name)
+
+
+def for_capture(patterns: Iterable[str]) -> Iterator[Need]:
+    """Yield the needs of declaring streams with these patterns that are not there yet."""
+    for pattern in patterns:
+        yield Need(CAPTURE, "pattern", pattern)
 
 
 def for_declare_exchange(definition: ExchangeDefinition) -> Iterator[Need]:

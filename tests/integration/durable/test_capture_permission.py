@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,13 @@ import pytest
 import trio
 
 import durable
+from durable.client.connection import Connection
 from durable.definitions import PermissionDefinition
 from durable.errors import AccessRefused, DefinitionConflict
 from durable.log.bodies import decode_definitions, encode_definitions
 from durable.log.record import Draft, Kind
 from durable.vhost import changes
+from durable.vhost.addition import build_addition
 from security.files import new_cluster
 from security.keyring import FileKeyring
 from tests.brokers import QUIET, client, node_of, payloads, serving, take, until_told
@@ -137,6 +141,106 @@ async def test_an_import_declares_nothing_if_a_pattern_is_not_permitted(tmp_path
         assert (told["queues"], told["streams"]) == ({}, {})
         await shop.set_permission("crm", **ITS_OWN, capture=r"t\.[12]")
         assert await crm.import_definitions(asked) == {"queue": 1, "stream": 2}
+
+
+@asynccontextmanager
+async def clients(
+    tmp_path: Path,
+) -> AsyncIterator[tuple[durable.Broker, Connection, Connection, Connection]]:
+    """A broker; shop, which administers `/`; crm there, and in a vhost `crm` that shop has not made yet."""
+    async with (
+        serving(tmp_path) as broker,
+        client(broker) as shop,
+        node("crm", node_of(broker)) as crm_node,
+    ):
+        await shop.set_permission("shop", **EVERYTHING, capture=".*")
+        home, own = durable.connect(crm_node), durable.connect(crm_node, vhost="crm")
+        yield broker, shop, home, own
+
+
+async def declare(vhost: Connection, name: str) -> None:
+    await vhost.declare_stream(name, patterns=["t.>", ">"])
+
+
+async def import_stream(vhost: Connection, name: str) -> None:
+    asked = definitions(streams=[{"name": name, "patterns": ["t.>", ">"]}])
+    assert await vhost.import_definitions({**asked, "vhost": "crm"}) == {"stream": 1}
+
+
+@pytest.mark.parametrize("make", [declare, import_stream])
+async def test_found_who_may_make_a_vhost_captures_there_what_it_may_not_capture(
+    tmp_path: Path, make: Callable[[Connection, str], Awaitable[None]]
+) -> None:
+    """A vhost without permissions allows everything; what reaches the node is the broker's, not that vhost's."""
+    own_vhost = {**ITS_OWN, "configure": r"crm-.*|mesh\.vhost\.crm"}
+    async with clients(tmp_path) as (broker, shop, home, own):
+        await shop.set_permission("crm", **own_vhost, capture=r"t\..*")
+        await home.create_vhost("crm")
+        await own.declare_stream("none")
+        with pytest.raises(AccessRefused, match="may not capture pattern '>' in vhost '/'") as told:
+            await make(own, "all")
+        error = told.value
+        assert (error.what, error.name, error.vhost) == ("capture", ">", "/")
+        await own.set_permission(
+            "crm", **EVERYTHING, capture=".*"
+        )  # It may say there what it likes.
+        with pytest.raises(AccessRefused, match="in vhost '/'"):
+            await make(own, "all")
+        assert [*(await own.statistics())["streams"]] == ["none"]
+        await shop.set_permission("crm", **own_vhost, capture=r"t\..*|>")
+        await make(own, "all")
+        await own.set_permission("crm", **EVERYTHING, capture=r"t\..*")
+        with pytest.raises(AccessRefused, match="may not capture pattern '>' in vhost 'crm'"):
+            await make(own, "more")
+        await subscribed(node_of(broker), "x")
+        await node_of(broker).publish("x", b"1")
+        await until_told(own, lambda told: told["streams"]["all"]["end"] == 1)
+
+
+@pytest.mark.parametrize("make", [declare, import_stream])
+async def test_found_who_has_no_permission_in_the_default_vhost_captures_in_another(
+    tmp_path: Path, make: Callable[[Connection, str], Awaitable[None]]
+) -> None:
+    async with clients(tmp_path) as (_, shop, _, own):
+        await shop.create_vhost("crm")
+        for permitted in (False, True):  # In the vhost; without any, all is.
+            if permitted:
+                await own.set_permission("crm", **EVERYTHING, capture=".*")
+            with pytest.raises(AccessRefused, match=r"may not capture pattern 't\.>' in vhost '/'"):
+                await make(own, "all")
+        await shop.set_permission("crm", capture=".*")
+        await make(own, "all")
+
+
+async def test_as_long_as_no_permission_is_set_in_the_default_vhost_that_of_another_counts(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker, node("crm", node_of(broker)) as crm:
+        await durable.connect(crm).create_vhost("crm")
+        own = durable.connect(crm, vhost="crm")
+        await own.set_permission("crm", **EVERYTHING, capture=r"t\..*")
+        await own.declare_stream("some", patterns="t.>")
+        with pytest.raises(AccessRefused, match="may not capture pattern '>' in vhost 'crm'"):
+            await own.declare_stream("all", patterns=">")
+
+
+async def test_what_was_permitted_in_the_default_vhost_before_the_turn_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate that an import holds is that of its vhost: permissions in `/` may change while it is being checked."""
+    async with clients(tmp_path) as (broker, shop, _, own):
+
+        def forbidden_meanwhile(*given: Any) -> Any:
+            said = PermissionDefinition(cluster="crm", capture="")
+            broker.hosted("/").vhost.change(changes.permission(said), 0)
+            return build_addition(*given)
+
+        monkeypatch.setattr("durable.broker.defining.build_addition", forbidden_meanwhile)
+        await shop.create_vhost("crm")
+        await shop.set_permission("crm", capture=".*")
+        with pytest.raises(AccessRefused, match="in vhost '/'"):
+            await import_stream(own, "all")
+        assert not (await own.statistics())["streams"]
 
 
 async def test_definitions_exported_before_allow_every_pattern_and_others_what_they_say(

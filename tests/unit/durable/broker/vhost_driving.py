@@ -40,7 +40,7 @@ READ_RECORDS = 2
 PUBLISHERS = [b"p" * 16, b"q" * 16]
 NOBODY: Any = None
 NO_ERROR: type[Exception] | None = None
-ANY_PATTERNS: Any = SimpleNamespace(check_patterns=lambda *_: None)
+ANY_PATTERNS: Any = SimpleNamespace(check_streams=lambda *_: None)
 Content = tuple[bytes, str, tuple[Death, ...]]
 
 

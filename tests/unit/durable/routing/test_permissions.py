@@ -78,14 +78,14 @@ def test_the_whole_text_of_a_pattern_must_match(
     """It is not asked which topics the pattern matches: `*.new` matches one of `orders.>`, too."""
     permissions = said(PermissionDefinition(cluster="web", capture=expression))
     for pattern in [*allowed, *refused] * 2:  # The second answer comes from the cache.
-        stream = StreamDefinition(name="s", patterns=(pattern,))
+        needs = [*rules.for_capture([pattern])]
         with pytest.raises(AccessRefused):
-            permissions.check_captures("db", stream, "/v")
+            permissions.check("db", needs, "/v")
         if pattern in allowed:
-            permissions.check_captures("web", stream, "/v")
+            permissions.check("web", needs, "/v")
             continue
         with pytest.raises(AccessRefused, match="in vhost '/v'") as caught:
-            permissions.check_captures("web", stream, "/v")
+            permissions.check("web", needs, "/v")
         error = caught.value
         assert (error.cluster, error.what, error.kind) == ("web", "capture", "pattern")
         assert (error.name, error.vhost) == (pattern, "/v")
@@ -93,19 +93,19 @@ def test_the_whole_text_of_a_pattern_must_match(
 
 def test_each_pattern_of_a_stream_must_match() -> None:
     permissions = Permissions()
-    stream = StreamDefinition(name="s", patterns=("a.>", "b", "c"))
-    permissions.check_captures("web", stream, "/")  # As long as nothing is said.
+    needs = [*rules.for_capture(("a.>", "b", "c"))]
+    permissions.check("web", needs, "/")  # As long as nothing is said.
     permissions.declare(PermissionDefinition(cluster="web", capture="a.*|c"))
     with pytest.raises(AccessRefused, match="may not capture pattern 'b' in vhost '/': "):
-        permissions.check_captures("web", stream, "/")
-    permissions.check_captures("web", StreamDefinition(name="s"), "/")
-    permissions.check_captures("db", StreamDefinition(name="s"), "/")
+        permissions.check("web", needs, "/")
+    permissions.check("web", rules.for_capture(()), "/")
+    permissions.check("db", rules.for_capture(()), "/")
     permissions.declare(PermissionDefinition(cluster="web", capture="a.*|b|c"))
-    permissions.check_captures("web", stream, "/")
+    permissions.check("web", needs, "/")
     permissions.remove("web")
     permissions.declare(PermissionDefinition(cluster="db"))
     with pytest.raises(AccessRefused, match=r"'a\.>'"):
-        permissions.check_captures("web", stream, "/")
+        permissions.check("web", needs, "/")
 
 
 def test_who_may_capture_a_pattern_sees_nothing_of_that_name() -> None:
@@ -117,7 +117,7 @@ def test_who_may_capture_a_pattern_sees_nothing_of_that_name() -> None:
 def test_a_capture_that_cannot_be_read_allows_no_pattern(unreadable: Any) -> None:
     permissions = said(PermissionDefinition(cluster="web", configure="s", capture=unreadable))
     with pytest.raises(AccessRefused):
-        permissions.check_captures("web", StreamDefinition(name="s", patterns=("a",)), "/")
+        permissions.check("web", rules.for_capture(["a"]), "/")
     assert permissions.may("web", "configure", "s"), "what can be read holds"
     (line,) = permissions.invalid_patterns()
     assert line.startswith("permission of 'web': capture is invalid and grants nothing (")
@@ -266,6 +266,7 @@ def test_a_refusal_says_who_may_not_what() -> None:
             "configure queue q, read queue q, write exchange d",
         ),
         (rules.for_declare_stream(StreamDefinition(name="s")), "configure stream s"),
+        (rules.for_capture(("a.>", "b")), "capture pattern a.>, capture pattern b"),
         (rules.for_declare_exchange(ExchangeDefinition(name="e")), "configure exchange e"),
         (
             rules.for_declare_exchange(ExchangeDefinition(name="e", alternate="a")),

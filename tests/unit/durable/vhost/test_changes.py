@@ -15,6 +15,7 @@ from durable.definition_forms import to_plain
 from durable.definitions import PermissionDefinition, StreamDefinition
 from durable.errors import AccessRefused, InvalidDefinition
 from durable.log.bodies import encode_definitions
+from durable.routing.permissions import for_capture
 from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.publishers import Publishers
@@ -35,7 +36,7 @@ NONE = PermissionDefinition(cluster="shop", configure="s", write="w", read="r", 
 def may(registry: Registry, cluster: str) -> bool:
     """Whether it may declare the stream, with its pattern."""
     try:
-        registry.permissions.check_captures(cluster, STREAM, "/")
+        registry.permissions.check(cluster, for_capture(STREAM.patterns), "/")
     except AccessRefused:
         return False
     return registry.permissions.may(cluster, "configure", STREAM.name)
