@@ -364,8 +364,8 @@ class Checkpoints:
     def _load(
         self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
-        """Return the file, checked and decrypted. Raises OSError if it cannot be read. A directory of that name is not
-        ours, and counts as missing."""
+        """Return the file, checked and decrypted. Raises OSError if it cannot be read. What is no regular file
+        is not ours, and counts as missing."""
         try:
             with closing(folder.open(name)) as opened:
                 file = decode_checkpoint(opened.pread(opened.size_bytes, 0))

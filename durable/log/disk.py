@@ -81,7 +81,10 @@ class Directory(Protocol):
     def create(self, name: str) -> File:
         """Create an empty file. Raises FileExistsError if the name is taken."""
 
-    def open(self, name: str) -> File: ...
+    def open(self, name: str) -> File:
+        """Open a file. Raises IsADirectoryError if it is a directory, or anything else that is not a regular file, such
+        as a FIFO: whoever sets aside or passes over the one does so with the other."""
+
     def rename(self, old: str, new: str) -> None:
         """Rename a file; an existing file `new` is replaced."""
 

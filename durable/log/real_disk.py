@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -111,7 +112,13 @@ class RealDirectory(Directory):
         return self._open(name, 0)
 
     def _open(self, name: str, flags: int) -> File:
-        return RealFile(os.open(self._path / name, os.O_RDWR | os.O_CLOEXEC | flags, 0o600))
+        path = self._path / name
+        # With O_NONBLOCK, opening what is no regular file waits for nobody.
+        file = RealFile(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600))
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise IsADirectoryError(errno.EISDIR, "Not a regular file", str(path))
+        return file
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._path / old, self._path / new)
@@ -182,7 +189,9 @@ def take_lock(directory: Path, flags: int, kind: int) -> int:
     # flock and not lockf: with lockf the same process gets in twice, and the lock is gone as soon as any
     # descriptor of the file is closed.
     try:
-        descriptor = os.open(directory / LOCK_NAME, flags | os.O_CLOEXEC, 0o600)
+        # Without O_NONBLOCK, opening a FIFO only to read would wait for somebody who writes to it.
+        flags |= os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(directory / LOCK_NAME, flags, 0o600)
     except OSError as error:  # The name is a directory, or belongs to another user.
         raise StoreFailed(f"{directory} cannot be locked: {error}") from error
     try:

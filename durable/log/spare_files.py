@@ -40,7 +40,7 @@ class SpareFiles:
                 except FileNotFoundError:
                     pass
                 except IsADirectoryError:
-                    # A directory that is not ours. Another spare can use another number; the carrier needs this one.
+                    # Not a file, so not ours. Another spare can use another number; the carrier needs this one.
                     if number == CARRIER:
                         set_aside(self._disk, name, f"damaged.{name}")
         carrier = found.get(CARRIER)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from durable.errors import StoreFailed
 from durable.log.checkpoint import directory_name
 from durable.log.checkpoints import Root
-from durable.log.real_disk import RealDirectory
+from durable.log.header import STORE_NAME, segment_name, spare_name
+from durable.log.read_only_disk import ReadOnlyDisk
+from durable.log.real_disk import LOCK_NAME, RealDirectory, RealDisk
+from durable.log.spares import CARRIER, Spare
+from tests.logs import SMALL, PlainLog
 from tests.unit.durable.log.test_checkpoints import checkpoint, open_in
 
 
@@ -83,3 +89,53 @@ def test_a_directory_of_others_where_the_root_has_to_be_is_put_aside(
         files.write_root(Root(12, 5, extra))
         assert files.read_root() == Root(12, 5, extra)
     assert (tmp_path / f"{name}.aside").is_dir()
+
+
+@pytest.mark.parametrize("number", [CARRIER, 9])
+def test_a_fifo_is_no_spare(tmp_path: Path, number: int) -> None:
+    """Found: the store stopped when it looked for data in it, or removed what was not its own."""
+    name = spare_name(number)
+    PlainLog(RealDisk(tmp_path)).close()
+    os.mkfifo(tmp_path / name)
+    log = PlainLog(RealDisk(tmp_path))
+    assert number not in [one.number for one in log.store.committer.placer.spares.small]
+    assert log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)).is_carrier
+    log.close()
+    assert (tmp_path / (f"damaged.{name}" if number == CARRIER else name)).is_fifo()
+
+
+@pytest.mark.parametrize("name", [segment_name(1), STORE_NAME])
+def test_a_fifo_instead_of_a_file_of_the_log_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    """Found: `Illegal seek`, without saying of what."""
+    PlainLog(RealDisk(tmp_path)).close()
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(StoreFailed, match=f"Not a regular file: '{tmp_path / name}'"):
+        PlainLog(RealDisk(tmp_path))
+    assert (tmp_path / name).is_fifo()
+
+
+def test_a_fifo_as_checkpoint_file_counts_as_missing(tmp_path: Path) -> None:
+    files = open_in(RealDirectory(tmp_path))
+    files.write_all([checkpoint("jobs", 9)])
+    theirs = tmp_path / "queues" / directory_name("jobs") / "enq"
+    theirs.unlink()
+    os.mkfifo(theirs)
+    assert files.read("jobs", 7) is None
+
+
+def test_a_fifo_as_lock_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: `verify` never ended, as nobody writes to it."""
+    PlainLog(RealDisk(tmp_path)).close()
+    (tmp_path / LOCK_NAME).unlink()
+    os.mkfifo(tmp_path / LOCK_NAME)
+    opened = os.open
+
+    def open_it(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        assert flags & os.O_NONBLOCK, "it would wait"
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_it)
+    disk = ReadOnlyDisk(tmp_path)
+    disk.lock()
+    disk.close()
