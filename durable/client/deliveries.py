@@ -241,7 +241,10 @@ class Deliveries(Feed):
         try:
             part = await anext(tunnel)
         except StopAsyncIteration:
-            raise ConsumerCancelled(self.queue, "the broker ended the tunnel") from None
+            session.end()
+            if self._ended is None:
+                self._ended = ConsumerCancelled(self.queue, "the broker ended the tunnel")
+            raise _ended_error(self._ended, self._lost_settlements) from None
         kind = part[:1]
         if kind == DELIVER:
             self._batches += [DeliveryBatch(one, session) for one in decode_slices(part)]

@@ -10,7 +10,8 @@ import durable
 from durable.client.connection import Connection
 from durable.client.deliveries import Deliveries
 from durable.client.delivery import Delivery
-from durable.errors import BrokerLost, ConsumerCancelled
+from durable.errors import AccessRefused, BrokerLost, ConsumerCancelled
+from durable.protocol.parts import SETTLED, encode_number
 from tests.brokers import at, client, drain, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports
 from tests.waiting import PATIENCE_S, until
@@ -93,6 +94,50 @@ async def test_settlements_on_their_way_as_the_consumer_is_ended_are_told_of(
             with pytest.raises(ConsumerCancelled):
                 await deliveries.synced()
         await deliveries.synced()  # It is said once.
+
+
+async def test_settlements_on_their_way_as_permission_is_lost_are_told_of(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        deliveries, found = await handed_ten(shop)
+        await crm.set_permission("crm", configure=".*", read=".*")
+        for one in found[:3]:  # The consumer has not read yet that it is ended.
+            await one.ack()
+        with pytest.raises(AccessRefused) as lost:
+            await deliveries.synced()
+        assert lost.value.__notes__ == ["3 messages that were settled may come again"]
+        await deliveries.synced()  # It is said once.
+
+
+@pytest.mark.parametrize("by", ["synced", "iterating"])
+async def test_settlements_on_their_way_as_the_tunnel_ends_without_a_reason_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Found: the error told of none."""
+    nothing = encode_number(SETTLED, 0)
+    monkeypatch.setattr("durable.broker.consuming.encode_ended", lambda why: nothing)
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        deliveries, found = await handed_ten(shop)
+        await other.delete_queue("jobs")
+        for one in found[:3]:
+            await one.ack()
+        if by == "iterating":
+            with pytest.raises(ConsumerCancelled) as lost:
+                await deliveries.take()
+            assert lost.value.unsettled == 3
+        with pytest.raises(ConsumerCancelled, match="ended the tunnel") as lost:
+            await deliveries.synced()
+        assert lost.value.unsettled == 3
+        await deliveries.synced()  # It is said once.
+
+
+async def test_why_a_consumer_was_ended_is_said_each_time(tmp_path: Path) -> None:
+    """Found: the second error said only that the tunnel had ended."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        deliveries, _ = await handed_ten(shop)
+        await other.delete_queue("jobs")
+        for _ in range(2):
+            with pytest.raises(ConsumerCancelled, match="the queue was deleted"):
+                await deliveries.take()
 
 
 @pytest.mark.parametrize("by", ["message", "batch"])
