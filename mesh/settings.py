@@ -32,6 +32,9 @@ from .errors import ConfigError
 PREFIX = "MESH_"
 KEYWORD = "keyword"
 FILE_VARIABLE, FILE_NAME = "MESH_CONFIG", "mesh.toml"
+FILE_CHARACTERS_MAX = 256 << 10
+"""A larger file is refused: it takes the parser, and with it the loop in which a node joins, most of a second. A
+thousand seeds take 30 KiB."""
 SECRETS = ("network_secret",)
 NOT_SETTINGS = ("cluster", "clusters", "service", "services")
 SECTION_HINT = "; sections are not used here: write one setting per line"
@@ -138,7 +141,13 @@ def _read_file(named: str | None, directory: Path) -> Level:
     try:
         if not named and not path.exists():
             return Level("", {})
-        values = tomllib.loads(path.read_text())
+        with path.open() as file:
+            text = file.read(FILE_CHARACTERS_MAX + 1)
+        if len(text) > FILE_CHARACTERS_MAX:
+            raise ConfigError(
+                f"{path}: larger than {FILE_CHARACTERS_MAX >> 10} KiB, so not a file of settings"
+            )
+        values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         source = f" ({FILE_VARIABLE})" if named else ""
         why = getattr(error, "strerror", None) or error

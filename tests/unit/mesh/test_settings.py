@@ -11,7 +11,7 @@ import pytest
 
 from mesh.config import AT_LEAST, AT_MOST, RELATIONS, MeshConfig
 from mesh.errors import ConfigError
-from mesh.settings import TYPES, key_source, list_settings, load_config
+from mesh.settings import FILE_CHARACTERS_MAX, TYPES, key_source, list_settings, load_config
 from security.files import format_network_secret
 
 SECRET = format_network_secret(bytes(32))
@@ -124,6 +124,23 @@ def test_a_file_nested_too_deeply_is_an_error_with_its_name(tmp_path: Path) -> N
     """Found: a RecursionError, on the command line with its stack trace."""
     with pytest.raises(ConfigError, match=r"mesh\.toml: .*recursion"):
         load(tmp_path, toml="seeds = " + "[" * 10_000)
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: it was parsed in the loop, which stood still meanwhile: 1 MiB took a second."""
+    line, parsed = "heartbeat_s = 0.5\n", list[str]()
+
+    def parse(text: str) -> dict[str, Any]:
+        parsed.append(text)
+        return {}
+
+    monkeypatch.setattr("tomllib.loads", parse)
+    comment = "#" * (FILE_CHARACTERS_MAX - len(line))
+    load(tmp_path, toml=line + comment)
+    assert parsed == [line + comment]
+    with pytest.raises(ConfigError, match=r"mesh\.toml: larger than 256 KiB, so not"):
+        load(tmp_path, toml=line + comment + "#")
+    assert len(parsed) == 1
 
 
 def test_text_becomes_what_the_setting_is(tmp_path: Path) -> None:
