@@ -28,7 +28,8 @@ Every setting of a node. If one is set in several places, the first of these win
 1. a keyword: `mesh.join("shop", heartbeat_s=0.5)`; on the command line an option, as `--listen`;
 2. a variable: `MESH_` and the name in capitals, `MESH_HEARTBEAT_S=0.5`;
 3. `mesh.toml`: the file that `MESH_CONFIG` names, else `mesh.toml` in the current directory, if
-   it exists. One setting per line, no sections: `heartbeat_s = 0.5`.
+   it exists. One setting per line, no sections: `heartbeat_s = 0.5`. With `network_secret` in it, it has
+   to be for its owner alone, as a key file: `chmod 600 mesh.toml`.
 
 The three settings about keys count as one: any of them in a higher place replaces those in lower places.
 Two of them in one place are an error. So is an unknown name in any place. An empty variable counts as not set.

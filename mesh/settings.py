@@ -18,12 +18,14 @@ import difflib
 import math
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from security.errors import UnsafeKeyFile
 from security.files import NETWORK_PREFIX
 
 from .config import KEY_SOURCES, MeshConfig
@@ -142,6 +144,7 @@ def _read_file(named: str | None, directory: Path) -> Level:
         if not named and not path.exists():
             return Level("", {})
         with path.open() as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             text = file.read(FILE_CHARACTERS_MAX + 1)
         if len(text) > FILE_CHARACTERS_MAX:
             raise ConfigError(
@@ -154,7 +157,13 @@ def _read_file(named: str | None, directory: Path) -> Level:
         raise ConfigError(f"{path}{source}: cannot be read: {why}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    return _level(str(path), values)
+    level = _level(str(path), values)
+    for name in SECRETS:
+        if name in level.values and mode & 0o077:  # As a key file is refused.
+            raise ConfigError(
+                f"{name} belongs in a file for its owner alone: {UnsafeKeyFile(path, mode)}"
+            )
+    return level
 
 
 def _level(

@@ -126,6 +126,22 @@ def test_a_file_nested_too_deeply_is_an_error_with_its_name(tmp_path: Path) -> N
         load(tmp_path, toml="seeds = " + "[" * 10_000)
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620])
+def test_a_secret_in_a_file_for_others_is_refused(tmp_path: Path, mode: int) -> None:
+    """Found: a key file was, and this was not, which says the same."""
+    path = tmp_path / "mesh.toml"
+    path.write_text(f"network_secret = '{SECRET}'")
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=f"mode 0{mode:o}.: chmod 600 {path}") as caught:
+        load(tmp_path)
+    assert SECRET not in str(caught.value)
+    path.chmod(0o600)
+    assert load(tmp_path).network_secret == SECRET
+    path.write_text("network_secret_file = 'secret'")
+    path.chmod(mode)
+    assert load(tmp_path).network_secret is None
+
+
 def test_a_huge_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found: it was parsed in the loop, which stood still meanwhile: 1 MiB took a second."""
     line, parsed = "heartbeat_s = 0.5\n", list[str]()
