@@ -53,8 +53,11 @@ class DnsFinder(PassiveFinder):
         self._problem = f"{self._name}: no answer from the resolver yet"
         task_status.started()
         while True:
-            for address in await self._addresses():
-                sink(Found(endpoint=format_endpoint(address, self._port)))
+            self.endpoints = [
+                format_endpoint(address, self._port) for address in await self._addresses()
+            ]
+            for endpoint in self.endpoints:
+                sink(Found(endpoint=endpoint))
             await trio.sleep(self._retry_s if self._problem else self._repeat_s)
 
     def problem(self) -> str | None:

@@ -97,10 +97,9 @@ class FileFinder(PassiveFinder):
                 # Read every `repeat_s` even with the same stamp: a second write within the same clock tick as
                 # the first (4 ms) that keeps the size does not change the stamp.
                 if stamp != seen or trio.current_time() >= due_s:
-                    endpoints, self._problem = _parse(
-                        self._path, await self._files.read(self._path)
-                    )
-                    for endpoint in endpoints:
+                    content = await self._files.read(self._path)
+                    self.endpoints, self._problem = _parse(self._path, content)
+                    for endpoint in self.endpoints:
                         sink(Found(endpoint=endpoint))
                     seen, due_s = stamp, trio.current_time() + self._repeat_s
             except OSError as error:

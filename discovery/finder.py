@@ -10,7 +10,7 @@ zeroconf would keep a killed node for 1125 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +67,9 @@ class Finder(Protocol):
 
 class PassiveFinder:
     """Base of finders that only look, because nothing can be announced there."""
+
+    endpoints: Sequence[str] = ()
+    """Those it found last, if it looks for them. Whoever dials them knows which of them answer."""
 
     async def announce(self, announcement: bytes, port: int) -> None:
         """Nothing to do."""

@@ -22,7 +22,7 @@ from trio.lowlevel import enable_ki_protection
 
 from discovery.endpoint import parse_endpoint
 from discovery.errors import AnnouncementTooLarge
-from discovery.finder import Finder, Found
+from discovery.finder import Finder, Found, PassiveFinder
 from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
@@ -47,6 +47,8 @@ C = TypeVar("C", bound=Collection[object])
 READS_MAX, READ_S_MAX = 3, 0.1
 """`_caught_up_time` takes a new time if reading took longer than READ_S_MAX, but only READS_MAX times in all, since timers must
 not wait for ever."""
+SILENT_SHOWN = 10
+"""Addresses without an answer that `problems` lists: it is read by people."""
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
 """Longest waits for peers and finders when a node leaves; frozen ones do not get more time."""
 
@@ -154,16 +156,19 @@ class Driver:
         self.flush()
 
     def problems(self) -> dict[str, str]:
-        """Return the problems of finders by name. Of seeds: those that do not answer, which the dialler knows."""
+        """Return the problems of finders by name. Of seeds: those that do not answer, which the dialler knows. Of a DNS
+        name or a file: that none of its addresses answers."""
         reports = ((finder.source, finder.problem()) for finder in self.finders)
         problems = {source: problem for source, problem in reports if problem is not None}
+        silent = dict.fromkeys(self.core.peering.dialler.seeds.silent_endpoints())
         seeds = self.core.config.seeds
-        if unanswered := [
-            one for one in self.core.peering.dialler.seeds.silent_endpoints() if one in seeds
-        ]:
-            problems["seeds"] = (
-                f"no answer from {', '.join(unanswered)}: `mesh doctor` may tell why"
-            )
+        if unanswered := [one for one in silent if one in seeds]:
+            problems["seeds"] = _no_answer(unanswered)
+        for finder in self.finders:
+            found = finder.endpoints if isinstance(finder, PassiveFinder) else ()
+            # Old ones may be left among what others list: one that answers is enough.
+            if found and silent.keys() >= {*found}:
+                problems.setdefault(finder.source, _no_answer(found))
         return problems
 
     @enable_ki_protection
@@ -375,3 +380,9 @@ class Driver:
 
     def log(self, text: str) -> None:
         logger.warning("%s", text)
+
+
+def _no_answer(endpoints: Sequence[str]) -> str:
+    more = f" and {len(endpoints) - SILENT_SHOWN} more" if len(endpoints) > SILENT_SHOWN else ""
+    shown = ", ".join(endpoints[:SILENT_SHOWN])
+    return f"no answer from {shown}{more}: `mesh doctor` may tell why"

@@ -88,6 +88,25 @@ async def test_a_seed_that_does_not_answer_is_a_problem_until_it_does() -> None:
             assert f"no answer from {away}: " in shop.problems()["seeds"]
 
 
+@pytest.mark.parametrize("source", ["dns", "file"])
+async def test_addresses_none_of_which_answers_are_a_problem_until_one_does(
+    tmp_path: Path, source: str
+) -> None:
+    """Found: nothing was said of them, as long as the node lived."""
+    port, path = free_ports(2), tmp_path / "seeds"
+    here, away = f"tcp://{HOST}:{port}", f"tcp://{HOST}:{port + 1}"
+    path.write_text(f"{here}\n{away}\n")
+    found_by: dict[str, Any] = {"seeds_file": path}
+    if source == "dns":
+        found_by = {"dns": [f"dns://{HOST}:{port}"]}
+    said = f"no answer from {here}" + (f", {away}" if source == "file" else "")
+    async with node("shop", **found_by) as shop:
+        await until(lambda: said in shop.problems().get(source, ""))
+        async with node("databases", listen=here) as db:
+            await linked(shop, db)
+            assert shop.problems() == {}
+
+
 async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
     """libzmq keeps the queues of each, 40 KB, until it is told that it has ended."""
     seed = f"tcp://{HOST}:{free_ports(1)}"
