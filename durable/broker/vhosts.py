@@ -233,6 +233,21 @@ class Vhosts:
             if refusal is error:
                 raise
             raise refusal from error
+        except BaseException:  # The caller is gone, and has not learnt that there is one.
+            if new and name not in self._tasks:
+                task = self._tasks[name] = _VhostTask()
+                task.deleted = True
+                self._nursery.start_soon(self._remove_unfinished, name, task)
+            raise
+
+    async def _remove_unfinished(self, name: str, task: _VhostTask) -> None:
+        """Remove a vhost whose making was cut off. Otherwise a deletion would find none, and the next start would."""
+        try:
+            with task.removal_scope:
+                await self._remove(name)
+        finally:
+            del self._tasks[name]
+            task.ended.set()
 
     def _refusal(self, name: str, error: StoreError | OSError) -> StoreError:
         """Return the error to raise for a vhost that cannot be made."""

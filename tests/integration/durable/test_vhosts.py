@@ -423,3 +423,40 @@ async def test_a_vhost_is_opened_when_there_are_descriptors_again(
         await home.create_vhost("billing")
         assert await home.vhosts() == ["/", "billing"]
         assert not refusals
+
+
+async def cut_off_making(broker: durable.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the client were lost once the vhost has its directory."""
+    with monkeypatch.context() as patched, trio.CancelScope() as scope:
+
+        def make_and_cut_off(data: Path, name: str) -> Path:
+            made = make_vhost(data, name)
+            trio.from_thread.run_sync(scope.cancel)
+            return made
+
+        patched.setattr(durable.broker.vhosts, "make_vhost", make_and_cut_off)
+        await broker._vhosts.create("billing")
+    assert scope.cancelled_caught
+
+
+async def test_a_vhost_whose_making_was_cut_off_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: it was there after the next start, also if it had been deleted meanwhile, which found none."""
+    async with serving(tmp_path) as broker:
+        await cut_off_making(broker, monkeypatch)
+        await until(lambda: not vhost_path(tmp_path, "billing").exists())
+        assert broker._vhosts.names == ["/"]
+    async with serving(tmp_path) as broker:
+        assert broker._vhosts.names == ["/"]
+
+
+async def test_a_vhost_is_made_again_at_once_after_its_making_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as broker:
+        await cut_off_making(broker, monkeypatch)
+        await broker._vhosts.create("billing")
+        assert broker._vhosts.names == ["/", "billing"]
+    async with serving(tmp_path) as broker:
+        assert broker._vhosts.names == ["/", "billing"]
