@@ -39,6 +39,8 @@ class Accepted:
         """Cluster whose key each connection showed; without the ignored ones. For an unknown one call `register`."""
         self._rids_by_descriptor: dict[int, deque[bytes]] = {}
         self._ignored: Latest[bytes, None] = Latest(IGNORED_MAX)
+        self._refused: set[int] = set()
+        """Descriptors of connections that asked for a routing id: no more than a process may have."""
 
     def register(self, rid: bytes, frame: zmq.Frame) -> str | None:
         """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
@@ -51,6 +53,17 @@ class Accepted:
         )
         cluster = self.cluster_of[rid] = admitted if isinstance(admitted, str) else ""
         return cluster
+
+    def refuse(self, frame: zmq.Frame) -> bool:
+        """Return whether this is the first frame of a connection that asked for a routing id. Of the id nothing is kept."""
+        descriptor = int(frame.get("__fd"))
+        known = descriptor in self._refused
+        self._refused.add(descriptor)
+        return not known
+
+    def begun(self, descriptor: int) -> None:
+        """Note that a new connection has this descriptor."""
+        self._refused.discard(descriptor)
 
     @staticmethod
     def is_generated(rid: bytes) -> bool:

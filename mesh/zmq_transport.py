@@ -250,6 +250,7 @@ class ZmqTransport:
     def _on_inbound(self, kind: int, value: int) -> None:
         if kind in BEGUN:
             self._endings.begun(value, value, self._inbound)
+            self._accepted.begun(value)
         elif kind == FAILED_NO_DETAIL:  # FAILED_AUTH is known from ZAP, and is not the end.
             self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:
@@ -349,7 +350,8 @@ class ZmqTransport:
         """Register a connection by its first frame. Return its cluster, or None if it is ignored."""
         if self._accepted.is_generated(rid):
             return self._accepted.register(rid, frame)
-        self._receiver.refused("a connection that asked for a routing id")
+        if self._accepted.refuse(frame):
+            self._receiver.refused("a connection that asked for a routing id")
         return None
 
     def _refuse_taken_over(self, rid: bytes) -> None:
