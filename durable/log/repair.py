@@ -48,7 +48,7 @@ class Repair:
             one.close()
         for one in found[-2:]:  # These stay open until they are stable.
             self._save_damage(one)
-        ready = [one for one in unused if self._make_ready(one, point.number + 1)]
+        ready = [one for one in unused if self._make_ready(one, point)]
         self.ahead_ready = bool(ready)
         self._make_stable(found[-2:], continuity.synced_end)
         for one in (*found, *unused):
@@ -105,16 +105,26 @@ class Repair:
             kept_as = save_copy(self._disk, number, one.file, part.at, part.end)
             self.damage.append(Damage(number, part.at, part.end, kept_as))
 
-    def _make_ready(self, one: FoundSegment, number: int) -> bool:
+    def _save_torn(self, one: FoundSegment, position: int) -> None:
+        """Report what is in the segment behind a seal, without a valid record: its first write was torn."""
+        number, at, end = one.segment.number, one.damaged[0].at, one.damaged[-1].end
+        kept_as = save_copy(self._disk, number, one.file, at, end)
+        self.torn = TornTail(number, at, end - at, 0, position, kept_as)
+
+    def _make_ready(self, one: FoundSegment, point: WritePoint) -> bool:
         """Return whether this unused segment can be the next one; if not, it is removed, or becomes a spare.
 
         If its first write was torn, it is filled with zeros again rather than removed: it may have been the carrier,
         or made while there was still space.
         """
         size, name = one.file.size_bytes, segment_name(one.segment.number)
-        self._save_damage(one)
-        fits = one.segment.number == number and size == self._config.segment_bytes
-        if fits and _refill_zeros(one):
+        comes_next = one.segment.number == point.number + 1
+        # Nothing is written to it before the seal is stable. Without a seal, no crash leaves anything here.
+        if comes_next and point.sealed and one.damaged:
+            self._save_torn(one, point.position)
+        else:
+            self._save_damage(one)
+        if comes_next and size == self._config.segment_bytes and _refill_zeros(one):
             return True
         names = self._disk.names()
         if size >= self._config.segment_bytes or len(small_spare_numbers(names)) >= SPARES:

@@ -7,15 +7,20 @@ plain list of what was appended, and how many of them were confirmed.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations, product
 from random import Random
 
 import pytest
 
+from durable.log.committing import Sync
 from durable.log.disk import Disk
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
-from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
+from durable.log.memory_disk import SECTOR_BYTES, MemoryDisk, Volume
 from durable.log.record import Draft
-from tests.logs import PlainLog, acks, definitions, encryption, publish
+from durable.log.report import TornTail
+from tests.logs import SMALL, PlainLog, acks, definitions, encryption, publish
 
 SEEDS = 12
 
@@ -61,6 +66,7 @@ def check(left: Volume, ledger: Ledger) -> None:
     assert ledger.confirmed <= set(positions), "everything confirmed is there"
     gone = {p for gap in log.report.gaps for p in range(gap.start, gap.end)}
     assert gone == set(range(1, log.report.end)) - set(positions), "gaps are told exactly"
+    assert gone or not log.report.damage, "what was only torn is not told as damage"
     assert not any(gap.synced for gap in log.report.gaps), "and not as losses"
     # And it goes on, at once and after another start.
     (new,) = log.write(publish(999))
@@ -176,6 +182,54 @@ def test_what_was_torn_in_the_segment_ahead_is_gone_before_anything_is_written_t
     PlainLog(MemoryDisk(volume)).close()
     for seed in range(SEEDS):
         assert not any(volume.after_power_cut(Random(seed)).seen["msgs.0000000002"].seen)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_first_write_of_a_segment_is_torn_whatever_is_left_of_it(number: int) -> None:
+    """Found: without its first sector it was told as damage, and its segment as empty."""
+    volume, large, name = Volume(), definitions("x" * 2000), segment_name(number)
+    log = PlainLog(MemoryDisk(volume), replace(SMALL, commit_bytes_max=SMALL.segment_bytes))
+    for _ in range(number - 1):
+        log.write(large)  # One fills a segment.
+    log.append(large)
+    commit = log.committer.begin(0.0)
+    assert commit is not None
+    assert commit.steps.pop() == Sync(number)
+    log.store.carry_out(commit)
+    sectors = sorted(volume.seen[name].dirty)
+    written = bytes(volume.seen[name].seen)
+    for left, of_header in product(
+        (one for count in range(len(sectors)) for one in combinations(sectors, count)),
+        (True, False),
+    ):
+        after = bytearray(len(written))
+        for sector in left:
+            part = slice(sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES)
+            after[part] = written[part]
+        if not of_header:
+            after[SEGMENT_HEADER_BYTES - 1] ^= 1
+        # A record's header says how long it is.
+        end = SEGMENT_HEADER_BYTES + large.size_bytes if 0 in left else len(after.rstrip(b"\0"))
+        check_torn(
+            volume.copy(), number, after, range(SEGMENT_HEADER_BYTES if of_header else 0, end)
+        )
+
+
+def check_torn(volume: Volume, number: int, after: bytearray, torn: range) -> None:
+    """With only this in the segment, these bytes are told as torn, and nothing else is said."""
+    segment = volume.seen[segment_name(number)]
+    segment.seen[:] = segment.stable[:] = after
+    report = PlainLog(MemoryDisk(volume)).report
+    assert report.end == number
+    assert (report.gaps, report.damage) == ((), ())
+    if torn:
+        assert report.torn is not None
+        copy = report.torn.kept_as
+        assert report.torn == TornTail(number, torn.start, len(torn), 0, number, copy)
+        assert copy is not None
+        assert volume.seen[copy].stable == after[torn.start : torn.stop]
+    else:
+        assert report.torn == (TornTail(number, 0, 0, 0, number, None) if number > 1 else None)
 
 
 def torn_tail() -> tuple[Volume, bytes]:
