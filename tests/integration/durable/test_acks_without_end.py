@@ -6,8 +6,8 @@ of them goes; the acks themselves take many times what is kept for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -17,8 +17,9 @@ from durable.broker.running_vhost import RunningVhost
 from durable.errors import StoreFull
 from durable.log.bodies import RANGE
 from durable.log.faulty_disk import Faults
-from durable.log.memory_disk import Volume
+from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft, Kind
+from durable.log.report import RecoveryReport
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REQUEUE
 from durable.queues.settled import CHUNK
@@ -30,6 +31,7 @@ from tests.integration.durable.test_full_disk import (
     until_space,
 )
 from tests.integration.durable.test_too_large import declare, publish
+from tests.logs import PlainLog
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import flushed, make_batch
 from tests.waiting import virtual_sleep
@@ -136,6 +138,51 @@ def test_acks_one_by_one_go_on_for_as_long_as_there_are_messages(step: int) -> N
     run(volume, second, config=FULL)
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How far the records of a disk go: their end as log position, and the byte behind the last one of each segment."""
+
+    position: int
+    bytes_at: dict[int, int]
+
+    @classmethod
+    def of(cls, volume: Volume) -> Ends:
+        log = PlainLog(MemoryDisk(volume), LOG)
+        return cls(log.report.end, {one.number: one.end_at for one in log.store.segments})
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a kill or a power cut leaves, and what is certain then."""
+
+    volume: Volume
+    acked: set[int]
+    """That is on disk."""
+    asked: set[int]
+    returned: set[int]
+    """Asked for; each at most once."""
+    confirmed_end: int
+    synced: Ends
+    """Of what is on stable storage."""
+    written: Ends
+    """Of what is there, or in the cache. A kill loses nothing of it."""
+
+    def check_report(self, report: RecoveryReport) -> None:
+        """What was synced is there. Behind it, a record that was only written may be missing before a kept one of the
+        same commit; nothing else may, and that is told as never confirmed."""
+        assert self.confirmed_end <= self.synced.position
+        assert self.synced.position <= report.end <= self.written.position
+        for gap in report.gaps:
+            assert self.synced.position <= gap.start < gap.end <= self.written.position
+            assert not gap.synced
+        for one in report.damage:
+            synced, written = (
+                ends.bytes_at.get(one.segment, 0) for ends in (self.synced, self.written)
+            )
+            assert synced <= one.at < one.end < written
+            assert report.gaps, "what is only torn is not told as damage"
+
+
 class Images(Faults):
     """Before each change to the disk, what a kill and what a power cut would leave, and what was certain."""
 
@@ -143,18 +190,22 @@ class Images(Faults):
         super().__init__()
         self._volume = volume
         self.acked: set[int] = set()
-        """That is on disk."""
         self.asked: set[int] = set()
         self.returned: set[int] = set()
-        """Asked for; each at most once."""
-        self.left: list[tuple[Volume, set[int], set[int], set[int]]] | None = None
+        """As in `Image`."""
+        self.confirmed_end: Callable[[], int] | None = None
+        """Which log positions are confirmed: images are taken as soon as this is set."""
+        self.left: list[Image] = []
 
     def change(self) -> bool:
-        if self.left is not None:
-            known = set(self.acked), set(self.asked), set(self.returned)
-            random = Random(self.changes)
-            for volume in (self._volume.copy(), self._volume.after_power_cut(random)):
-                self.left.append((volume, *known))
+        if self.confirmed_end is not None:
+            known = set(self.acked), set(self.asked), set(self.returned), self.confirmed_end()
+            synced_only = Volume()
+            self._volume.fill_after_power_cut(synced_only, Random(0), keep=0.0)
+            synced, written = Ends.of(synced_only), Ends.of(self._volume.copy())
+            left = self._volume.after_power_cut(Random(self.changes))
+            self.left.append(Image(self._volume.copy(), *known, synced=written, written=written))
+            self.left.append(Image(left, *known, synced=synced, written=written))
         return super().change()
 
 
@@ -164,14 +215,12 @@ def check_each(images: Images, published: int, more: int) -> None:
     assert images.left
 
     async def look(running: RunningVhost) -> None:
-        report = running.log.report
-        assert not report.gaps
-        assert not report.damage
+        image.check_report(running.log.report)
         there = unsettled(running)
-        assert not there & acked
-        assert there >= set(range(published)) - asked
+        assert not there & image.acked
+        assert there >= set(range(published)) - image.asked
         came_back = returned_in(running)
-        assert set(came_back) <= returned
+        assert set(came_back) <= image.returned
         assert set(came_back.values()) <= {1}
         acking = Acking(running)
         for number in sorted(there)[: more if at % 7 == 0 else 1]:
@@ -188,9 +237,9 @@ def check_each(images: Images, published: int, more: int) -> None:
         assert await fill(running, most=SOME) == SOME
 
     rest: list[set[int]] = []
-    for at, (volume, acked, asked, returned) in enumerate(images.left):  # noqa: B007 (`look` reads them)
-        run(volume, look, config=FULL)
-        run(volume, last, config=FULL)
+    for at, image in enumerate(images.left):  # noqa: B007 (`look` reads them)
+        run(image.volume, look, config=FULL)
+        run(image.volume, last, config=FULL)
 
 
 def test_a_kill_or_a_power_cut_at_any_change_brings_no_ack_back() -> None:
@@ -206,7 +255,7 @@ def test_a_kill_or_a_power_cut_at_any_change_brings_no_ack_back() -> None:
         for number in range(1, 100):
             if number % AT_ONCE:
                 if running.log.statistics().segments > 3:
-                    images.left = images.left or []
+                    images.confirmed_end = lambda: running.log.durable_end
                 images.asked.add(number)
                 await acking.settle([number])
                 images.acked.add(number)
@@ -233,7 +282,8 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
         for number in range(60):
             await acking.settle([number])
         assert running.log.statistics().segments > 3
-        images.left, images.acked = [], set(range(60))
+        images.confirmed_end = lambda: running.log.durable_end
+        images.acked = set(range(60))
         images.returned = set(range(61, published, 20))
         images.asked = {*range(61, published, 2), *images.acked} - images.returned
         assert len(images.asked) * RANGE.size > 2 * RESERVE
