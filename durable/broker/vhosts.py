@@ -229,25 +229,31 @@ class Vhosts:
         except (StoreError, OSError) as error:
             refusal = self._refusal(name, error)
             if new:  # Otherwise the next start would take it for a vhost, and fail to open it.
-                await self._remove(name)
+                await self._remove_unfinished(name).ended.wait()
             if refusal is error:
                 raise
             raise refusal from error
         except BaseException:  # The caller is gone, and has not learnt that there is one.
             if new and name not in self._tasks:
-                task = self._tasks[name] = _VhostTask()
-                task.deleted = True
-                self._nursery.start_soon(self._remove_unfinished, name, task)
+                self._remove_unfinished(name)
             raise
 
-    async def _remove_unfinished(self, name: str, task: _VhostTask) -> None:
-        """Remove a vhost whose making was cut off. Otherwise a deletion would find none, and the next start would."""
-        try:
-            with task.removal_scope:
-                await self._remove(name)
-        finally:
-            del self._tasks[name]
-            task.ended.set()
+    def _remove_unfinished(self, name: str) -> _VhostTask:
+        """Remove a vhost that could not be made, or whose making was cut off, whatever becomes of the caller. Otherwise
+        a deletion would find none, and the next start would."""
+        task = self._tasks[name] = _VhostTask()
+        task.deleted = True
+
+        async def remove() -> None:
+            try:
+                with self._default_log.calls.held():
+                    await self._delete(name, task)
+            finally:
+                del self._tasks[name]
+                task.ended.set()
+
+        self._nursery.start_soon(remove)
+        return task
 
     def _refusal(self, name: str, error: StoreError | OSError) -> StoreError:
         """Return the error to raise for a vhost that cannot be made."""
@@ -278,7 +284,9 @@ class Vhosts:
                 the broker's, so full rights in one vhost must not give rights to it.
         """
         patterns = dict.fromkeys(pattern for stream in streams for pattern in stream.patterns)
-        self._check_room(running, patterns)  # First: it limits how many are to be compared.
+        self._check_room(
+            running, patterns
+        )  # First: of new patterns it limits how many are to be compared.
         for one in dict.fromkeys((running, self.get(DEFAULT_VHOST))):
             permissions = one.vhost.registry.permissions
             permissions.check(cluster, for_capture(patterns), one.vhost.name)
@@ -336,11 +344,12 @@ class Vhosts:
             del self._tasks[name]
             task.ended.set()
 
-    async def _delete(self, name: str, task: _VhostTask, log: Log) -> None:
-        """Remove the files of a vhost when no call of its log is under way; until then its name stays taken.
+    async def _delete(self, name: str, task: _VhostTask, log: Log | None = None) -> None:
+        """Remove the files of a vhost when no call of its log, if it has one, is under way; until then its name stays taken.
         A call that hangs could otherwise make or remove files of a new vhost of that name when it returns."""
         with task.removal_scope, suppress(StoreClosed):
-            await log.calls.wait_idle()
+            if log is not None:
+                await log.calls.wait_idle()
             task.removal_failure = await self._remove(name)
             return
         logger.error(

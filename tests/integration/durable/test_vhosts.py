@@ -24,6 +24,7 @@ from durable.broker.directory import DELETED_FILE, make_vhost, vhost_path
 from durable.errors import (
     InUse,
     InvalidDefinition,
+    StoreClosed,
     StoreFailed,
     StoreFull,
     UnknownQueue,
@@ -460,3 +461,38 @@ async def test_a_vhost_is_made_again_at_once_after_its_making_was_cut_off(
         assert broker._vhosts.names == ["/", "billing"]
     async with serving(tmp_path) as broker:
         assert broker._vhosts.names == ["/", "billing"]
+
+
+async def test_a_vhost_that_cannot_be_made_is_removed_even_if_the_client_is_lost_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: half of it was left, and the next start had it."""
+    async with serving(tmp_path) as broker:
+        with monkeypatch.context() as patched, trio.CancelScope() as scope:
+
+            async def fail_and_cut_off(*_: object, **__: object) -> None:
+                scope.cancel()
+                raise OSError(errno.EIO, "Input/output error")
+
+            patched.setattr(durable.broker.vhosts.Vhosts, "_host", fail_and_cut_off)
+            await broker._vhosts.create("billing")
+        assert scope.cancelled_caught
+        await until(lambda: not vhost_path(tmp_path, "billing").exists())
+    async with serving(tmp_path) as broker:
+        assert broker._vhosts.names == ["/"]
+
+
+async def test_a_broker_that_closes_before_such_a_vhost_is_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: where the log had closed meanwhile, as while the disk hangs, the broker ended with StoreClosed."""
+
+    async def closed(*_: object) -> None:
+        raise StoreClosed
+
+    async with serving(tmp_path) as broker:
+        with monkeypatch.context() as patched:
+            patched.setattr(durable.broker.vhosts.Vhosts, "_remove", closed)
+            await cut_off_making(broker, monkeypatch)
+            await until(lambda: "vhost billing is not deleted yet" in caplog.text)
+        assert broker._vhosts.names == ["/"]
