@@ -26,6 +26,9 @@ FULL_RETRY_S = 1.0
 LOOK_SHARE = 1 / 16
 """Part of a segment that dead letters may take of the carrier before another look: less than the tenth that compaction
 has to free, so that it comes first once they have freed as much of one segment."""
+COPY_BYTES = 300
+"""Approximate bytes of the log that a dead letter takes besides its body, if it has a record of its own: its headers,
+its history, and the settlement of the original."""
 DEAD_SHARE_MIN = 0.5
 """Part of all live bytes that has to be dead for dead letters to use the carrier: with less, the copies may
 use it up without freeing a segment."""
@@ -129,7 +132,7 @@ class DeadLettering:
                 await running.log.with_room(append)
             except StoreFull:
                 had_carrier = backlog.many_letters
-                self._carrier_letters = _carrier_letters(running, lane, dead)
+                self._carrier_letters = _count_for_carrier(running, lane, dead)
                 backlog.many_letters = self._carrier_letters > 0
                 if had_carrier or not backlog.many_letters:
                     await trio.sleep(FULL_RETRY_S)
@@ -139,7 +142,7 @@ class DeadLettering:
                 return
 
 
-def _carrier_letters(running: RunningVhost, lane: Lane, dead: DeadRange) -> int:
+def _count_for_carrier(running: RunningVhost, lane: Lane, dead: DeadRange) -> int:
     """Return how many dead letters may use the carrier before another look: as many as leave about half of the live
     bytes dead, judged by the size of this record. If fewer are dead, they may be spread over every segment: their
     copies would take the room of what compaction carries forward, and free none. If there is a segment to compact,
@@ -150,5 +153,5 @@ def _carrier_letters(running: RunningVhost, lane: Lane, dead: DeadRange) -> int:
     each_bytes = record_bytes(run.count, run.size_bytes) / run.count
     count = sum(queue.dead for queue in running.vhost.registry.queues.values())
     others = DEAD_SHARE_MIN * running.log.statistics().live_bytes / each_bytes
-    most = LOOK_SHARE * running.log.segment_bytes / each_bytes
+    most = LOOK_SHARE * running.log.segment_bytes / (run.size_bytes / run.count + COPY_BYTES)
     return max(0, ceil(min(count - others, most)))

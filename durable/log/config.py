@@ -55,8 +55,9 @@ class LogConfig:
     """A segment of which a smaller part is live is carried forward and freed: this writes at most one byte for
     three that it frees. A higher value gives space back sooner and writes more. On a full disk a segment of which up
     to nine tenths are live is compacted, at nine bytes written for one gained; to have room for that, a whole segment
-    is kept, once there are three. 0: neither is done. Dead letters have so large a part of the segment that is being
-    written to themselves, and where there is no whole segment for compaction, no more than that."""
+    is kept, once there are three. 0: neither is done. The same share of the segment that is being
+    written is kept for dead letters; where there is no whole segment for compaction, they get no more than that, or than
+    the rest of it if they are most of what is stored."""
 
     compaction_bytes_per_s: int = 16 * MIB
     """Most that compaction writes: a tenth of what a slow SSD takes, so publishers hardly notice. A segment with a
