@@ -113,11 +113,18 @@ class RealDirectory(Directory):
 
     def _open(self, name: str, flags: int) -> File:
         path = self._path / name
-        # With O_NONBLOCK, opening what is no regular file waits for nobody.
-        file = RealFile(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600))
+        irregular = IsADirectoryError(errno.EISDIR, "Not a regular file", str(path))
+        try:
+            # With O_NONBLOCK, opening what is no regular file waits for nobody.
+            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # A socket.
+                raise irregular from error
+            raise
+        file = RealFile(descriptor)
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise IsADirectoryError(errno.EISDIR, "Not a regular file", str(path))
+            raise irregular
         return file
 
     def rename(self, old: str, new: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,28 +93,41 @@ def test_a_directory_of_others_where_the_root_has_to_be_is_put_aside(
     assert (tmp_path / f"{name}.aside").is_dir()
 
 
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, make_socket])
 @pytest.mark.parametrize("number", [CARRIER, 9])
-def test_a_fifo_is_no_spare(tmp_path: Path, number: int) -> None:
+def test_what_is_no_regular_file_is_no_spare(
+    tmp_path: Path, number: int, make: Callable[[Path], None]
+) -> None:
     """Found: the store stopped when it looked for data in it, or removed what was not its own."""
     name = spare_name(number)
     PlainLog(RealDisk(tmp_path)).close()
-    os.mkfifo(tmp_path / name)
+    make(tmp_path / name)
     log = PlainLog(RealDisk(tmp_path))
     assert number not in [one.number for one in log.store.committer.placer.spares.small]
     assert log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)).is_carrier
     log.close()
-    assert (tmp_path / (f"damaged.{name}" if number == CARRIER else name)).is_fifo()
+    left = tmp_path / (f"damaged.{name}" if number == CARRIER else name)
+    assert left.exists()
+    assert not left.is_file()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, make_socket])
 @pytest.mark.parametrize("name", [segment_name(1), STORE_NAME])
-def test_a_fifo_instead_of_a_file_of_the_log_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_what_is_no_regular_file_is_refused_by_name_as_a_file_of_the_log(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
     """Found: `Illegal seek`, without saying of what."""
     PlainLog(RealDisk(tmp_path)).close()
     (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / name)
+    make(tmp_path / name)
     with pytest.raises(StoreFailed, match=f"Not a regular file: '{tmp_path / name}'"):
         PlainLog(RealDisk(tmp_path))
-    assert (tmp_path / name).is_fifo()
+    assert (tmp_path / name).exists()
 
 
 def test_a_fifo_as_checkpoint_file_counts_as_missing(tmp_path: Path) -> None:
