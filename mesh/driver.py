@@ -160,15 +160,14 @@ class Driver:
         name or a file: that none of its addresses answers."""
         reports = ((finder.source, finder.problem()) for finder in self.finders)
         problems = {source: problem for source, problem in reports if problem is not None}
-        silent = dict.fromkeys(self.core.peering.dialler.seeds.silent_endpoints())
-        seeds = self.core.config.seeds
-        if unanswered := [one for one in silent if one in seeds]:
-            problems["seeds"] = _no_answer(unanswered)
+        named, seeds = self.core.config.seeds, self.core.peering.dialler.seeds
+        if silent := [one for one in seeds.silent_endpoints() if one in named]:
+            problems["seeds"] = _no_answer(silent)
         for finder in self.finders:
             found = finder.endpoints if isinstance(finder, PassiveFinder) else ()
             # Old ones may be left among what others list: one that answers is enough.
-            if found and silent.keys() >= {*found}:
-                problems.setdefault(finder.source, _no_answer(found))
+            if silent := seeds.silent_among(found):
+                problems.setdefault(finder.source, _no_answer(silent))
         return problems
 
     @enable_ki_protection

@@ -9,6 +9,7 @@ A finder names its addresses again every few seconds; meanwhile a seed is asked 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -117,6 +118,17 @@ class Seeds:
         """Return addresses at which nobody answered when they were last asked, or whose node is gone."""
         links, seeds = self._peering.links, self._seeds.values()
         return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
+
+    def silent_among(self, endpoints: Iterable[str]) -> list[str]:
+        """Return those of these addresses that do not answer; none of them if any other node answers at one of them.
+
+        This node itself may be among those listed, and its answer says nothing of the others. Addresses above
+        SEEDS_MAX are not asked.
+        """
+        silent = {*self.silent_endpoints()}
+        known = [self._seeds[one] for one in endpoints if one in self._seeds]
+        asked = [seed.endpoint for seed in known if seed.own_answer_s == -math.inf]
+        return asked if silent.issuperset(asked) else []
 
     def ask_later_for(self, node: bytes, now_s: float) -> None:
         """Ask later at seeds that led to this node, which is gone or cannot be reached: another one may answer there

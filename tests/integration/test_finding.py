@@ -107,6 +107,20 @@ async def test_addresses_none_of_which_answers_are_a_problem_until_one_does(
             assert shop.problems() == {}
 
 
+async def test_a_node_that_finds_itself_is_told_that_the_others_do_not_answer(
+    tmp_path: Path,
+) -> None:
+    """A file that all nodes share lists each of them."""
+    port, path = free_ports(2), tmp_path / "seeds"
+    here, away = f"tcp://{HOST}:{port}", f"tcp://{HOST}:{port + 1}"
+    path.write_text(f"{here}\n{away}\n")
+    async with node("shop", listen=here, seeds_file=path) as shop:
+        await until(lambda: f"no answer from {away}: " in shop.problems().get("file", ""))
+        async with node("databases", listen=away) as db:
+            await linked(shop, db)
+            assert shop.problems() == {}
+
+
 async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
     """libzmq keeps the queues of each, 40 KB, until it is told that it has ended."""
     seed = f"tcp://{HOST}:{free_ports(1)}"
