@@ -148,7 +148,7 @@ def _read_file(named: str | None, directory: Path) -> Level:
             text = file.read(FILE_CHARACTERS_MAX + 1)
         if len(text) > FILE_CHARACTERS_MAX:
             raise ConfigError(
-                f"{path}: larger than {FILE_CHARACTERS_MAX >> 10} KiB, so not a file of settings"
+                f"{path}: more than {FILE_CHARACTERS_MAX} characters, so not a file of settings"
             )
         values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:

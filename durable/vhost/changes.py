@@ -15,7 +15,7 @@ has the right offset.
 
 A permission whose `capture` is not ".*" is logged as two changes as well. A release that does not know `capture`
 could refuse no pattern, so the first change, which is for such a release, allows to configure nothing but
-permissions: in a vhost that the cluster makes it could declare any stream.
+permissions: a cluster that may make a vhost could declare any stream in it.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.Monke
     comment = "#" * (FILE_CHARACTERS_MAX - len(line))
     load(tmp_path, toml=line + comment)
     assert parsed == [line + comment]
-    with pytest.raises(ConfigError, match=r"mesh\.toml: larger than 256 KiB, so not"):
+    with pytest.raises(ConfigError, match=r"mesh\.toml: more than 262144 characters, so not"):
         load(tmp_path, toml=line + comment + "#")
     assert len(parsed) == 1
 
