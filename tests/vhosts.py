@@ -12,7 +12,9 @@ from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_
 from durable.log.report import LogGap
 from durable.log.segments import Segments, Tally
 from durable.protocol.properties import Properties, encode_properties
+from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
+from durable.queues.queue import Queue
 from durable.vhost.bodies import Bodies
 from durable.vhost.changes import Change
 from durable.vhost.checkpointing import decode_extra, load, load_ack
@@ -204,6 +206,15 @@ async def batch_at(running: RunningVhost, lane: Lane, sequence: int) -> tuple[Ba
     """Return the batch with this message and the sequence of its first message, or None if it cannot be read."""
     found = await running.batch_reader.read(lane, sequence, sequence + 1)
     return found[0] if found else None
+
+
+def settle_ready(queue: Queue, outcome: str, now_us: int = 0) -> None:
+    """All that is ready, by a consumer that then leaves."""
+    consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+    queue.subscribe(consumer)
+    queue.take(0)
+    queue.settle(consumer, 0, consumer.next_tag, outcome)
+    queue.unsubscribe(consumer, now_us)
 
 
 async def flushed(running: RunningVhost) -> None:

@@ -25,7 +25,7 @@ from durable.queues.queue import REJECT
 from tests.integration.durable.test_full_disk import SEGMENT, fill
 from tests.integration.durable.test_too_large import declare, publish, ready
 from tests.power_cuts import CONFIG, Cuts, Ledger, run
-from tests.vhosts import flushed, make_batch
+from tests.vhosts import flushed, make_batch, settle_ready
 from tests.waiting import until, virtual_sleep
 
 TO_GRAVES = {"dead_letter_exchange": "", "dead_letter_routing_key": "graves"}
@@ -34,14 +34,8 @@ SMALL_DISK = 4 * SEGMENT + SEGMENT // 2
 
 def reject_all(running: RunningVhost, name: str) -> None:
     """By a consumer that then leaves."""
-    queue, consumer = (
-        running.vhost.registry.queue(name),
-        Consumer("c", prefetch=0, prefetch_bytes=0),
-    )
-    queue.subscribe(consumer)
-    queue.take(0)
-    queue.settle(consumer, 0, consumer.next_tag, REJECT)
-    queue.unsubscribe(consumer, running.clock.now_us())
+    queue = running.vhost.registry.queue(name)
+    settle_ready(queue, REJECT, running.clock.now_us())
     running.wake(queue)
 
 

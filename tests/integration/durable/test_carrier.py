@@ -83,6 +83,20 @@ class Consuming:
         return published - len(tags), rejected
 
 
+class Copies:
+    """The copies of what was rejected, consumed as they come if the fates say so."""
+
+    def __init__(self, running: RunningVhost, fates: Fates, rejected: int) -> None:
+        self._running, self._fates, self._rejected = running, fates, rejected
+        self._consumed = 0
+
+    async def all_there(self) -> bool:
+        if self._fates.copies_consumed:
+            self._consumed += ready(self._running)["graves"]
+            await settle(self._running, "graves", ACK)
+        return self._consumed + ready(self._running)["graves"] == self._rejected
+
+
 @pytest.mark.parametrize("fates", [
     Fates(20, stays=0.05), Fates(20, stays=0.05, shuffled=True), Fates(20, stays=0.4),
     Fates(300, stays=0.4, at_once=True), Fates(20, rejected=0.1, shuffled=True),
@@ -103,17 +117,9 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
         await graves(running)
         published = await fill(running, fates.size_bytes, slowly=True)
         stay, rejected = await Consuming(running).settle_each(fates, published, Random(seed))
-        consumed = 0
-
-        async def consume() -> bool:
-            nonlocal consumed
-            if fates.copies_consumed:
-                consumed += ready(running)["graves"]
-                await settle(running, "graves", ACK)
-            return consumed + ready(running)["graves"] == rejected
-
+        copies = Copies(running, fates, rejected)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            while not await consume() or running.log.statistics().full:
+            while not await copies.all_there() or running.log.statistics().full:
                 await virtual_sleep(CONFIG.idle_s)
         assert running.vhost.registry.queue("jobs").unsettled == stay
         assert not running.batch_reader.lost

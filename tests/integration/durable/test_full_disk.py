@@ -31,7 +31,7 @@ from tests.brokers import SMALL, client, drain, serving, take, until_told
 from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
 from tests.ledger import Ledger, number_of, payload
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import flushed, make_batch, snapshot_of
+from tests.vhosts import flushed, make_batch, settle_ready, snapshot_of
 from tests.waiting import PATIENCE_S, until, virtual_sleep
 
 SEGMENT = CONFIG.log.segment_bytes
@@ -60,14 +60,7 @@ async def fill(
 
 async def settle(running: RunningVhost, name: str, outcome: str) -> None:
     """All that is ready; returns when that is on disk, but for copies of what was rejected."""
-    queue, consumer = (
-        running.vhost.registry.queue(name),
-        Consumer("c", prefetch=0, prefetch_bytes=0),
-    )
-    queue.subscribe(consumer)
-    queue.take(0)
-    queue.settle(consumer, 0, consumer.next_tag, outcome)
-    queue.unsubscribe(consumer, 0)
+    settle_ready(running.vhost.registry.queue(name), outcome)
     await flushed(running)
 
 

@@ -16,12 +16,11 @@ from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
 from durable.log.spares import CARRIER
 from durable.queues.queue import ACK
-from tests.integration.durable.test_carrier import Consuming, Fates
+from tests.integration.durable.test_carrier import Consuming, Copies, Fates
 from tests.integration.durable.test_full_disk import (
     SOME,
     VIRTUAL_PATIENCE_S,
     fill,
-    settle,
     until_space,
 )
 from tests.integration.durable.test_too_large import declare, graves, ready
@@ -50,17 +49,9 @@ def test_what_stays_of_few_segments_keeps_no_disk_full(segments: int, fates: Fat
         await graves(running)
         published = await fill(running, fates.size_bytes, slowly=True)
         stay, rejected = await Consuming(running).settle_each(fates, published, Random(1))
-        consumed = more = 0
-
-        async def consume() -> bool:
-            nonlocal consumed
-            if fates.copies_consumed:
-                consumed += ready(running)["graves"]
-                await settle(running, "graves", ACK)
-            return consumed + ready(running)["graves"] == rejected
-
+        copies, more = Copies(running, fates, rejected), 0
         with trio.fail_after(VIRTUAL_PATIENCE_S):
-            while not await consume() or more < SOME:
+            while not await copies.all_there() or more < SOME:
                 await virtual_sleep(CONFIG.idle_s)
                 first, most = published + more, SOME - more
                 more += await fill(running, fates.size_bytes, first=first, most=most)

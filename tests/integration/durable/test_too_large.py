@@ -19,7 +19,6 @@ from durable.definition_forms import to_plain
 from durable.definitions import ExchangeDefinition, QueueDefinition, StreamDefinition
 from durable.log.memory_disk import Volume
 from durable.protocol.properties import KEYS_MAX, Death, Properties, decode_properties
-from durable.queues.consumers import Consumer
 from durable.queues.index import Index
 from durable.queues.queue import REJECT
 from durable.queues.runs import Run
@@ -27,7 +26,7 @@ from durable.vhost import changes
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, batch_at, make_batch, snapshot_of
+from tests.vhosts import PUBLISHER, anybody, batch_at, make_batch, settle_ready, snapshot_of
 from tests.waiting import until, virtual_sleep
 
 Life = Callable[[RunningVhost], Awaitable[None]]
@@ -59,14 +58,8 @@ async def publish(running: RunningVhost, batch: Batch) -> None:
 
 async def reject_all(running: RunningVhost, name: str) -> None:
     """And wait until that is on disk, copies and all."""
-    queue, consumer = (
-        running.vhost.registry.queue(name),
-        Consumer("c", prefetch=0, prefetch_bytes=0),
-    )
-    queue.subscribe(consumer)
-    queue.take(0)
-    queue.settle(consumer, 0, consumer.next_tag, REJECT)
-    queue.unsubscribe(consumer, 0)
+    queue = running.vhost.registry.queue(name)
+    settle_ready(queue, REJECT)
     running.wake(queue)
     await until(lambda: not queue.size_bytes)
 
