@@ -216,9 +216,8 @@ async def _send_records(
         missing: how many missing messages were reported to this reader.
     """
     slices = Slices(stream.name, tunnel.part_bytes_max)
-    gaps_start = (
-        offset  # Gaps before this offset have been reported, or do not concern this reader.
-    )
+    # Gaps before this offset have been reported, or do not concern this reader.
+    gaps_start = offset
     registry = running.vhost.registry
     while True:
         if registry.streams.get(stream.name) is not stream:

@@ -284,9 +284,8 @@ class Vhosts:
                 the broker's, so full rights in one vhost must not give rights to it.
         """
         patterns = dict.fromkeys(pattern for stream in streams for pattern in stream.patterns)
-        self._check_room(
-            running, patterns
-        )  # First: of new patterns it limits how many are to be compared.
+        # First: of new patterns it limits how many are to be compared.
+        self._check_room(running, patterns)
         for one in dict.fromkeys((running, self.get(DEFAULT_VHOST))):
             permissions = one.vhost.registry.permissions
             permissions.check(cluster, for_capture(patterns), one.vhost.name)
