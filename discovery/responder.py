@@ -21,6 +21,8 @@ from .errors import ResponderError
 from .interfaces import address_indexes, multicast_addresses
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from zeroconf import ServiceBrowser, ServiceInfo, ServiceStateChange, Zeroconf
 
 logger = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class ZeroconfResponder:
         _check_descriptors(len(usable) + OWN_DESCRIPTORS)
         self._lock = threading.Lock()
         self._published: ServiceInfo | None = None
+        self._questions: set[Future[Any]] = set()  # those without an answer so far
         self._zeroconf: Zeroconf = Zeroconf(interfaces=usable, ip_version=IPVersion.V4Only)
         # QM, "answer to all": zeroconf's default first question asks for answers to our port 5353,
         # and another process on this host may get those. Measured for a late comer on the same
@@ -133,10 +136,12 @@ class ZeroconfResponder:
 
         loop = self._zeroconf.loop
         assert loop is not None, "runs since the constructor"
-        question = self._zeroconf.async_get_service_info(
+        lookup = self._zeroconf.async_get_service_info(
             SERVICE, f"{instance}.{SERVICE}", QUERY_MS_MAX
         )
-        asyncio.run_coroutine_threadsafe(question, loop)
+        question = asyncio.run_coroutine_threadsafe(lookup, loop)
+        self._questions.add(question)
+        question.add_done_callback(self._questions.discard)
 
     async def follow_interfaces(self) -> None:
         """Use interfaces that have appeared since, or that have replaced others, and of those given only these."""
@@ -202,6 +207,10 @@ class ZeroconfResponder:
         self._zeroconf.update_interfaces(usable)
 
     def _close(self) -> None:
+        # Questions last longer than zeroconf waits for them before it ends its loop, and asyncio would complain of
+        # each on stderr.
+        for question in tuple(self._questions):
+            question.cancel()
         self._browser.cancel()
         self._zeroconf.close()
 

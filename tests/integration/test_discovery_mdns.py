@@ -182,6 +182,29 @@ def test_short_of_descriptors_it_cannot_open_and_does_not_hang() -> None:
     assert enough == "opened"
 
 
+CLOSED_WITH_A_QUESTION = """
+import gc, trio
+from discovery.responder import open_zeroconf
+
+async def main():
+    responder = await open_zeroconf("ab12", ["127.0.0.1"], lambda *_: None)
+    responder.query("nobody")
+    await responder.close()
+
+trio.run(main)
+gc.collect()
+"""
+
+
+def test_a_question_without_an_answer_ends_with_the_responder() -> None:
+    """Found: asyncio wrote on stderr, at the end of a process, that a task of it had been destroyed."""
+    command = [sys.executable, "-W", "error", "-c", CLOSED_WITH_A_QUESTION]
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=True
+    )
+    assert done.stdout == b""
+
+
 async def test_no_usable_interface_is_a_problem() -> None:
     async with running(["203.0.113.77"], announcement()) as (finder, _):
         problem = finder.problem() or ""
