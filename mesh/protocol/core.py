@@ -319,7 +319,7 @@ class Core:
     @property
     def needs_flush(self) -> bool:
         """Whether, since the last flush, a link has got something to send, or a blocked publisher may go on."""
-        return bool(self._to_flush) or self.patterns.publisher.has_freed_blockers
+        return bool(self._to_flush or self.patterns.publisher.freed_blockers)
 
     def request_flush(self, link: Link) -> None:
         """Note that the link has something to send."""
@@ -333,7 +333,7 @@ class Core:
             publisher.flush_gathered()
         if self._to_flush:
             self._flush_links()
-        if publisher.has_freed_blockers and (freed := publisher.retry_blocked()):
+        if publisher.freed_blockers and (freed := publisher.retry_blocked()):
             self._shell.streams_freed(freed)
         if self.patterns.requests.waiting:
             self.patterns.requests.assign_all_waiting(self._now_s)

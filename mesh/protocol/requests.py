@@ -75,19 +75,14 @@ class RequestTable:
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._request_flush, self._present = idempotent, request_flush, present
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[str, WaitQueue] = {}
-        """Waiting requests, by cluster."""
+        self.waiting: dict[str, WaitQueue] = {}
+        """Requests that wait for a member, or for room in the outbox to one, by cluster."""
         self._next_id = 0
         self._expiries = Expiries(self._pending, timers, self._expire)
         self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
 
     def __len__(self) -> int:
         return len(self._pending)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether any request waits for a member, or for room in the outbox to one."""
-        return bool(self._waiting)
 
     def start(
         self, target: str, payload: bytes, *, now_s: float, deadline_s: float,
@@ -113,7 +108,7 @@ class RequestTable:
             self._expire(pending, now_s)
             return pending
         self._expiries.add(expires_s, pending.ident)
-        if only is None and pending.cluster in self._waiting and self._rotation(pending.cluster):
+        if only is None and pending.cluster in self.waiting and self._rotation(pending.cluster):
             self._wait(pending)  # Behind others that wait for room already.
         else:
             self._assign(pending, now_s)
@@ -198,7 +193,7 @@ class RequestTable:
     def _wait(self, pending: Pending) -> None:
         """Let the request wait for a member, or for room in the outbox to one."""
         pending.state, pending.candidate = WAITING, None
-        self._waiting.setdefault(pending.cluster, WaitQueue()).add(pending)
+        self.waiting.setdefault(pending.cluster, WaitQueue()).add(pending)
 
     def _on_settle_timeout(self, pending: Pending, now_s: float) -> None:
         """Fail the request if there are still no members. It waits: this timer is cancelled when it no longer does."""
@@ -207,12 +202,12 @@ class RequestTable:
 
     def assign_all_waiting(self, now_s: float) -> None:
         """Assign waiting requests for which there is room, because frames have left; first come, first served."""
-        for cluster in list(self._waiting):
+        for cluster in list(self.waiting):
             self.assign_waiting(cluster, now_s)
 
     def assign_waiting(self, cluster: str, now_s: float) -> None:
         """Assign waiting requests of a cluster, because its rotation has grown or there is room in an outbox."""
-        queue, members = self._waiting.get(cluster), self._rotation(cluster)
+        queue, members = self.waiting.get(cluster), self._rotation(cluster)
         for pending in queue.group_heads() if queue is not None else ():
             candidates = _without_full(pending, members)
             size = len(pending.payload)
@@ -228,10 +223,10 @@ class RequestTable:
 
     def _stop_waiting(self, pending: Pending) -> None:
         pending.settle_timer.cancel()  # Else it would keep the request in memory after its end.
-        queue = self._waiting[pending.cluster]
+        queue = self.waiting[pending.cluster]
         queue.remove(pending)
         if not queue:
-            del self._waiting[pending.cluster]
+            del self.waiting[pending.cluster]
 
     @staticmethod
     def _has_room(link: Link, size_bytes: int) -> bool:
@@ -396,7 +391,7 @@ class RequestTable:
     def _finish(self, pending: Pending, outcome: bytes | MeshError | None) -> None:
         self._release(pending)
         self._pending.pop(pending.ident, None)
-        if self._waiting and pending in self._waiting.get(pending.cluster, ()):
+        if self.waiting and pending in self.waiting.get(pending.cluster, ()):
             self._stop_waiting(pending)
         pending.state, pending.outcome = DONE, outcome
         if isinstance(outcome, MeshError):

@@ -102,7 +102,8 @@ class Publisher:
         """Whether the first messages of all dirty streams come to `gathered_bytes_max`: they should leave before other
         streams begin."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
-        self._freed_blockers: dict[Blocker, None] = {}
+        self.freed_blockers: dict[Blocker, None] = {}
+        """Those that have room again, or are gone; `retry_blocked` flushes what waits for them."""
         self.losses = Losses(me, wall_us)
         self.published = self.batches = self._nobody = 0
         self._batch_id = 0
@@ -367,18 +368,14 @@ class Publisher:
         )
 
     def blocker_freed(self, blocker: Blocker) -> None:
-        """Note that a blocker has room again, or is gone; `retry_blocked` flushes what waits for it."""
+        """Note that a blocker has room again, or is gone."""
         if blocker in self._blocked:
-            self._freed_blockers[blocker] = None
-
-    @property
-    def has_freed_blockers(self) -> bool:
-        return bool(self._freed_blockers)
+            self.freed_blockers[blocker] = None
 
     def retry_blocked(self) -> list[TopicStream]:
         """Flush the streams that wait for freed blockers; return those that may go on, or wait for other blockers."""
         unblocked: list[TopicStream] = []
-        freed, self._freed_blockers = self._freed_blockers, {}
+        freed, self.freed_blockers = self.freed_blockers, {}
         for blocker in freed:
             waiting = self._blocked.pop(blocker, deque())
             while waiting:

@@ -253,7 +253,7 @@ def check_no_leak(node: SimNode) -> None:
     patterns, peering = core.patterns, core.peering
     links = set(peering.links.values())
     assert len(patterns.requests) == 0, who
-    assert not patterns.requests._waiting or not any(patterns.requests._waiting.values()), who
+    assert not patterns.requests.waiting or not any(patterns.requests.waiting.values()), who
     assert len(patterns.tunnels) == 0, f"{who}: {len(patterns.tunnels)} tunnels"
     assert set(peering.connections.link_by_conn.values()) == links, who
     assert len(peering.connections.link_by_conn) == 2 * len(links), who

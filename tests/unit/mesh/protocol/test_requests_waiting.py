@@ -119,9 +119,9 @@ def test_requests_to_nobody_leave_nothing_behind() -> None:
     for target in ("shop", "shop/get", "depot"):
         bench.ask(target)
     bench.wait(60.0)
-    assert bench.table._waiting == {}
+    assert bench.table.waiting == {}
     bench.table.cancel(bench.ask())
-    assert bench.table._waiting == {}
+    assert bench.table.waiting == {}
 
 
 def test_cancelled_they_leave_nothing_behind_either() -> None:
