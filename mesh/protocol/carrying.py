@@ -22,17 +22,14 @@ class InstructionHandler(Protocol):
 def carry_out(core: Core, handler: InstructionHandler, now_s: Callable[[], float]) -> bool:
     """Flush the core and carry out all instructions, those that follow from them included. Return False if there
     were none."""
-    began_s = now_s()
-    out = core.out
-    index = 0
-    send = handler.send
+    began_s, count = now_s(), 0
+    out, send = core.out, handler.send
     while True:
-        while index < len(out):
-            instruction = out[index]
-            index += 1
+        for instruction in out:  # It may grow meanwhile.
             if isinstance(instruction, tuple):
-                if not send(instruction[0], instruction[1]):
-                    core.lost(instruction[0], now_s())
+                conn, frame = instruction
+                if not send(conn, frame):
+                    core.lost(conn, now_s())
             elif isinstance(instruction, Dial):
                 handler.dial(instruction)
                 core.peering.dialler.dialled(instruction.conn, now_s())
@@ -40,11 +37,9 @@ def carry_out(core: Core, handler: InstructionHandler, now_s: Callable[[], float
                 handler.hang_up(instruction.conn)
             elif isinstance(instruction, Probe):
                 handler.probe(instruction.endpoint, instruction.node)
+        count += len(out)
+        out.clear()
         # Only now: instructions may end a link, and what is flushed to such a link would count as sent.
         core.flush(began_s)
-        if index == len(out):
-            break
-    if not out:
-        return False
-    out.clear()
-    return True
+        if not out:
+            return count > 0
