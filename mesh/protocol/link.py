@@ -229,7 +229,7 @@ class Link:
         outbox = self.outbox
         if data.conn is None:
             return
-        while outbox and data.credit_bytes() >= limits.frame_bytes_max:
+        while outbox.size_bytes and data.credit_bytes() >= limits.frame_bytes_max:
             parts, count = outbox.take(limits.frame_bytes_max - FRAME_BYTES)
             frame = self._frame(DATA, data.next_sequence, count, parts)
             data.keep(frame)

@@ -137,6 +137,8 @@ class Outbox:
         Other flows do not count: topics that flood a link must not keep requests off it. Large requests and replies
         count as requests: they share one limit.
         """
+        if self.size_bytes + size_bytes <= self.limit_bytes:
+            return True  # In whichever flows the others wait.
         waiting = self._waiting_bytes(flow)
         if flow == REQUESTS:
             waiting += self._waiting_bytes(LARGE_REQUESTS)
