@@ -99,7 +99,7 @@ class Workers:
             worker.job = self._ready.popleft()
             remaining -= 1
             scope_usable = await self._run(worker, scope)
-        if not self._starting:
+        if self._ready and not self._starting:
             self._wake(1)
         if scope_usable:
             scope.deadline = math.inf

@@ -396,9 +396,9 @@ class RequestTable:
         pending.state, pending.outcome = DONE, outcome
         if isinstance(outcome, MeshError):
             self.failed += 1
-        if isinstance(outcome, RequestError) and pending.maybe_executed_by:
-            # By `maybe_executed_by`, whatever the last member reports.
-            outcome.maybe_executed = True
+            if isinstance(outcome, RequestError) and pending.maybe_executed_by:
+                # By `maybe_executed_by`, whatever the last member reports.
+                outcome.maybe_executed = True
         pending.wake()
 
     def close(self, reason: str) -> None:
