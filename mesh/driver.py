@@ -115,17 +115,15 @@ class Driver:
         publisher, published_before = self.core.patterns.publisher, 0
         while True:
             await self._pump.wait()
-            ready, self._ready = self._ready, False
-            if ready:
-                self.flush()
-            # However these messages were sent.
-            self._coalescer.turn_ended(publisher.published - published_before)
-            published_before = publisher.published
-            if ready:
+            if self._ready:
+                self._ready = False
                 while self._transport.receive():
                     self.flush()
                     await trio.lowlevel.checkpoint()
                 self.flush()
+            # However these messages were sent.
+            self._coalescer.turn_ended(publisher.published - published_before)
+            published_before = publisher.published
 
     @enable_ki_protection
     async def _run_timers(self) -> None:
