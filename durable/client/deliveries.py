@@ -22,13 +22,11 @@ from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed, cop
 from ..protocol.calls import CONSUME
 from ..protocol.parts import (
     DELIVER,
-    ENDED,
     HURRY,
     LEAVING,
     REQUEUE,
     SETTLED,
     Settlement,
-    decode_ended,
     decode_number,
     decode_slices,
     encode_settlements,
@@ -155,8 +153,6 @@ class Deliveries(Feed):
         self._session: _Session | None = None
         self._lost_settlements = 0
         """How many messages' settlements were lost with a connection and not reported yet."""
-        self._ended: DurableError | None = None
-        """Why the broker ended the latest tunnel, if it did."""
 
     async def _drain(self, error: BaseException | None) -> None:
         session, tunnel = self._session, self._tunnel
@@ -215,7 +211,9 @@ class Deliveries(Feed):
             lost, self._lost_settlements = self._lost_settlements, 0
             if self._ended is None:
                 raise BrokerLost(self._channel.cluster, ENDED_UNSETTLED, lost)
-            raise _ended_error(self._ended, lost)
+            ended = copy_error(self._ended)
+            _add_lost(ended, lost)
+            raise ended
 
     async def _receive_within(self, timeout_s: float) -> bool:
         """Receive one part; return whether one came in time."""
@@ -239,21 +237,16 @@ class Deliveries(Feed):
         if tunnel is None or session is None:
             raise RuntimeError("deliveries used outside of their `async with` block")
         try:
-            part = await anext(tunnel)
-        except StopAsyncIteration:
+            part = await self._next_part(tunnel, self.queue)
+        except DurableError as error:
             session.end()
-            if self._ended is None:
-                self._ended = ConsumerCancelled(self.queue, "the broker ended the tunnel")
-            raise _ended_error(self._ended, self._lost_settlements) from None
+            _add_lost(error, self._lost_settlements)  # `synced` tells of them, too.
+            raise
         kind = part[:1]
         if kind == DELIVER:
             self._batches += [DeliveryBatch(one, session) for one in decode_slices(part)]
         elif kind == SETTLED:
             session.mark_durable(decode_number(part))
-        elif kind == ENDED:
-            session.end()
-            self._ended = decode_ended(part)
-            raise _ended_error(self._ended, self._lost_settlements)  # `synced` tells of them, too.
         else:
             raise Malformed(f"a part of unknown kind {kind!r}")
 
@@ -272,11 +265,9 @@ class Deliveries(Feed):
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()
 
 
-def _ended_error(reason: DurableError, lost: int) -> DurableError:
-    """Return the error for a consumer that the broker has ended, with how many settled messages may come again."""
-    error = copy_error(reason)
+def _add_lost(error: DurableError, lost: int) -> None:
+    """Add to the error of a consumer that the broker has ended how many settled messages may come again."""
     if isinstance(error, ConsumerCancelled):
         error.unsettled = lost
     elif lost:
         error.add_note(f"{lost} messages that were settled may come again")
-    return error

@@ -17,7 +17,8 @@ from mesh.entering import AsyncBlock
 from mesh.errors import MeshError, NodeClosed
 from mesh.tunnel import Tunnel
 
-from ..errors import BrokerLost, DurableError
+from ..errors import BrokerLost, ConsumerCancelled, DurableError, copy_error
+from ..protocol.parts import ENDED, decode_ended
 from .channel import Channel
 from .delivery import Delivery, DeliveryBatch
 
@@ -42,6 +43,8 @@ class Feed(AsyncBlock, ABC):
         self._entered = self._receiving = False
         self._tunnel: Tunnel | None = None
         """None outside the block, and after a break until another one is open."""
+        self._ended: DurableError | None = None
+        """Why the broker ended the latest tunnel, if it did."""
         self._attempt: _Attempt | None = None
         """The one in progress."""
         self._batches: deque[DeliveryBatch] = deque()
@@ -173,6 +176,25 @@ class Feed(AsyncBlock, ABC):
     @abstractmethod
     async def _receive(self) -> None:
         """Receive one part from the tunnel."""
+
+    async def _next_part(self, tunnel: Tunnel, source: str) -> bytes:
+        """Return the next part from the tunnel.
+
+        Args:
+            source: the name of the queue or stream.
+        Raises:
+            DurableError: why the broker ended the tunnel, at this call or an earlier one.
+        """
+        try:
+            part = await anext(tunnel)
+        except StopAsyncIteration:
+            if self._ended is None:
+                self._ended = ConsumerCancelled(source, "the broker ended the tunnel")
+            raise copy_error(self._ended) from None
+        if part[:1] == ENDED:
+            self._ended = decode_ended(part)
+            raise copy_error(self._ended)
+        return part
 
     def _run_until_closed(
         self, stack: AsyncExitStack, task: Callable[[], Awaitable[None]]

@@ -15,16 +15,14 @@ from mesh.times import FIRST_US, LAST_US, since_epoch_us
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import BrokerLost, ConsumerCancelled, Malformed
+from ..errors import BrokerLost, Malformed
 from ..protocol.calls import READ, greeting_field
 from ..protocol.parts import (
     CURSOR,
     DELIVER,
-    ENDED,
     GAP,
     SETTLED,
     Gap,
-    decode_ended,
     decode_gap,
     decode_number,
     decode_slices,
@@ -125,10 +123,7 @@ class Records(Feed):
     async def _receive(self) -> None:
         if self._tunnel is None:
             raise RuntimeError(NOT_ENTERED)
-        try:
-            part = await anext(self._tunnel)
-        except StopAsyncIteration:
-            raise ConsumerCancelled(self.stream, "the broker ended the tunnel") from None
+        part = await self._next_part(self._tunnel, self.stream)
         if part[:1] == DELIVER:
             for one in decode_slices(part):
                 self._batches.append(DeliveryBatch(one, self, tuple(self._gaps)))
@@ -137,8 +132,6 @@ class Records(Feed):
             self._durable_cursor = decode_number(part)
         elif part[:1] == GAP:
             self._gaps.append(decode_gap(part))
-        elif part[:1] == ENDED:
-            raise decode_ended(part)
         else:
             raise Malformed(f"a part of unknown kind {part[:1]!r}")
 
@@ -162,7 +155,7 @@ class Records(Feed):
             if self._start_offset is None:
                 self._life = greeting_field(greeting, "life", bytes)
                 self._start_offset = greeting_field(greeting, "offset", int)
-            self._work = Waker()
+            self._work, self._ended = Waker(), None
             self._run_until_closed(stack, partial(self._send_cursors, tunnel))
             self._tunnel, self._stack = tunnel, stack.pop_all()
 

@@ -48,6 +48,20 @@ async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
                 assert payloads(await take(records, 4)) == numbered(4)
 
 
+async def test_why_a_reader_was_ended_is_said_each_time(tmp_path: Path) -> None:
+    """Found: the second error, also that of leaving, said only that the tunnel had ended."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(1))
+        records = await shop.read("audit", start="first", cursor="billing").__aenter__()
+        await take(records, 1)
+        await shop.delete_stream("audit")
+        await records.store()
+        for receive in (records.take, records.take, lambda: records.__aexit__(None, None, None)):
+            with pytest.raises(ConsumerCancelled, match="the stream was deleted"):
+                await receive()
+
+
 async def test_a_cursor_is_kept_when_its_reader_has_been_left(tmp_path: Path) -> None:
     """Found: the next reader began where an earlier `store` had been."""
     async with serving(tmp_path) as broker, client(broker) as shop:
