@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from durable.broker.running_vhost import RunningVhost
+from durable.broker.stream_check import StreamCheck
+from durable.definitions import StreamDefinition
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
 from durable.log.report import LogGap
@@ -26,6 +28,17 @@ from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch, batch_pieces
 
 PUBLISHER = b"p" * 16
+
+
+class AnyStreams(StreamCheck):
+    """The check of streams where none is refused."""
+
+    def __init__(self, streams: Iterable[StreamDefinition] = ()) -> None: ...
+
+    def steps(self) -> Generator[None]:
+        yield
+
+    def now(self) -> None: ...
 
 
 def as_record(draft: Draft, position: int, unsynced: int = 0) -> Record:

@@ -177,7 +177,8 @@ class Control:
             if existing is not None:
                 check_same(existing.definition, wanted)
                 return []
-            self._vhosts.check_streams(self._running, self._peer.cluster, [wanted])
+            # In one turn: it takes no longer than `wanted.check` did.
+            self._vhosts.stream_check(self._running, self._peer.cluster, [wanted]).now()
             self._registry.check_free(wanted.name, wanted.kind)
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
@@ -231,13 +232,13 @@ class Control:
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before unpacking, which may take much memory.
-        check_streams = partial(self._vhosts.check_streams, self._running, self._peer.cluster)
+        stream_check = partial(self._vhosts.stream_check, self._running, self._peer.cluster)
         with self._vhosts.collector.growing() as freeze:
             # In a thread: very many definitions take seconds, and others' confirms do not wait for it.
             requested = await trio.to_thread.run_sync(
                 read_packed, definitions, limiter=self._vhosts.import_limiter
             )
-            new = await apply_import(self._running, self._peer, requested, check_streams)
+            new = await apply_import(self._running, self._peer, requested, stream_check)
             freeze(sum(new.values()))
         return new
 

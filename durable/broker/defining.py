@@ -4,7 +4,6 @@ record."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from ..definition_forms import (
@@ -40,6 +39,7 @@ from ..vhost.registry import Registry
 from .listing import run_steps
 from .peer import Peer
 from .running_vhost import RunningVhost
+from .stream_check import StreamCheck
 
 Import = tuple[str, Definitions]
 """The name of a vhost, and what is to be declared in it."""
@@ -119,14 +119,13 @@ def read_packed(packed: bytes) -> Import:
 
 async def apply_import(
     running: RunningVhost, peer: Peer, requested: Import,
-    check_streams: Callable[[Iterable[StreamDefinition]], None],
+    stream_check: Callable[[Iterable[StreamDefinition]], StreamCheck],
 ) -> dict[str, int]:  # fmt: skip
     """Declare everything or nothing; return the number of new definitions of each kind. Nothing else can be
     declared meanwhile, and everything becomes visible at once.
 
     Args:
-        check_streams: raises AccessRefused or TooManyPatterns if the patterns of these streams, which are new, may
-            not be captured, or cannot be captured as well.
+        stream_check: returns the check of streams that are new.
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
             TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was
@@ -140,11 +139,11 @@ async def apply_import(
             registry.permissions.check_administered(new.permissions)
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
         if any(counts.values()):
+            check = stream_check(new.streams)
+            await run_steps(check.steps())
             # Referenced until the end: freeing it takes about as long as applying it.
             addition = await run_steps(build_addition(registry, new))
-            position = await running.change_writer.write_addition(
-                addition, partial(check_streams, new.streams)
-            )
+            position = await running.change_writer.write_addition(addition, check.now)
         else:  # What exists already may not be on disk yet.
             position = running.log.end - 1
     await running.log.wait_durable(position)

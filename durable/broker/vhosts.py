@@ -39,7 +39,6 @@ from ..log.encryption import Encryption
 from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes
 from ..log.scarcity import Scarcity
-from ..routing.permissions import for_capture
 from .auto_deletion import CLOSE_S
 from .capture import Capture
 from .clock import SteadyClock
@@ -57,6 +56,7 @@ from .directory import (
 )
 from .opening import open_vhost
 from .running_vhost import RunningVhost
+from .stream_check import StreamCheck
 
 logger = logging.getLogger("durable")
 T = TypeVar("T")
@@ -271,32 +271,20 @@ class Vhosts:
         if name in self._unavailable:
             raise VhostUnavailable(name)
 
-    def check_streams(
+    def stream_check(
         self, running: RunningVhost, cluster: str, streams: Iterable[StreamDefinition]
-    ) -> None:
-        """Check whether the patterns of these streams, which are new, may and can be captured. Asked right before the
-        change: the lock of a vhost protects neither the permissions in `/` nor what other vhosts capture.
+    ) -> StreamCheck:
+        """Return the check of streams that are to be declared. `cluster` needs the permission in `/`, too: what reaches
+        the node is the broker's, so full rights in one vhost must not give rights to it."""
+        vhosts = [one.vhost for one in dict.fromkeys((running, self.get(DEFAULT_VHOST)))]
+        return StreamCheck(vhosts, cluster, streams, self._check_room)
 
-        Raises:
-            TooManyPatterns: all vhosts together would have too many patterns. Patterns that exist already
-                are always allowed.
-            AccessRefused: the cluster may not capture one of them in this vhost, or in `/`. What reaches the node is
-                the broker's, so full rights in one vhost must not give rights to it.
-        """
-        patterns = dict.fromkeys(pattern for stream in streams for pattern in stream.patterns)
-        # First: of new patterns it limits how many are to be compared.
-        self._check_room(running, patterns)
-        for one in dict.fromkeys((running, self.get(DEFAULT_VHOST))):
-            permissions = one.vhost.registry.permissions
-            permissions.check(cluster, for_capture(patterns), one.vhost.name)
-
-    def _check_room(self, running: RunningVhost, patterns: Iterable[str]) -> None:
-        existing = running.vhost.registry.patterns
-        new = [pattern for pattern in patterns if pattern not in existing]
+    def _check_room(self, new: int) -> None:
+        """Raises TooManyPatterns if all vhosts together would have too many with `new` more."""
         if not new or self._node is None:
             return
         counts = (len(one.vhost.registry.patterns) for one in self.all())
-        count, limit = sum(counts) + len(new), self._node.config.subscriptions_max
+        count, limit = sum(counts) + new, self._node.config.subscriptions_max
         if count > limit:
             raise TooManyPatterns(count, limit)
 

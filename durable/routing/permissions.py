@@ -66,6 +66,8 @@ class Permissions:
         self._patterns: dict[tuple[str, str], re.Pattern[str]] = {}
         self._decisions: Cache[tuple[str, str, str], bool] = Cache(CACHED_DECISIONS_MAX)
         self._decided = self._decisions.young.get
+        self.version = 0
+        """Differs after each change."""
 
     def declare(self, definition: PermissionDefinition) -> None:
         """Set a cluster's permissions, replacing earlier ones."""
@@ -73,20 +75,24 @@ class Permissions:
         self._definitions[cluster] = definition
         for what in (*WITH_NAMES, CAPTURE):
             self._patterns[cluster, what] = compiled_or_nothing(getattr(definition, what))
-        self._decisions.clear()
+        self._note_change()
 
     def extend(self, others: Permissions) -> None:
         """Set the permissions of `others`, as by calling `declare` for each."""
         self._definitions.update(others._definitions)
         self._patterns.update(others._patterns)
-        self._decisions.clear()
+        self._note_change()
 
     def remove(self, cluster: str) -> None:
         """Clear a cluster's permissions, if it has any; without the last one every cluster may do everything again."""
         if self._definitions.pop(cluster, None) is not None:
             for what in (*WITH_NAMES, CAPTURE):
                 del self._patterns[cluster, what]
-            self._decisions.clear()
+            self._note_change()
+
+    def _note_change(self) -> None:
+        self._decisions.clear()
+        self.version += 1
 
     def check_administered(
         self, declared: Iterable[PermissionDefinition], removed: str | None = None

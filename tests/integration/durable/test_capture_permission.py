@@ -13,7 +13,7 @@ import trio
 import durable
 from durable.client.connection import Connection
 from durable.definitions import PermissionDefinition
-from durable.errors import AccessRefused, DefinitionConflict
+from durable.errors import AccessRefused, DefinitionConflict, TooManyPatterns
 from durable.log.bodies import decode_definitions, encode_definitions
 from durable.log.record import Draft, Kind
 from durable.vhost import changes
@@ -222,6 +222,22 @@ async def test_as_long_as_no_permission_is_set_in_the_default_vhost_that_of_anot
         await own.declare_stream("some", patterns="t.>")
         with pytest.raises(AccessRefused, match="may not capture pattern '>' in vhost 'crm'"):
             await own.declare_stream("all", patterns=">")
+
+
+@pytest.mark.parametrize("make", [declare, import_stream])
+async def test_who_may_not_capture_is_told_so_before_there_are_too_many_patterns(
+    tmp_path: Path, make: Callable[[Connection, str], Awaitable[None]]
+) -> None:
+    """Found: it heard TooManyPatterns."""
+    async with serving(tmp_path, subscriptions_max=1) as broker, client(broker) as shop:
+        await shop.create_vhost("crm")
+        own = durable.connect(shop._channel._node, vhost="crm")
+        await shop.set_permission("shop", **EVERYTHING)
+        with pytest.raises(AccessRefused, match="in vhost '/'"):
+            await make(own, "all")
+        await shop.set_permission("shop", **EVERYTHING, capture=".*")
+        with pytest.raises(TooManyPatterns):
+            await make(own, "all")
 
 
 async def test_what_was_permitted_in_the_default_vhost_before_the_turn_does_not_count(

@@ -29,7 +29,7 @@ from durable.vhost import changes
 from mesh.nursery import open_nursery
 from tests.ledger import payload
 from tests.power_cuts import CONFIG, LOOKING, Cuts, ready_numbers, run, two_lives
-from tests.vhosts import PUBLISHER, anybody, make_batch
+from tests.vhosts import PUBLISHER, AnyStreams, anybody, make_batch
 from tests.waiting import virtual_sleep
 
 IMPORTS = 6
@@ -111,7 +111,7 @@ class Client:
     async def apply_import(self, number: int) -> None:
         self.known.imports[number] = False
         peer = Peer("shop", self._running.vhost.registry.permissions, b"s" * 16)
-        await apply_import(self._running, peer, ("/", asked(number)), lambda _: None)
+        await apply_import(self._running, peer, ("/", asked(number)), AnyStreams)
         self.known.imports[number] = True
 
     async def declare(self, name: str) -> None:

@@ -31,7 +31,7 @@ from durable.vhost.checkpointing import Checkpointing
 from durable.vhost.groups import part_of
 from tests.vhost_members import DYING, READY, UNACKED, Message, Publisher, Queue
 from tests.vhost_model import Model
-from tests.vhosts import PlainStore, PlainVhost, batch_at
+from tests.vhosts import AnyStreams, PlainStore, PlainVhost, batch_at
 
 T = TypeVar("T")
 STEP_US = 60_000
@@ -40,7 +40,7 @@ READ_RECORDS = 2
 PUBLISHERS = [b"p" * 16, b"q" * 16]
 NOBODY: Any = None
 NO_ERROR: type[Exception] | None = None
-ANY_PATTERNS: Any = SimpleNamespace(check_streams=lambda *_: None)
+ANY_PATTERNS: Any = SimpleNamespace(stream_check=lambda *_: AnyStreams())
 Content = tuple[bytes, str, tuple[Death, ...]]
 
 
