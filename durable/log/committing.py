@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 
-from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, copy_error
+from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
 from .bodies import MESSAGES
 from .cipher import Cipher
 from .config import LogConfig
@@ -125,7 +125,7 @@ class Committer:
         self.check()
         size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(is_essential, drafts)):
-            raise copy_error(self._refused)
+            raise self.config.full_error(size, self._refused.free_bytes)
         if self._exceeds_limit(size):
             raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
         if self._encrypt is not None:  # Before they get places, because it makes them longer.

@@ -208,8 +208,9 @@ def test_no_space_in_the_middle_of_a_write_loses_nothing() -> None:
     with pytest.raises(StoreFull):
         log.store.carry_out(commit)
     log.committer.refused(0)
-    with pytest.raises(StoreFull):
-        log.committer.append([publish(2)])
+    with pytest.raises(StoreFull) as told:
+        log.committer.append([publish(2), publish(3)])
+    assert told.value.needed_bytes == publish(2).size_bytes + publish(3).size_bytes
     (ack,) = log.committer.append([acks(7, 0, 1)])
     disk.faults.write_error = None
     log.store.carry_out(commit)
