@@ -26,9 +26,6 @@ FULL_RETRY_S = 1.0
 LOOK_SHARE = 1 / 16
 """Part of a segment that dead letters may take of the carrier before another look: less than the tenth that compaction
 has to free, so that it comes first once they have freed as much of one segment."""
-COPY_BYTES = 300
-"""Approximate bytes of the log that a dead letter takes besides its body, if it has a record of its own: its headers,
-its history, and the settlement of the original."""
 DEAD_SHARE_MIN = 0.5
 """Part of all live bytes that has to be dead for dead letters to use the carrier: with less, the copies may
 use it up without freeing a segment."""
@@ -130,9 +127,10 @@ class DeadLettering:
         while True:
             try:
                 await running.log.with_room(append)
-            except StoreFull:
+            except StoreFull as error:
                 had_carrier = backlog.many_letters
-                self._carrier_letters = _count_for_carrier(running, lane, dead)
+                letter_bytes = error.needed_bytes / (dead.end - dead.start)
+                self._carrier_letters = _count_for_carrier(running, lane, dead, letter_bytes)
                 backlog.many_letters = self._carrier_letters > 0
                 if had_carrier or not backlog.many_letters:
                     await trio.sleep(FULL_RETRY_S)
@@ -142,16 +140,22 @@ class DeadLettering:
                 return
 
 
-def _count_for_carrier(running: RunningVhost, lane: Lane, dead: DeadRange) -> int:
+def _count_for_carrier(
+    running: RunningVhost, lane: Lane, dead: DeadRange, letter_bytes: float
+) -> int:
     """Return how many dead letters may use the carrier before another look: as many as leave about half of the live
     bytes dead, judged by the size of this record. If fewer are dead, they may be spread over every segment: their
     copies would take the room of what compaction carries forward, and free none. If there is a segment to compact,
-    compaction goes first."""
+    compaction goes first.
+
+    Args:
+        letter_bytes: what each message of the range takes with its settlement, or that alone if it gets no copy.
+    """
     run = lane.index.find(dead.start)
     if run is None or running.log.to_compact() is not None:
         return 0
     each_bytes = record_bytes(run.count, run.size_bytes) / run.count
     count = sum(queue.dead for queue in running.vhost.registry.queues.values())
     others = DEAD_SHARE_MIN * running.log.statistics().live_bytes / each_bytes
-    most = LOOK_SHARE * running.log.segment_bytes / (run.size_bytes / run.count + COPY_BYTES)
+    most = LOOK_SHARE * running.log.segment_bytes / max(each_bytes, letter_bytes)
     return max(0, ceil(min(count - others, most)))

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 import trio
 
+from durable.broker.dead_lettering import LOOK_SHARE, _count_for_carrier
 from durable.broker.running_vhost import RunningVhost
+from durable.errors import StoreFull
 from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
 from durable.log.spares import CARRIER
@@ -23,9 +26,10 @@ from tests.integration.durable.test_full_disk import (
     fill,
     until_space,
 )
-from tests.integration.durable.test_too_large import declare, graves, ready
+from tests.integration.durable.test_too_large import declare, graves, publish, ready
 from tests.logs import encryption
 from tests.power_cuts import CONFIG, run
+from tests.vhosts import make_batch
 from tests.waiting import virtual_sleep
 
 SEGMENT = 1 << 16
@@ -79,6 +83,40 @@ def test_dead_letters_that_are_nearly_all_there_is_do_not_wait_a_second_each(
         await Consuming(running).settle_each(fates, published, Random(1))
         await virtual_sleep(10.0)
         assert ready(running)["graves"] * 600 > 3 * SEGMENT // 8
+
+    run(volume, life, config=SMALL_DISK)
+
+
+def test_dead_letters_with_long_headers_leave_the_carrier_to_compaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: how many may use it before another look was judged by their bodies, and they were ten times as large."""
+    volume, counts = Volume(capacity_bytes=5 * SEGMENT + SEGMENT // 2), list[int]()
+
+    def counted(*given: Any) -> int:
+        counts.append(_count_for_carrier(*given))
+        return counts[-1]
+
+    monkeypatch.setattr("durable.broker.dead_lettering._count_for_carrier", counted)
+
+    async def life(running: RunningVhost) -> None:
+        await graves(running)
+        published = 0
+        with pytest.raises(StoreFull):
+            while True:
+                batch = make_batch(published, [b"x"], key="jobs", headers=[bytes(2000)])
+                await publish(running, batch)
+                published += 1
+        fates = Fates(1, rejected=1.0, shuffled=True)
+        await Consuming(running).settle_each(fates, published, Random(1))
+        await virtual_sleep(10.0)
+        lane = running.vhost.registry.queue("graves").lanes[0]
+        run = lane.index.find(0)
+        assert run is not None
+        letter = (await running.log.read(run.position, 1))[0]
+        letter_bytes = letter.header.total_bytes
+        assert max(counts) > 0
+        assert (max(counts) - 1) * letter_bytes < LOOK_SHARE * SEGMENT
 
     run(volume, life, config=SMALL_DISK)
 
