@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -331,6 +331,25 @@ async def test_patterns_that_others_declare_meanwhile_are_counted(
         with pytest.raises(TooManyPatterns):
             await apply_import(running, peer, ("/", MANY), check)
         assert not running.vhost.registry.queues
+
+
+async def test_patterns_are_checked_a_few_at_a_time_before_the_turn(tmp_path: Path) -> None:
+    done = list[str]()
+
+    class Noted(AnyStreams):
+        def steps(self) -> Generator[None]:
+            for _ in range(3):
+                done.append("step")
+                yield
+
+        def now(self) -> None:
+            done.append("turn")
+
+    async with serving(tmp_path) as broker:
+        running = broker.hosted("/")
+        peer = Peer("shop", running.vhost.registry.permissions, b"s" * 16)
+        await apply_import(running, peer, ("/", MANY), Noted)
+        assert done == ["step"] * 3 + ["turn"]
 
 
 async def test_more_than_a_segment_takes_is_refused_and_the_connection_goes_on(
