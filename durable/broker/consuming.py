@@ -1,4 +1,4 @@
-"""A consumer's session: sends deliveries, receives settlements."""
+"""A consumer's session: sends deliveries, while settlements.py takes what is settled of them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,20 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import ConsumerCancelled, Malformed, QueueInUse, StoreFailed
-from ..protocol import parts
+from ..errors import ConsumerCancelled, QueueInUse
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.parts import (
-    HURRY,
-    LEAVING,
-    SETTLE,
-    SETTLED,
-    decode_settlements,
-    encode_ended,
-    encode_number,
-)  # fmt: skip
+from ..protocol.parts import encode_ended
 from ..queues.consumers import Consumer
-from ..queues.queue import ACK, LOST, REJECT, RELEASE, REQUEUE, Delivery, Queue
+from ..queues.queue import ACK, LOST, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.groups import part_of
 from .auto_deletion import final_write_scope
 from .peer import Peer
 from .running_vhost import RunningVhost
+from .settlements import Settlements
 from .slices import Part, Slices
 
-OUTCOMES = {
-    parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
-}  # fmt: skip
 FORMER_WAIT_S, FORMER_WAITS = 0.1, 10
 """How long a consumer that is refused as QueueInUse waits for another one of its own node to end, and how
 many times. Several short waits: a loop that was blocked loses one of them, and finds that the other has
@@ -73,6 +62,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, running: RunningVhost, pe
     )  # fmt: skip
     queue = await _subscribe(running, look_up, consumer)
     session = _Session(tunnel, running, queue, consumer, no_ack=no_ack)
+    settlements = Settlements(tunnel, running, queue, consumer)
     running.attach_consumer(consumer, session)
     unsettled = RELEASE if consumer.peeks else REQUEUE
     try:
@@ -80,17 +70,17 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, running: RunningVhost, pe
         running.wake(queue)
         async with open_nursery() as nursery:
             nursery.start_soon(session.deliver)
-            nursery.start_soon(session.report_settled)
+            nursery.start_soon(settlements.report)
             nursery.start_soon(running.watch_permissions, peer, needs)
             async for part in tunnel:
-                session.settle(part)
+                settlements.receive(part)
             # The client has left in order: it has settled whatever its user was handed. Others may have the
             # rest at once, and it does not count as returned.
             consumer.leaving = True
             queue.settle(consumer, 0, consumer.next_tag, RELEASE)
             running.wake(queue)
-            nursery.start_soon(session.end_deserted, nursery.cancel_scope)
-            await session.synced()  # The client waits for the end of this tunnel.
+            nursery.start_soon(_end_deserted, tunnel, nursery.cancel_scope)
+            await settlements.synced()  # The client waits for the end of this tunnel.
             nursery.cancel_scope.cancel()
     finally:
         running.detach_consumer(consumer)
@@ -132,6 +122,8 @@ async def _subscribe(
 
 
 class _Session:
+    """Delivers to one consumer."""
+
     def __init__(
         self,
         tunnel: Tunnel,
@@ -145,9 +137,6 @@ class _Session:
         self._tunnel, self._running, self._queue, self._consumer = tunnel, running, queue, consumer
         self._waiting: deque[Delivery] = deque()
         self._waker = Waker()
-        self._settle_parts = 0
-        self._unsynced: deque[tuple[int, int]] = deque()
-        """(count of settle parts, number of the flush that makes them durable)."""
         self._cancelled: ConsumerCancelled | None = None
 
     def receive(self, deliveries: list[Delivery]) -> None:
@@ -205,60 +194,9 @@ class _Session:
             return []
         return [part_of(batch, first, start, end) for batch, first in found]
 
-    def settle(self, part: bytes) -> None:
-        """Handle a part that the client sent. Raises Malformed."""
-        if part == HURRY:
-            self._running.hurry()
-            return
-        if part == LEAVING:
-            self._consumer.leaving = True
-            return
-        if part[:1] != SETTLE:
-            raise Malformed("a part that is not a settlement")
-        for outcome, start, end in decode_settlements(part):
-            self._queue.settle(self._consumer, start, end, OUTCOMES[outcome])
-        self._settle_parts += 1
-        settling, unsynced = self._running.vhost.settling, self._unsynced
-        flush = settling.next_flush()
-        # If the client reads no reports, no more entries are kept than there are flushes under way.
-        while len(unsynced) > 1 and unsynced[1][1] <= settling.durable_flush:
-            unsynced.popleft()
-        if unsynced and unsynced[-1][1] == flush:
-            unsynced.pop()
-        unsynced.append((self._settle_parts, flush))
-        self._running.wake(self._queue)
 
-    async def synced(self) -> None:
-        """Return when everything settled is on disk, or never will be known to be."""
-        running = self._running
-        if not self._unsynced:
-            return
-        flush = self._unsynced[-1][1]
-        running.hurry()
-        while running.vhost.settling.durable_flush < flush and running.log.failure is None:
-            await running.settlements_durable.wait()
-
-    async def end_deserted(self, scope: trio.CancelScope) -> None:
-        """End the session when the client is gone or has given up: it waits for nothing any more, and may be
-        in the way of an exclusive consumer."""
-        await self._tunnel.deserted()
-        scope.cancel()
-
-    @ends_with_tunnel
-    async def report_settled(self) -> None:
-        """Tell the client up to which of its parts everything is on disk, until cancelled.
-
-        Raises:
-            StoreFailed: it will never be known.
-        """
-        unsynced, running = self._unsynced, self._running
-        while True:
-            done = 0
-            while unsynced and unsynced[0][1] <= running.vhost.settling.durable_flush:
-                done = unsynced.popleft()[0]
-            if done:
-                await self._tunnel.send(encode_number(SETTLED, done))
-            elif unsynced and running.log.failure is not None:
-                raise StoreFailed(running.log.failure)
-            else:
-                await running.settlements_durable.wait()
+async def _end_deserted(tunnel: Tunnel, scope: trio.CancelScope) -> None:
+    """End the session when the client is gone or has given up: it waits for nothing any more, and may be
+    in the way of an exclusive consumer."""
+    await tunnel.deserted()
+    scope.cancel()

@@ -1,4 +1,4 @@
-"""What the broker keeps of a consumer that hears nothing, and how long one waits that wants to be alone."""
+"""How long a consumer waits that wants to be alone."""
 
 from __future__ import annotations
 
@@ -10,31 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from durable.broker.consuming import FORMER_WAIT_S, FORMER_WAITS, _Session, _subscribe
+from durable.broker.consuming import FORMER_WAIT_S, FORMER_WAITS, _subscribe
 from durable.errors import QueueInUse
-from durable.protocol.parts import ACK, Settlement, encode_settlements
 from durable.queues.consumers import Consumer, Consumers
 from durable.queues.queue import Queue
 from mesh.waker import Bell
-
-
-def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way() -> None:
-    """Found: an entry for each, for as long as the client did not read."""
-    settling: Any = SimpleNamespace(durable_flush=0, flush=0)
-    settling.next_flush = lambda: settling.flush
-    running = SimpleNamespace(vhost=SimpleNamespace(settling=settling), wake=lambda _: None)
-    queue = SimpleNamespace(name="jobs", settle=lambda *_: None)
-    anything = cast("Any", None)
-    session = _Session(anything, cast("Any", running), cast("Any", queue), anything, no_ack=False)
-    part = encode_settlements([Settlement(ACK, 1, 2)])
-    for number in range(1000):
-        settling.flush = number // 10
-        settling.durable_flush = settling.flush - 2
-        session.settle(part)
-        assert len(session._unsynced) <= 4
-    assert session._unsynced[-1] == (1000, 99)
-    told = [parts for parts, flush in session._unsynced if flush <= settling.durable_flush]
-    assert told == [980], "the latest that is on disk is still to be told"
 
 
 def consumer() -> Consumer:
