@@ -11,10 +11,12 @@ from pathlib import Path
 from mesh.nursery import running
 
 from ..config import BrokerConfig
-from ..errors import StoreError
+from ..errors import StoreError, StoreFull
+from ..log.bodies import encode_acks
 from ..log.encryption import Encryption
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
+from ..log.record import Draft, Kind
 from ..log.report import LogGap
 from ..vhost.bodies import Bodies
 from ..vhost.checkpointing import Checkpointing
@@ -55,6 +57,8 @@ async def open_vhost(
         await run_steps(snapshot.steps())
         drafts = vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
+        if any(not gap.synced for gap in log.report.gaps):
+            await _append_after_gaps(log)
         checkpointer = Checkpointer(
             running_vhost, disk, Checkpointing(registry), config, covered_end=replay.covered_end
         )
@@ -71,6 +75,14 @@ async def open_vhost(
                 # Without it, the next start reads more.
                 with final_write_scope(), suppress(StoreError, OSError):
                     await checkpointer.write_last()
+
+
+async def _append_after_gaps(log: Log) -> None:
+    """Append a record in which nothing is settled, before any checkpoint file is written. Its epoch tells later starts
+    that this one found the gaps. Without it, they would take them for losses: a file says that all before it was durable
+    when it was written."""
+    with suppress(StoreFull):
+        await log.append([Draft(Kind.ACKS, encode_acks({}))])
 
 
 @asynccontextmanager
