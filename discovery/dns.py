@@ -39,18 +39,18 @@ class DnsFinder(PassiveFinder):
         look_up: LookUp | None = None,
     ) -> None:  # fmt: skip
         self._host, self._port = parse_endpoint(name, "dns")
-        self._name, self._look_up = name, look_up or Resolver(THREADS_MAX).look_up
+        self.place, self._look_up = name, look_up or Resolver(THREADS_MAX).look_up
         self._repeat_s, self._retry_s = repeat_s, min(retry_s, repeat_s)
         self._problem: str | None = None
 
     def __repr__(self) -> str:
-        return f"DnsFinder({self._name}, problem={self._problem!r})"
+        return f"DnsFinder({self.place}, problem={self._problem!r})"
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """See `Finder.run`."""
-        self._problem = f"{self._name}: no answer from the resolver yet"
+        self._problem = f"{self.place}: no answer from the resolver yet"
         task_status.started()
         while True:
             self.endpoints = [
@@ -67,15 +67,15 @@ class DnsFinder(PassiveFinder):
     async def _addresses(self) -> list[str]:
         found: dict[str, None] = {}
         problem: str | None
-        problem = f"{self._name}: no answer from the resolver within {ANSWER_S_MAX:.0f} s"
+        problem = f"{self.place}: no answer from the resolver within {ANSWER_S_MAX:.0f} s"
         with trio.move_on_after(ANSWER_S_MAX):
             try:
                 addresses = await self._look_up(self._host)
             except (OSError, UnicodeError) as error:
-                problem = f"{self._name}: {error}"
+                problem = f"{self.place}: {error}"
             else:
                 # A link-local IPv6 address is useless without its interface.
                 found = dict.fromkeys(a for a in addresses if not a.lower().startswith("fe80:"))
-                problem = None if found else f"{self._name}: the name has no addresses"
+                problem = None if found else f"{self.place}: the name has no addresses"
         self._problem = problem
         return list(found)[:ADDRESSES_MAX]

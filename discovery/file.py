@@ -79,13 +79,13 @@ class FileFinder(PassiveFinder):
         repeat_s: float = 5.0,
         files: Files | None = None,
     ) -> None:
-        self._path = os.fspath(path)
+        self.place = os.fspath(path)
         self._poll_s, self._repeat_s = poll_s, repeat_s
         self._files: Files = files or RealFiles()
         self._problem: str | None = None
 
     def __repr__(self) -> str:
-        return f"FileFinder({self._path}, problem={self._problem!r})"
+        return f"FileFinder({self.place}, problem={self._problem!r})"
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -96,18 +96,18 @@ class FileFinder(PassiveFinder):
         due_s = trio.current_time()
         while True:
             try:
-                stamp = await self._files.stamp(self._path)
+                stamp = await self._files.stamp(self.place)
                 # Read every `repeat_s` even with the same stamp: a second write within the same clock tick as
                 # the first (4 ms) that keeps the size does not change the stamp.
                 if stamp != seen or trio.current_time() >= due_s:
-                    content = await self._files.read(self._path)
-                    self.endpoints, self._problem = await _parse(self._path, content)
+                    content = await self._files.read(self.place)
+                    self.endpoints, self._problem = await _parse(self.place, content)
                     for number, endpoint in enumerate(self.endpoints, 1):
                         sink(Found(endpoint=endpoint))
                         await _make_way(number)
                     seen, due_s = stamp, trio.current_time() + self._repeat_s
             except OSError as error:
-                seen, self._problem = None, f"{self._path}: {error.strerror or error}"
+                seen, self._problem = None, f"{self.place}: {error.strerror or error}"
             await trio.sleep(self._poll_s)
 
     def problem(self) -> str | None:

@@ -39,6 +39,12 @@ class Finder(Protocol):
 
     source: str
     """Name of this kind of finder, shown to people."""
+    place: str
+    """Where it looks, as people wrote it: a DNS name, the path of a file; else empty."""
+    endpoints: Sequence[str]
+    """Those it found last; empty if it finds announcements. Whoever dials them knows at which of them a node answers."""
+    each_answers: bool
+    """Whether a node should answer at each of `endpoints`; else some may be old, and one that answers is enough."""
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -68,8 +74,9 @@ class Finder(Protocol):
 class PassiveFinder:
     """Base of finders that only look, because nothing can be announced there."""
 
+    place = ""
     endpoints: Sequence[str] = ()
-    """Those it found last, if it looks for them. Whoever dials them knows which of them answer."""
+    each_answers = False
 
     async def announce(self, announcement: bytes, port: int) -> None:
         """Nothing to do."""

@@ -77,6 +77,9 @@ class MdnsFinder:
     """
 
     source = "zeroconf"
+    place = ""
+    endpoints: Sequence[str] = ()
+    each_answers = False
 
     def __init__(
         self,

@@ -24,15 +24,16 @@ class SeedFinder(PassiveFinder):
     """
 
     source = "seeds"
+    each_answers = True
 
     def __init__(self, seeds: Iterable[str], *, repeat_s: float = 5.0) -> None:
-        self._seeds = tuple(dict.fromkeys(seeds))
-        for seed in self._seeds:
+        self.endpoints = tuple(dict.fromkeys(seeds))
+        for seed in self.endpoints:
             parse_endpoint(seed)
         self._repeat_s = repeat_s
 
     def __repr__(self) -> str:
-        return f"SeedFinder({', '.join(self._seeds)})"
+        return f"SeedFinder({', '.join(self.endpoints)})"
 
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -40,7 +41,7 @@ class SeedFinder(PassiveFinder):
         """See `Finder.run`."""
         task_status.started()
         while True:
-            for seed in self._seeds:
+            for seed in self.endpoints:
                 sink(Found(endpoint=seed))
             await trio.sleep(self._repeat_s)
 

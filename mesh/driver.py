@@ -22,7 +22,7 @@ from trio.lowlevel import enable_ki_protection
 
 from discovery.endpoint import parse_endpoint
 from discovery.errors import AnnouncementTooLarge
-from discovery.finder import Finder, Found, PassiveFinder
+from discovery.finder import Finder, Found
 from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
@@ -154,19 +154,18 @@ class Driver:
         self.flush()
 
     def problems(self) -> dict[str, str]:
-        """Return the problems of finders by name. Of seeds: those that do not answer, which the dialler knows. Of a DNS
-        name or a file: that none of its addresses answers."""
-        reports = ((finder.source, finder.problem()) for finder in self.finders)
-        problems = {source: problem for source, problem in reports if problem is not None}
-        named, seeds = self.core.config.seeds, self.core.peering.dialler.seeds
-        if silent := [one for one in seeds.silent_endpoints() if one in named]:
-            problems["seeds"] = _no_answer(silent)
+        """Return the problems of finders by the finders' names; those of several DNS names are one text. A finder has a
+        problem as well if it found addresses and nobody answers there, which the dialler knows."""
+        problems: dict[str, list[str]] = {}
+        seeds = self.core.peering.dialler.seeds
         for finder in self.finders:
-            found = finder.endpoints if isinstance(finder, PassiveFinder) else ()
-            # Old ones may be left among what others list: one that answers is enough.
-            if silent := seeds.silent_among(found):
-                problems.setdefault(finder.source, _no_answer(silent))
-        return problems
+            problem = finder.problem()
+            if problem is None:
+                silent = seeds.silent_among(finder.endpoints, each=finder.each_answers)
+                problem = _no_answer(finder.place, silent) if silent else None
+            if problem is not None:
+                problems.setdefault(finder.source, []).append(problem)
+        return {source: "; ".join(texts) for source, texts in problems.items()}
 
     @enable_ki_protection
     async def _run_announcer(self) -> None:
@@ -379,7 +378,8 @@ class Driver:
         logger.warning("%s", text)
 
 
-def _no_answer(endpoints: Sequence[str]) -> str:
+def _no_answer(place: str, endpoints: Sequence[str]) -> str:
+    listed_in = f"{place}: " if place else ""
     more = f" and {len(endpoints) - SILENT_SHOWN} more" if len(endpoints) > SILENT_SHOWN else ""
     shown = ", ".join(endpoints[:SILENT_SHOWN])
-    return f"no answer from {shown}{more}: `mesh doctor` may tell why"
+    return f"{listed_in}no answer from {shown}{more}: `mesh doctor` may tell why"

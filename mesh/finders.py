@@ -31,7 +31,7 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
         with _naming_setting("seeds"):
             finders.append(SeedFinder(config.seeds))
     with _naming_setting("dns"):
-        finders += [DnsFinder(name) for name in config.dns]
+        finders += [DnsFinder(name) for name in dict.fromkeys(config.dns)]
     if config.seeds_file is not None:
         finders.append(FileFinder(config.seeds_file))
     if config.zeroconf:

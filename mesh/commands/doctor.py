@@ -19,7 +19,6 @@ import nacl
 import trio
 import zmq
 
-from discovery.dns import DnsFinder
 from discovery.finder import Finder
 from discovery.interfaces import addresses
 from discovery.mdns import MdnsFinder, MdnsSettings
@@ -221,8 +220,7 @@ async def _finders(config: MeshConfig, finders: tuple[Finder, ...], keyring: Key
             await trio.sleep(FINDING_S)
         for finder in others:
             problem = finder.problem()
-            name = "dns" if isinstance(finder, DnsFinder) else finder.source
-            rows.append((name, problem is None, problem or "can be read"))
+            rows.append((finder.source, problem is None, problem or "can be read"))
         if mdns is not None:
             rows.append(_multicast(mdns.problem(), alone=len(finders) == 1))
         nursery.cancel_scope.cancel()

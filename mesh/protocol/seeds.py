@@ -119,13 +119,15 @@ class Seeds:
         links, seeds = self._peering.links, self._seeds.values()
         return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
 
-    def silent_among(self, endpoints: Iterable[str]) -> list[str]:
-        """Return those of these addresses that do not answer; none of them if any other node answers at one of them.
+    def silent_among(self, endpoints: Iterable[str], *, each: bool) -> list[str]:
+        """Return those of these addresses that do not answer; unless `each` should, none if any other node answers at one.
 
         This node itself may be among those listed, and its answer says nothing of the others. Addresses above
         SEEDS_MAX are not asked.
         """
         silent = {*self.silent_endpoints()}
+        if each:
+            return [one for one in endpoints if one in silent]
         known = [self._seeds[one] for one in endpoints if one in self._seeds]
         asked = [seed.endpoint for seed in known if seed.own_answer_s == -math.inf]
         return asked if silent.issuperset(asked) else []

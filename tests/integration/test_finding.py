@@ -107,6 +107,17 @@ async def test_addresses_none_of_which_answers_are_a_problem_until_one_does(
             assert shop.problems() == {}
 
 
+async def test_each_name_that_leads_to_nobody_is_told() -> None:
+    """Found: of several names, the problem of one alone was told."""
+    port = free_ports(2)
+    names = [f"dns://{HOST}:{port}", f"dns://{HOST}:{port + 1}"]
+    said = [f"{one}: no answer from tcp{one.removeprefix('dns')}: " for one in names]
+    async with node("shop", dns=[*names, *names]) as shop:
+        await until(lambda: all(one in shop.problems().get("dns", "") for one in said))
+        told = shop.problems()["dns"].split("; ")
+    assert [one.partition("`")[0] for one in told] == said, "each once, in order"
+
+
 async def test_a_node_that_finds_itself_is_told_that_the_others_do_not_answer(
     tmp_path: Path,
 ) -> None:

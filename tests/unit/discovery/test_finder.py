@@ -20,6 +20,9 @@ def test_every_finder_satisfies_the_protocol() -> None:
     ]
     assert [finder.source for finder in finders] == ["seeds", "dns", "file", "zeroconf"]
     assert [finder.problem() for finder in finders] == [None] * 4
+    assert [finder.place for finder in finders] == ["", "dns://a:1", "/nowhere", ""]
+    assert [finder.endpoints for finder in finders] == [("tcp://a:1",), (), (), ()]
+    assert [finder.each_answers for finder in finders] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("both", [("tcp://a:1", b"x"), ("", b"")])
