@@ -130,6 +130,8 @@ class MdnsFinder:
         dropped = self._dropped + (self._handover.dropped if self._handover else 0)
         return MdnsStatistics(len(self._seen), self._reported, self._unreadable, dropped)
 
+    # Ctrl-C is raised elsewhere: here it could come between a responder's opening and the block that closes it.
+    @trio.lowlevel.enable_ki_protection
     async def run(
         self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:

@@ -30,6 +30,8 @@ class FakeNetwork:
         self.open_fails = 0
         self.publish_fails = 0
         self.close_hangs = False
+        self.protected: list[bool] = []
+        """Whether Ctrl-C would be raised elsewhere: as the responder opens, and as it closes."""
         self.on_change: OnChange = lambda instance, present: None
 
     async def open(
@@ -39,6 +41,7 @@ class FakeNetwork:
             self.open_fails -= 1
             raise ResponderError("No such device")
         self.log.append("open")
+        self.protected.append(trio.lowlevel.currently_ki_protected())
         self.on_change = on_change
         return FakeResponder(self, instance)
 
@@ -81,6 +84,7 @@ class FakeResponder:
         await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
+        self.network.protected.append(trio.lowlevel.currently_ki_protected())
         if self.network.close_hangs:
             await trio.sleep_forever()
         await virtual_sleep(0.25)
@@ -323,6 +327,14 @@ async def test_closing_is_bounded(autojump_clock: MockClock) -> None:
         await wait_all_tasks_blocked()
         start_s = trio.current_time()
     assert trio.current_time() - start_s == pytest.approx(3.0)
+
+
+async def test_ctrl_c_cannot_come_between_opening_and_closing(autojump_clock: MockClock) -> None:
+    """Found by reading: a responder could be left open, with its threads, and without a goodbye."""
+    world = World()
+    async with world.running():
+        await wait_all_tasks_blocked()
+    assert world.network.protected == [True, True]
 
 
 def test_an_instance_must_be_a_dns_label() -> None:
