@@ -104,7 +104,8 @@ async def _joined(
             nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:  # A failure, while we were also being cancelled.
             crash, cancelled = group.split(Exception)
-            nursery.cancel_scope.cancel()
+            if crash is not None:  # Without one, that which cancelled us is what leaves the block.
+                nursery.cancel_scope.cancel()
             if cancelled is not None:
                 raise cancelled from None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -319,3 +321,35 @@ def test_the_keyring_is_the_one_that_joining_would_use(
     assert found.trusted("broker") == ()
     with pytest.raises(ConfigError, match="unknown setting"):
         keyring_of({"network_sceret": "x"})
+
+
+class CtrlC(trio.abc.Instrument):
+    """Presses Ctrl-C before the step with this number, counting those of all tasks."""
+
+    def __init__(self, step: int) -> None:
+        self.steps_left = step
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.steps_left -= 1
+        if self.steps_left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_leaves_a_join_as_it_is_whenever_it_comes() -> None:
+    """Found: TrioInternalError, if it came as the node's tasks had started, and these were taken for a crash."""
+
+    async def main() -> None:
+        async with join(Nowhere()):
+            pass
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for step in count(1):
+            ctrl_c = CtrlC(step)
+            with suppress(KeyboardInterrupt):
+                trio.run(main, instruments=[ctrl_c])
+            if ctrl_c.steps_left > 0:
+                break
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert step > 20, "the whole life of a node"
