@@ -212,7 +212,12 @@ class ZeroconfResponder:
         for question in tuple(self._questions):
             question.cancel()
         self._browser.cancel()
-        self._zeroconf.close()
+        try:
+            self._zeroconf.close()
+        except Exception:
+            # It gives up halfway if its loop is late, as after SIGSTOP: its thread and sockets would stay, and it
+            # would go on answering for this node. It can be closed again.
+            self._zeroconf.close()
 
     def _changed(
         self,

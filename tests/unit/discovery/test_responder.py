@@ -14,11 +14,22 @@ from discovery.responder import ZeroconfResponder
 LOOPBACK = {"127.0.0.1": 1}
 
 
+class FakeBrowser:
+    def __init__(self, *_: object, **__: object) -> None: ...
+    def cancel(self) -> None: ...
+
+
 class FakeZeroconf:
     done = False
 
     def __init__(self, *, interfaces: list[str], **_: object) -> None:
         self.used = [interfaces]
+        self.closes: list[Exception | None] = []
+        """What becomes of each attempt to close."""
+
+    def close(self) -> None:
+        if error := self.closes.pop(0):
+            raise error
 
     def update_interfaces(self, interfaces: list[str]) -> None:
         self.used.append(interfaces)
@@ -29,7 +40,7 @@ class Machine:
         self.here = {"10.0.0.1": 2, **LOOPBACK}
         self.deaf: set[str] = set()
         monkeypatch.setattr(zeroconf, "Zeroconf", FakeZeroconf)
-        monkeypatch.setattr(zeroconf, "ServiceBrowser", lambda *_, **__: None)
+        monkeypatch.setattr(zeroconf, "ServiceBrowser", FakeBrowser)
         monkeypatch.setattr(responder, "address_indexes", lambda: self.here)
         monkeypatch.setattr(responder, "multicast_addresses", self.usable)
 
@@ -88,3 +99,20 @@ async def test_without_an_interface_that_it_had_a_new_responder_is_needed(
     machine.here = here
     with pytest.raises(ResponderError, match="none of its interfaces is left"):
         await one.follow_interfaces()
+
+
+@pytest.mark.parametrize("error", [zeroconf.EventLoopBlocked(), TimeoutError()])
+async def test_what_was_closed_halfway_is_closed_again(machine: Machine, error: Exception) -> None:
+    """Found: after a pause of the process its thread stayed, and it went on answering for a node that had left."""
+    one: Any = opened()[0]
+    one._zeroconf.closes = [error, None]
+    await one.close()
+    assert one._zeroconf.closes == []
+
+
+async def test_what_cannot_be_closed_is_an_error(machine: Machine) -> None:
+    one: Any = opened()[0]
+    one._zeroconf.closes = [zeroconf.EventLoopBlocked(), TimeoutError("late")]
+    with pytest.raises(ResponderError, match="late"):
+        await one.close()
+    assert one._zeroconf.closes == []
