@@ -6,11 +6,13 @@ threads, in which logs are written as well, there would be no room left in the e
 
 from __future__ import annotations
 
+from functools import partial
 from socket import AF_INET, AF_UNSPEC, SOCK_STREAM, getaddrinfo
 
 import trio
 
 from .endpoint import is_address
+from .threads import run_in_thread
 
 
 class Resolver:
@@ -23,11 +25,11 @@ class Resolver:
         """Return the addresses of `name` (A and AAAA, or those of one family). May be cancelled.
 
         Raises:
-            OSError, UnicodeError: no answer, no addresses, or not a name.
+            OSError, UnicodeError: no answer, no addresses, not a name, or no thread.
         """
-        answers = await trio.to_thread.run_sync(
-            getaddrinfo, name, None, family, SOCK_STREAM, abandon_on_cancel=True,
-            limiter=self._threads,
+        answers = await run_in_thread(
+            partial(getaddrinfo, name, None, family, SOCK_STREAM),
+            abandon_on_cancel=True, limiter=self._threads,
         )  # fmt: skip
         return [str(answer[4][0]) for answer in answers]
 

@@ -15,10 +15,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import trio
-
 from .errors import ResponderError
 from .interfaces import address_indexes, multicast_addresses
+from .threads import run_in_thread
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -72,8 +71,8 @@ async def open_zeroconf(
 ) -> Responder:
     """Open sockets on `interfaces` (their IPv4 addresses; None: all) and start to browse."""
     # Never abandoned when cancelled: nobody else could close the sockets that it opens.
-    return await trio.to_thread.run_sync(
-        _translate_errors, partial(ZeroconfResponder, instance, interfaces, on_change)
+    return await _run(
+        partial(ZeroconfResponder, instance, interfaces, on_change), abandon_on_cancel=False
     )
 
 
@@ -159,7 +158,7 @@ class ZeroconfResponder:
                 if not self._zeroconf.done:
                     function()
 
-        await trio.to_thread.run_sync(_translate_errors, exclusive, abandon_on_cancel=True)
+        await _run(exclusive, abandon_on_cancel=True)
 
     def _publish(self, txt: bytes, port: int) -> None:
         from zeroconf import ServiceInfo
@@ -262,11 +261,20 @@ def _addresses_to_publish(candidates: list[str]) -> list[str]:
     return (routable or candidates)[:ADDRESSES_MAX]
 
 
-def _translate_errors(function: Callable[[], T]) -> T:
-    """Call `function`; turn its errors about this machine or zeroconf into ResponderError."""
+async def _run(call: Callable[[], T], *, abandon_on_cancel: bool) -> T:
+    """Call `call` in a thread; turn errors about this machine or zeroconf into ResponderError."""
+    try:
+        return await run_in_thread(
+            partial(_translate_errors, call), abandon_on_cancel=abandon_on_cancel
+        )
+    except OSError as error:
+        raise ResponderError(error.strerror) from error
+
+
+def _translate_errors(call: Callable[[], T]) -> T:
     from zeroconf import Error
 
     try:
-        return function()
+        return call()
     except (OSError, RuntimeError, Error) as error:
         raise ResponderError(str(error) or type(error).__name__) from error
