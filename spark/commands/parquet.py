@@ -6,12 +6,12 @@ when Python ends, which aborts the process, and the error is not shown.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +61,7 @@ class Folders:
 
     def __init__(self, root: Path) -> None:
         self._root, self._file_count = root, 0
-        self._open_files: OrderedDict[str, Any] = OrderedDict()
+        self._open_files: OrderedDict[str, _File] = OrderedDict()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Raises OSError, pyarrow.ArrowException."""
@@ -69,16 +69,14 @@ class Folders:
             place, _ = HIVE.format((pc.field(DATE) == day) & (pc.field(TOPIC) == topic))
             self._file(place, rows.schema).write_batch(rows)
 
-    def _file(self, place: str, schema: pa.Schema) -> Any:
+    def _file(self, place: str, schema: pa.Schema) -> _File:
         if place not in self._open_files:
             if len(self._open_files) == FILES_OPEN_MAX:
                 _, oldest = self._open_files.popitem(last=False)
                 oldest.close()
             directory = self._root / place
             directory.mkdir(parents=True, exist_ok=True)
-            self._open_files[place] = pq.ParquetWriter(
-                directory / f"part-{self._file_count}.parquet", schema
-            )
+            self._open_files[place] = _File(directory / f"part-{self._file_count}.parquet", schema)
             self._file_count += 1
         self._open_files.move_to_end(place)
         return self._open_files[place]
@@ -89,3 +87,19 @@ class Folders:
             for file in self._open_files.values():
                 closing.callback(file.close)
             self._open_files.clear()
+
+
+class _File:
+    """One file. It is opened here, because pyarrow would take a path with a colon for an address, and none that is
+    not UTF-8."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._file = pa.OSFile(os.fsencode(path), "wb")
+        self._writer = pq.ParquetWriter(self._file, schema)
+
+    def write_batch(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows)
+
+    def close(self) -> None:
+        with self._file:
+            self._writer.close()

@@ -117,3 +117,14 @@ def test_a_place_where_nothing_can_be_made_is_named_once(
     with pytest.raises(ExportFailed) as failed:
         run(monkeypatch, tmp_path / "x" / "out", [])
     assert str(failed.value) == f"{tmp_path}/x/out: Not a directory"
+
+
+@pytest.mark.parametrize("name", ["out:1", "mock:out", "o\udcff"])
+def test_a_directory_of_any_name_is_written_to(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: a name with a colon was taken for an address, and one that is not UTF-8 was a stack trace."""
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, Path(name), [batch(0, topics=1)]) == 0
+    Path(name).rename("plain")
+    assert written(Path("plain")) == [("t.0", at) for at in range(ROWS)]
