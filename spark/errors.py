@@ -12,6 +12,7 @@ CaptureError (DurableError)
 ├── DataLost                  data to be read is gone: retention, compaction, another store
 ├── CaptureDamaged            records with a wrong checksum
 │   └── CaptureCut            records are missing because their segment was cut
+├── SegmentUnreadable         the disk does not return a segment, or it is not a file
 ├── ExportFailed              what was read could not be written
 ├── SparkMissing              a package of the extra `spark` is not installed; says what to install
 └── JavaMissing               Spark needs Java 17 or later; says what to install
@@ -147,6 +148,16 @@ class CaptureCut(CaptureDamaged):
     def _what(self, segment: str, at: int, size_bytes: int) -> str:
         missing = f"log positions {self.start} to {self.end - 1} are missing at byte {at}, the file was cut off"
         return f"{printable_path(segment)}: {missing}"
+
+
+class SegmentUnreadable(CaptureError):
+    """The disk does not return what is in `segment`, or that is not a file: `why`."""
+
+    def __init__(self, segment: str, why: str) -> None:
+        super().__init__(
+            f"{printable_path(segment)}: {why}; `mesh-broker salvage` copies what can be read"
+        )
+        self.segment, self.why = segment, why
 
 
 class ExportFailed(CaptureError):

@@ -9,7 +9,7 @@ from durable.log.scan import Damaged
 from .gather import Ints
 from .plan import ByteRange, LaneTable, Selected, ranges
 from .runs import is_carried
-from .stored import open_segment
+from .stored import segment_file
 from .walk import BLOCK_BYTES, Block, walk
 
 
@@ -18,12 +18,12 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
 
     Raises:
         FileNotFoundError: a segment has been freed meanwhile.
+        SegmentUnreadable: see stored.py.
     """
     rows = size_bytes = 0
     first: int | None = None  # By origin: compaction may have left a copy of it for each lane.
     for one in ranges(selected, BLOCK_BYTES):
-        file = open_segment(one.path)
-        try:
+        with segment_file(one.path) as file:
             for found in walk(
                 file.pread, one.at, one.end_at, seed=one.seed, floor=0, closed=True,
                 decrypt=selected.log.decrypt,
@@ -45,8 +45,6 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
                 if over.any():
                     return int(found.origin[np.argmax(over)])
                 rows, size_bytes = int(total_rows[-1]), int(total_bytes[-1])
-        finally:
-            file.close()
     return selected.end
 
 

@@ -23,7 +23,7 @@ from .elsewhere import Replacements
 from .options import FAIL, KEEP
 from .plan import ByteRange, Work
 from .segment import chunks
-from .stored import open_segment
+from .stored import segment_file
 
 logger = logging.getLogger("spark.capture")
 KEPT_BYTES_MAX = 1 << 20
@@ -41,6 +41,7 @@ def read(
         CaptureDamaged, CaptureCut: with damaged=fail.
         DataLost: with fail_on_data_loss, if a segment has been freed or cut since planning, or belongs to
             another store now.
+        SegmentUnreadable: the disk does not return a segment.
         NewerFormat: a valid record of a later version.
     """
     if not work.ranges:
@@ -70,16 +71,13 @@ def _open_range(one: ByteRange) -> Iterator[File]:
     """Open the segment of a range. Raises DataLost if it has been freed, or belongs to another store now."""
     name = Path(one.path).name
     try:
-        file = open_segment(one.path)
+        with segment_file(one.path) as file:
+            header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), name)
+            if header is not None and store_seed(header.store_id) != one.seed:
+                raise DataLost(f"{name} belongs to another store than when this was planned")
+            yield file
     except FileNotFoundError:
         raise DataLost(f"{name} was freed before it was read (retention or compaction)") from None
-    try:
-        header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), name)
-        if header is not None and store_seed(header.store_id) != one.seed:
-            raise DataLost(f"{name} belongs to another store than when this was planned")
-        yield file
-    finally:
-        file.close()
 
 
 def _read_range(

@@ -13,8 +13,9 @@ away: `sync` puts it on stable storage, as a broker's own recovery does before i
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -41,7 +42,7 @@ from durable.log.record import (
 )
 from durable.log.scan import Damaged
 
-from ..errors import NoCapture
+from ..errors import NoCapture, SegmentUnreadable
 from .contents import Contents, LaneSpan, Mark, MovedRuns, RecordDigest, concat_runs
 from .decryption import DEFAULT_KEY_FILES, Decryption, KeyFiles
 from .gather import Ints, Numbers
@@ -53,9 +54,26 @@ ATTEMPTS = 10
 """Attempts at listing a directory from which a broker frees segments meanwhile."""
 
 
-def open_segment(path: str) -> RealFile:
-    """Open a segment for reading. Raises FileNotFoundError if it has been freed."""
-    return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+@contextmanager
+def segment_file(path: str) -> Iterator[RealFile]:
+    """Open a segment for reading in the block.
+
+    Raises:
+        FileNotFoundError: it has been freed.
+        PermissionError: this user may not read it.
+        SegmentUnreadable: the disk does not return it, now or in the block, or it is not a file.
+    """
+    try:
+        # With O_NONBLOCK, opening a FIFO waits for nobody.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with closing(RealFile(descriptor)) as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SegmentUnreadable(path, "Not a regular file")
+            yield file
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        raise SegmentUnreadable(path, error.strerror or str(error)) from None
 
 
 class StoredLog:
@@ -201,13 +219,8 @@ class StoredLog:
             one.cut = closed and not _is_end_intact(file, one)
         one.complete |= closed
 
-    @contextmanager
-    def _segment_file(self, number: int) -> Iterator[RealFile]:
-        file = open_segment(self.segment_path(number))
-        try:
-            yield file
-        finally:
-            file.close()
+    def _segment_file(self, number: int) -> AbstractContextManager[RealFile]:
+        return segment_file(self.segment_path(number))
 
     def sync(self) -> bool:
         """Put everything that was seen on stable storage; False if this file system does not allow it."""
@@ -216,7 +229,7 @@ class StoredLog:
         try:
             with self._segment_file(self.contents[-1].number) as file:
                 file.fdatasync()
-        except OSError:
+        except (OSError, SegmentUnreadable):
             return False
         return True
 

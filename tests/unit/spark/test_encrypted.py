@@ -23,7 +23,7 @@ from spark.capture.options import Options
 from spark.capture.plan import Times
 from spark.capture.reading import read
 from spark.capture.rows import schema_of
-from spark.capture.stored import open_segment
+from spark.capture.stored import segment_file
 from spark.errors import CaptureDamaged, KeysUnusable
 from tests.captures import SECOND_US, T0_US, Captured, compacted, expected_of, varied
 from tests.logs import LARGE, NEW_SECRET, OLD_SECRET, encryption
@@ -183,13 +183,12 @@ def test_one_bit_flipped_costs_the_record_it_is_in_and_is_noticed(
 def forge(path: Path, number: int) -> int:
     """Another body in the so-manieth record of a segment, with checksums that are right; its size."""
     seed, content = store_seed(b"s" * 16), bytearray(path.read_bytes())
-    file = open_segment(str(path))
-    found = [
-        one
-        for one in scan(file.pread, 64, len(content), seed=seed, decrypt=as_written)
-        if isinstance(one, Found)
-    ]
-    file.close()
+    with segment_file(str(path)) as file:
+        found = [
+            one
+            for one in scan(file.pread, 64, len(content), seed=seed, decrypt=as_written)
+            if isinstance(one, Found)
+        ]
     at, end = found[number].at, found[number].end
     content[at + HEADER_BYTES + 16] ^= 1  # Behind the one target.
     content[at + 20 : at + 24] = crc32(content[at + HEADER_BYTES : end]).to_bytes(4, "little")

@@ -356,7 +356,7 @@ def test_a_segment_that_is_not_for_this_user_is_a_line(
 
     varied(tmp_path, 2).close()
     (work,) = planned(tmp_path)
-    monkeypatch.setattr("spark.capture.reading.open_segment", refuse)
+    monkeypatch.setattr("spark.capture.reading.segment_file", refuse)
     with pytest.raises(NoCapture, match=r"not readable by this user: .*msgs"):
         list(query(tmp_path).read(work, Times()))
 

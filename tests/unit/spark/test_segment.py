@@ -16,7 +16,7 @@ from durable.log.record import Kind, store_seed
 from durable.log.scan import Damaged, Decrypt, Found, scan
 from spark.capture.plan import NO_LIMIT, ByteRange
 from spark.capture.segment import chunks
-from spark.capture.stored import open_segment
+from spark.capture.stored import segment_file
 from tests.captures import Captured
 from tests.logs import LARGE, STORE_ID, encryption
 from tests.stores import flip
@@ -32,13 +32,13 @@ def found_by(
     )
     ats: list[int] = []
     damaged: list[Damaged] = []
-    file = open_segment(str(path))
-    for one in chunks(file, wanted, decrypt, window_bytes=window_bytes):
-        if isinstance(one, Damaged):
-            damaged.append(one)
-        else:
-            ats += [one.segment_at + at for at in one.at.tolist()]
-            assert one.headers[one.at[0] :][:4] == b"MREC"
+    with segment_file(str(path)) as file:
+        for one in chunks(file, wanted, decrypt, window_bytes=window_bytes):
+            if isinstance(one, Damaged):
+                damaged.append(one)
+            else:
+                ats += [one.segment_at + at for at in one.at.tolist()]
+                assert one.headers[one.at[0] :][:4] == b"MREC"
     return ats, damaged
 
 
@@ -62,10 +62,10 @@ def test_any_window_finds_what_scan_finds(
     captured.close()
     for _ in range(damage):
         flip(path, random.randrange(SEGMENT_HEADER_BYTES, end_at - 1000))
-    file = open_segment(str(path))
     cipher = cipher_of(captured.path, None if use is None else use.keyring)
     decrypt = as_written if cipher is None else cipher.decrypt
-    oracle = list(scan(file.pread, SEGMENT_HEADER_BYTES, end_at, seed=SEED, decrypt=decrypt))
+    with segment_file(str(path)) as file:
+        oracle = list(scan(file.pread, SEGMENT_HEADER_BYTES, end_at, seed=SEED, decrypt=decrypt))
     wanted = [
         one.at for one in oracle if isinstance(one, Found) and one.record.kind == Kind.PUBLISH
     ]
