@@ -115,6 +115,8 @@ class _Walk:
         self._read, self._end, self._seed, self._closed = read, end, seed, closed
         self._decrypt = decrypt
         self._data, self._base = b"", 0
+        self._last_bytes = 0
+        """How long the last record was: after a long one, little is read ahead."""
         self._data_end = end if closed or data_end is None else min(end, data_end)
         self._zeros_are_end = not closed and data_end is None
         self._dirty_end = 0
@@ -123,18 +125,40 @@ class _Walk:
         """A byte position that is known to have been on stable storage, and was therefore read a second time."""
 
     def run(self, at: int, floor: int) -> Iterator[Block | Damaged]:
+        while at + HEADER_BYTES <= self._end:
+            fronts, ats, end_at = self._valid_records(at, floor)
+            if ats:
+                block = _block(fronts, ats, end_at)
+                yield block
+                if block.kind[-1] == SEAL_KIND:
+                    return
+                at, floor = end_at, block.end
+                continue
+            following, dirty_end = self._find_next(at, floor)
+            if dirty_end > at:
+                yield Damaged(at, dirty_end if following is None else following)
+            if following is None:
+                return
+            at = following
+
+    def _valid_records(self, at: int, floor: int) -> tuple[list[bytes], list[int], int]:
+        """Find consecutive valid records from byte `at` on, up to a seal or the size of a block.
+
+        Return the front of each, where each begins, and where the last one ends.
+        """
+        # All in one loop: a call for each record would take longer than a checksum.
         seed, unpack = self._seed, WHOLE_HEADER.unpack_from
-        kinds, many = frozenset(MESSAGE_KINDS), BLOCK_RECORDS
+        kinds, many, full_at = frozenset(MESSAGE_KINDS), BLOCK_RECORDS, at + BLOCK_BYTES
         fronts: list[bytes] = []
         ats: list[int] = []
-        total = 0
-        while at + HEADER_BYTES <= self._end:
+        total = self._last_bytes
+        while at + HEADER_BYTES <= self._end and at < full_at:
             index = at - self._base
             if index < 0 or index + HEADER_BYTES > len(self._data):
                 ahead = FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES
                 index = self._load(at, HEADER_BYTES, ahead)
             data = self._data
-            fields, front = unpack(data, index), b""  # A Header's fields, without making one.
+            fields = unpack(data, index)  # A Header's fields, without making one.
             _, version, kind, flags, total, body_bytes, targets = fields[:7]
             if (
                 fields[14] != crc32(data[index : index + CHECKED_BYTES], seed)
@@ -143,18 +167,11 @@ class _Walk:
                 or fields[11] < floor
                 or at + total > self._end
                 or not (self._closed or self._is_body_intact(at, fields))
-            ) and not (front := self._encrypted_front(at, floor)):
-                if ats:
-                    yield _block(fronts, ats, at)
-                    fronts, ats = [], []
-                following, dirty_end = self._find_next(at, floor)
-                if dirty_end > at:
-                    yield Damaged(at, dirty_end if following is None else following)
-                if following is None:
-                    return
-                at = following
-                continue
-            if not front:
+            ):
+                front = self._encrypted_front(at, floor)
+                if not front:
+                    break
+            else:
                 size = HEADER_BYTES + TARGET_BYTES * targets
                 if flags & CUT:
                     size = total
@@ -167,13 +184,10 @@ class _Walk:
             ats.append(at)
             at += total
             floor = fields[11] + 1
-            if len(ats) == many or at - ats[0] >= BLOCK_BYTES or kind == SEAL_KIND:
-                yield _block(fronts, ats, at)
-                fronts, ats = [], []
-                if kind == SEAL_KIND:
-                    return
-        if ats:
-            yield _block(fronts, ats, at)
+            if kind == SEAL_KIND or len(ats) == many:
+                break
+        self._last_bytes = total
+        return fronts, ats, at
 
     def _load(self, at: int, size_bytes: int, ahead_bytes: int = 0) -> int:
         """Read so many bytes, and further ones as far as they have been written: reading allocated space that was
