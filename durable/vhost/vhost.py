@@ -94,8 +94,12 @@ class Vhost:
         return append_twice(self._store, [draft])[-1]
 
     def extend(self, addition: Addition, now_us: int) -> int:
-        """Do what `change` does, for a whole addition."""
-        position = self._store.durable_end - 1
+        """Do what `change` does, for a whole addition.
+
+        One that is not logged waits as well: what was imported together with it and existed already may not be
+        durable yet.
+        """
+        position = self._store.end - 1
         if body := addition.encode():
             draft = Draft(Kind.DEFINITIONS, body, (), now_us)
             position = append_twice(self._store, [draft])[-1]

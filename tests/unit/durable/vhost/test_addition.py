@@ -20,7 +20,7 @@ from durable.definitions import (
     StreamDefinition,
 )
 from durable.vhost import changes
-from durable.vhost.addition import build_addition
+from durable.vhost.addition import Addition, build_addition
 from durable.vhost.changes import Change
 from durable.vhost.registry import Registry
 from tests.vhosts import PlainVhost
@@ -46,6 +46,7 @@ BINDINGS = [
 ALL: list[Definition] = [*EXCHANGES, *QUEUES, *STREAMS, *PERMISSIONS, *BINDINGS]
 WORDS = {"exchange": changes.EXCHANGE, "binding": changes.BIND}
 KEYS = ("a", "b")
+IN_MEMORY = Definitions(queues=(QueueDefinition(name="q", durability=MEMORY),))
 
 
 def declaring(registry: Registry, one: Definition) -> list[Change]:
@@ -132,16 +133,28 @@ def test_all_at_once_it_is_what_it_is_one_by_one(data: st.DataObject) -> None:
     assert told(whole.restarted()) == told(single.restarted())
 
 
+def made(registry: Registry, new: Definitions) -> Addition:
+    steps = build_addition(registry, new)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: Addition = done.value
+            return found
+
+
 def test_nothing_that_lasts_takes_no_record() -> None:
     there = PlainVhost()
-    steps = build_addition(
-        there.registry, Definitions(queues=(QueueDefinition(name="q", durability=MEMORY),))
-    )
     end = there.store.end
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        there.vhost.extend(done.value, 0)
+    there.vhost.extend(made(there.registry, IN_MEMORY), 0)
     assert there.store.end == end
     assert list(there.registry.queues) == ["q"]
+
+
+def test_nothing_that_lasts_waits_for_what_it_found_there() -> None:
+    """Found: an import of which only memory queues were new was answered before the rest of it was on disk, which
+    another client was just declaring."""
+    there = PlainVhost()
+    there.change(*declaring(there.registry, QUEUES[0]))
+    position = there.vhost.extend(made(there.registry, IN_MEMORY), 0)
+    assert there.store.durable_end <= position == there.store.end - 1
