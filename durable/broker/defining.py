@@ -146,8 +146,22 @@ async def apply_import(
             position = await running.change_writer.write_addition(addition, check.now)
         else:  # What exists already may not be on disk yet.
             position = running.log.end - 1
+        await run_steps(_note_declared(running, requested[1].queues))
     await running.log.wait_durable(position)
     return {kind: count for kind, count in counts.items() if count}
+
+
+def _note_declared(
+    running: RunningVhost, queues: Iterable[QueueDefinition]
+) -> Generator[None, None, None]:
+    """Do for each queue what declaring it by itself does, for one that was there already as well."""
+    registry, now_us = running.vhost.registry, running.clock.now_us()
+    for some in some_at_once(queues):
+        for one in some:
+            queue = registry.queue(one.name)
+            queue.note_use(now_us)
+            running.auto_deletions.discard(queue)
+        yield
 
 
 def _declared(registry: Registry) -> Definitions:

@@ -18,6 +18,7 @@ import durable
 from durable.broker.collecting import NEVER_THRESHOLD, Collector
 from durable.broker.defining import apply_import
 from durable.broker.peer import Peer
+from durable.broker.running_vhost import RunningVhost
 from durable.broker.stream_check import StreamCheck
 from durable.client import connection
 from durable.definition_forms import export_definitions
@@ -43,8 +44,9 @@ from durable.vhost.addition import build_addition
 from durable.vhost.vhost import Vhost
 from mesh.nursery import open_nursery
 from tests.brokers import SMALL, client, node_of, serving
+from tests.power_cuts import run
 from tests.vhosts import AnyStreams
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until, virtual_sleep
 
 PLAIN = export_definitions(
     Definitions(
@@ -387,3 +389,23 @@ async def test_in_a_process_of_its_own_a_start_and_an_import_leave_nothing_old_t
     async with serving(tmp_path):
         assert old == [NEVER_THRESHOLD, NEVER_THRESHOLD]
         assert gc.get_threshold() == before
+
+
+def test_a_queue_that_is_about_to_be_deleted_stays_if_it_is_imported() -> None:
+    """As if it were declared again. Found: the import was answered, and the queue deleted a moment later."""
+    definition = QueueDefinition(name="jobs", auto_delete=True, expires_s=60.0)
+
+    async def life(running: RunningVhost) -> None:
+        peer = Peer("shop", running.vhost.registry.permissions, b"s" * 16)
+        requested = ("/", Definitions(queues=(definition,)))
+        assert await apply_import(running, peer, requested, lambda _: None) == {"queue": 1}
+        queue = running.vhost.registry.queue("jobs")
+        await virtual_sleep(1.0)
+        running.auto_deletions.add(queue, "a test", stays=lambda: False)
+        assert await apply_import(running, peer, requested, lambda _: None) == {}
+        assert queue.idle_since_us() == running.clock.now_us()
+        running.auto_deletions.due.wake()
+        await virtual_sleep(1.0)
+        assert running.vhost.registry.queues == {"jobs": queue}
+
+    run(Volume(), life)
