@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ import trio.testing
 import mesh
 from mesh.protocol.sharing import Sharing
 from tests.nodes import linked, node
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 def databases() -> mesh.Service:
@@ -153,8 +154,10 @@ async def test_requests_that_are_cancelled_at_any_moment() -> None:
         async def ask() -> None:
             nonlocal answered
             for n in range(40):
-                with trio.move_on_after(chance.uniform(0, 0.01)):
-                    assert await shop.request("databases", b"%d" % n) == b"%d" % n
+                # One of four has time: a busy machine may answer none within 10 ms.
+                with trio.move_on_after(chance.choice([chance.uniform(0, 0.01)] * 3 + [inf])):
+                    payload = b"%d" % n
+                    assert await shop.request("databases", payload, timeout=PATIENCE_S) == payload
                     answered += 1
 
         async with trio.open_nursery() as nursery:
