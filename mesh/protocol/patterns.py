@@ -20,7 +20,7 @@ from .dispatch import Dispatcher, Job, refuse_unserved
 from .frame import Kind
 from .interest import Interest
 from .latest import Latest
-from .link import Link, Received
+from .link import RECORD_EXTRA_BYTES, Link, Received
 from .outbox import REQUESTS
 from .request import pack_head, read_head
 from .requests import RequestTable
@@ -69,9 +69,12 @@ class Patterns:
             gathered_bytes_max=config.window_bytes // 2, topics_max=config.topics_max,
             epoch=incarnation, wall_us=wall_us, request_flush=request_flush,
         )  # fmt: skip
+        record_bytes_max = config.payload_bytes_max + RECORD_EXTRA_BYTES
         self.subscriptions = Subscriptions(
             self.interest, self.publisher, timers, topics_max=config.topics_max,
-            in_flight_bytes=config.window_bytes + config.outbox_bytes, request_flush=request_flush,
+            # An outbox that is empty takes one of any size.
+            in_flight_bytes=config.window_bytes + max(config.outbox_bytes, record_bytes_max),
+            record_bytes_max=record_bytes_max, request_flush=request_flush,
         )  # fmt: skip
         self.subscribers = Subscribers(
             self.interest, self.publisher, subscriptions_max=config.subscriptions_max,

@@ -31,21 +31,20 @@ class Subscriptions:
 
     def __init__(
         self, interest: Interest[AnySubscription], publisher: Publisher, timers: Timers, *,
-        topics_max: int, in_flight_bytes: int, request_flush: Callable[[Link], None],
+        topics_max: int, in_flight_bytes: int, record_bytes_max: int,
+        request_flush: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """
         Args:
             interest: the publisher's, because this node's messages go to its own inboxes, too.
             topics_max: most topics whose matches are kept.
             in_flight_bytes: see Inbox.
+            record_bytes_max: the largest batch that a peer sends.
             request_flush: called with every link that has something to send now.
         """
         self._interest, self._publisher, self._timers = interest, publisher, timers
-        self._topics_max, self._in_flight_bytes, self._request_flush = (
-            topics_max,
-            in_flight_bytes,
-            request_flush,
-        )
+        self._topics_max, self._request_flush = topics_max, request_flush
+        self._in_flight_bytes, self._record_bytes_max = in_flight_bytes, record_bytes_max
         self.inboxes: dict[int, Inbox] = {}
         self._local_interest: Interest[Inbox] = Interest()
         self._matches: dict[str, list[Inbox]] = {}
@@ -93,9 +92,11 @@ class Subscriptions:
     def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
         """Begin a subscription of this node and return its inbox; `send_subscribe` tells a link of it."""
         self._next_inbox += 1
+        # With `block`, a batch of more than the limit is sent as well, when all credit is there.
+        beyond_bytes = max(0, self._record_bytes_max - limit_bytes)
         inbox = Inbox(
             self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake,
-            in_flight_bytes=self._in_flight_bytes,
+            in_flight_bytes=self._in_flight_bytes + beyond_bytes,
         )  # fmt: skip
         self.inboxes[inbox.ident] = inbox
         self._local_interest.add(inbox.pattern, inbox)

@@ -10,6 +10,7 @@ from mesh.protocol.hello import ANNOUNCEMENTS_MAX
 from mesh.protocol.interest import POLICIES
 from mesh.protocol.membership import State
 
+from .publishing import NUMBER
 from .sim_node import Setup, SimNode
 from .wire import OPEN
 from .world import SMALL, World
@@ -135,6 +136,26 @@ def test_what_a_killed_member_held_is_told_or_asked_elsewhere() -> None:
     for one in failed:
         assert isinstance(one.outcome, PeerLost)
         assert one.outcome.maybe_executed
+
+
+def test_block_loses_nothing_though_a_message_is_larger_than_an_outbox() -> None:
+    """Found: one that began while such a message was on its way to another lost what was sent after it."""
+    largest = int(SMALL["payload_bytes_max"]) - NUMBER.size
+    for following in ([0] * 5, [largest]):
+        world = World(24)
+        setup = Setup(settings={**SMALL, "outbox_bytes": 64 << 10})
+        publisher, node = world.start_all(2, setup)
+        first = world.topics.subscribe(node, "a.>", "block", 8 << 10)
+        world.network.run(0.2)
+        world.topics.publish(publisher, "a.b", [largest])
+        late = world.topics.subscribe(node, "a.*", "block", 8 << 10, pause_s=2.0)
+        world.network.run(0.5)
+        world.topics.unsubscribe(first)
+        world.topics.publish(publisher, "a.b", following)
+        world.network.run(0.5)
+        assert late.inbox.statistics().waiting_bytes > largest, "it has come, and without credit"
+        world.finish()
+        assert (late.delivered, late.lost) == (1 + len(following) + 1, 0)
 
 
 def test_killed_is_out_at_once_and_comes_back() -> None:
