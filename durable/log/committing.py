@@ -99,7 +99,8 @@ class Committer:
         """The commit under way."""
         self.failure: str | None = None
         """Why no appends are taken any more; None if they are."""
-        self.closed = False
+        self.stopped = False
+        """Whether nothing is taken any more: it was closed, or has failed."""
         self._refused: StoreFull | None = None
         self.commits = self.committed_bytes = 0
 
@@ -123,11 +124,12 @@ class Committer:
             StoreFailed, StoreClosed: nothing is taken any more.
         """
         self.check()
-        size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(is_essential, drafts)):
             raise self.config.full_error(size, self._refused.free_bytes)
-        if self._exceeds_limit(size):
-            raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
+        if self.pending_bytes:  # Otherwise any size is taken.
+            size = sum([draft.size_bytes for draft in drafts])
+            if self._exceeds_limit(size):
+                raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
         if self._encrypt is not None:  # Before they get places, because it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
@@ -261,21 +263,17 @@ class Committer:
 
     def failed(self, reason: str) -> None:
         """Note that the disk failed. It stays unknown what of the records under way or gathered is durable."""
-        self.failure = self.failure or reason
+        self.failure, self.stopped = self.failure or reason, True
 
     def close(self) -> None:
         """Take nothing any more. What has gathered will not be written."""
-        self.closed = True
-
-    @property
-    def stopped(self) -> bool:
-        return self.closed or self.failure is not None
+        self.stopped = True
 
     def check(self) -> None:
         """Raises StoreFailed or StoreClosed if nothing is taken any more."""
         if self.failure is not None:
             raise StoreFailed(self.failure)
-        if self.closed:
+        if self.stopped:
             raise StoreClosed(
                 "the store has been closed; whether records that were not durable then are stored is unknown"
             )

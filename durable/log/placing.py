@@ -113,6 +113,8 @@ class Placer:
         self.backlog = Backlog()
         self._snapshot_bytes = 0
         """Kept for the next snapshot. 0: nobody takes snapshots of this log."""
+        self.append_bytes_max = self._ordinary_bytes(config.segment_bytes)
+        """Most that one append may take: what an empty segment has beside all that is kept."""
 
     def wanted_segment(self) -> int | None:
         """Return the number of a segment to be made now; the caller answers by `segment_made` or `segment_refused`."""
@@ -132,11 +134,6 @@ class Placer:
         """Note that the segment ahead has become the carrier."""
         self.spares.add(carrier)
         self.ahead = AheadState.WANTED
-
-    @property
-    def append_bytes_max(self) -> int:
-        """Most that one append may take: what an empty segment has beside all that is kept."""
-        return self._ordinary_bytes(self._config.segment_bytes)
 
     def _ordinary_bytes(self, capacity_bytes: int) -> int:
         """Size of the ordinary part of such a segment, which any record may use."""
@@ -215,6 +212,7 @@ class Placer:
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """Set how much the next snapshot takes, as far as is known; what is declared from now on is added."""
         self._snapshot_bytes = min(size_bytes, self._config.kept_for_snapshot_bytes_max)
+        self.append_bytes_max = self._ordinary_bytes(self._config.segment_bytes)
 
     @property
     def snapshot_spent(self) -> bool:

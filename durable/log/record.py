@@ -202,10 +202,10 @@ def encode_record(
     draft: Draft, *, seed: int, epoch: int, position: int, chain: int, unsynced: int
 ) -> tuple[list[Buffer], int]:
     """Return the record in pieces, to be written one after the other, and its header checksum."""
-    size = draft.size_bytes
     targets = b"".join([TARGET.pack(*target) for target in draft.targets])
     body = draft.body
     padding = ZEROS[: -(len(targets) + len(body)) % ALIGNMENT]
+    size = HEADER_BYTES + len(targets) + len(body) + len(padding)
     flags = ENCRYPTED * draft.encrypted + GROUPED * draft.grouped + SPREAD * draft.spread
     flags += CUT * draft.cut
     header = HEADER.pack(
