@@ -457,6 +457,8 @@ def _as_names(names: Any) -> tuple[str, ...]:
     """Return the names as a tuple. One text is one name: split into letters it would silently go elsewhere.
 
     A value that is not iterable, or a dict, is left to the check of the field it is for."""
+    if type(names) is tuple:  # As it is by default, for each message.
+        return names
     if isinstance(names, str):
         return (names,)
     several = isinstance(names, Iterable) and not isinstance(names, Mapping)

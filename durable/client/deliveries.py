@@ -217,7 +217,7 @@ class Deliveries(Feed):
 
     async def _receive_within(self, timeout_s: float) -> bool:
         """Receive one part; return whether one came in time."""
-        with self._sole_receiver(), self._channel.within(timeout_s):
+        with self._sole_receiver, self._channel.within(timeout_s):
             await self._receive()
             return True
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -33,6 +33,23 @@ class _Attempt:
         self.error: Exception | None = None
 
 
+class _SoleReceiver:
+    """Held while receiving. Raises RuntimeError if another task is: each would miss what the other receives."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> None:
+        if self._held:
+            raise RuntimeError(
+                "two tasks receive at once: give each task its own `async with` block"
+            )
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+
+
 class Feed(AsyncBlock, ABC):
     """Receives for one consumer or reader. Only one task at a time may iterate; another gets a RuntimeError."""
 
@@ -40,7 +57,7 @@ class Feed(AsyncBlock, ABC):
         self._channel, self.within = channel, channel.within
         """`within`: the node's method, for callers of this class."""
         self._stack = AsyncExitStack()
-        self._entered = self._receiving = False
+        self._entered, self._sole_receiver = False, _SoleReceiver()
         self._tunnel: Tunnel | None = None
         """None outside the block, and after a break until another one is open."""
         self._ended: DurableError | None = None
@@ -106,7 +123,7 @@ class Feed(AsyncBlock, ABC):
 
     async def _next_batch(self) -> DeliveryBatch:
         while self._is_stale or not self._batches:
-            with self._sole_receiver():
+            with self._sole_receiver:
                 await self._reopen_and_receive()
         return self._batches.popleft()
 
@@ -146,19 +163,6 @@ class Feed(AsyncBlock, ABC):
         finally:
             self._attempt = None
             attempt.ended.set()
-
-    @contextmanager
-    def _sole_receiver(self) -> Iterator[None]:
-        """Hold while receiving. Raises RuntimeError if another task is: each would miss what the other receives."""
-        if self._receiving:
-            raise RuntimeError(
-                "two tasks receive at once: give each task its own `async with` block"
-            )
-        self._receiving = True
-        try:
-            yield
-        finally:
-            self._receiving = False
 
     def batches(self) -> Batches:
         """Iterate over whole batches, which is several times faster: `.payloads`, `await batch.ack()`."""

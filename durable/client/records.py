@@ -103,7 +103,7 @@ class Records(Feed):
 
     async def _wait_cursor_durable(self) -> None:
         timeout_s = self._channel.timeout_s
-        with self._channel.within(timeout_s), self._sole_receiver():
+        with self._channel.within(timeout_s), self._sole_receiver:
             while self._durable_cursor != self._requested_cursor:
                 await self._reopen_and_receive()
                 self._batches.clear()  # The block is being left: nobody takes them any more.

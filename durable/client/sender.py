@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from secrets import token_bytes
 from types import TracebackType
@@ -332,11 +332,12 @@ class Sender(AsyncBlock, ABC):
     def _send_at_once(self) -> None:
         """Send what has gathered at once if no part is unconfirmed: there is no confirm to wait for."""
         if self._idle_tunnel is not None and not self._outbox:
-            with suppress(MeshError):  # Broken: the next tunnel starts with all unconfirmed parts.
-                try:
-                    self._idle_tunnel.send_nowait(self._next_part().data)
-                except trio.WouldBlock:
-                    self._resend = True
+            try:
+                self._idle_tunnel.send_nowait(self._next_part().data)
+            except trio.WouldBlock:
+                self._resend = True
+            except MeshError:
+                pass  # Broken: the next tunnel starts with all unconfirmed parts.
         if self._resend or self._is_part_due():  # Otherwise `_send` would be woken for nothing.
             self._work.wake()
 
