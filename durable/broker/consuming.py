@@ -72,8 +72,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, running: RunningVhost, pe
             nursery.start_soon(session.deliver)
             nursery.start_soon(settlements.report)
             nursery.start_soon(running.watch_permissions, peer, needs)
-            async for part in tunnel:
-                settlements.receive(part)
+            await tunnel.each(settlements.receive, running.pump_once)
             # The client has left in order: it has settled whatever its user was handed. Others may have the
             # rest at once, and it does not count as returned.
             consumer.leaving = True

@@ -80,8 +80,12 @@ class RunningVhost:
     def wake(self, queue: Queue | None = None) -> None:
         """Run the pump soon; `queue` may have something to deliver."""
         if queue is not None:
-            self._busy[queue] = None
+            self.note_ready(queue)
         self._work.wake()
+
+    def note_ready(self, queue: Queue) -> None:
+        """Note that `queue` may have something to deliver when the pump runs next."""
+        self._busy[queue] = None
 
     def hurry(self) -> None:
         """A task waits for everything settled until now to be durable."""

@@ -38,14 +38,14 @@ class Settlements:
         self._unsynced: deque[tuple[int, int]] = deque()
         """(count of such parts, number of the flush that makes them durable)."""
 
-    def receive(self, part: bytes) -> None:
-        """Handle a part that the client sent. Raises Malformed."""
+    def receive(self, part: bytes) -> bool:
+        """Handle a part that the client sent; the caller runs the pump after that. Returns True. Raises Malformed."""
         if part == HURRY:
-            self._running.hurry()
-            return
+            self._running.vhost.settling.hurry()
+            return True
         if part == LEAVING:
             self._consumer.leaving = True
-            return
+            return True
         if part[:1] != SETTLE:
             raise Malformed("a part that is not a settlement")
         for outcome, start, end in decode_settlements(part):
@@ -59,7 +59,8 @@ class Settlements:
         if unsynced and unsynced[-1][1] == flush:
             unsynced.pop()
         unsynced.append((self._parts, flush))
-        self._running.wake(self._queue)
+        self._running.note_ready(self._queue)
+        return True
 
     async def synced(self) -> None:
         """Return when everything settled is on disk, or never will be known to be."""

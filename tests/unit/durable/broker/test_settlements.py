@@ -13,7 +13,7 @@ def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way(
     """Found: an entry for each, for as long as the client did not read."""
     settling: Any = SimpleNamespace(durable_flush=0, flush=0)
     settling.next_flush = lambda: settling.flush
-    running = SimpleNamespace(vhost=SimpleNamespace(settling=settling), wake=lambda _: None)
+    running = SimpleNamespace(vhost=SimpleNamespace(settling=settling), note_ready=lambda _: None)
     queue = SimpleNamespace(name="jobs", settle=lambda *_: None)
     anything = cast("Any", None)
     settlements = Settlements(anything, cast("Any", running), cast("Any", queue), anything)
