@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
@@ -54,9 +53,10 @@ class BatchReader:
             tried = run.position
             body = self._bodies.get(tried) or await self._body_reader.body(tried)
             if body is not None:
-                # Readable but not a valid batch or group: treated as damaged.
-                with suppress(RemoteProtocolError):
+                try:
                     return batches_in(body, run.first, start, end)
+                except RemoteProtocolError:
+                    pass  # Readable but not a valid batch or group: treated as damaged.
         return None
 
     def _count_lost(self, lane: Lane, run: Run) -> None:

@@ -59,7 +59,8 @@ class Settlements:
         if unsynced and unsynced[-1][1] == flush:
             unsynced.pop()
         unsynced.append((self._parts, flush))
-        self._running.note_ready(self._queue)
+        if self._queue.ready:
+            self._running.note_ready(self._queue)
         return True
 
     async def synced(self) -> None:

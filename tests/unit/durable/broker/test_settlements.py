@@ -14,7 +14,7 @@ def test_settlements_that_nobody_is_told_of_take_no_more_than_flushes_under_way(
     settling: Any = SimpleNamespace(durable_flush=0, flush=0)
     settling.next_flush = lambda: settling.flush
     running = SimpleNamespace(vhost=SimpleNamespace(settling=settling), note_ready=lambda _: None)
-    queue = SimpleNamespace(name="jobs", settle=lambda *_: None)
+    queue = SimpleNamespace(name="jobs", ready=1, settle=lambda *_: None)
     anything = cast("Any", None)
     settlements = Settlements(anything, cast("Any", running), cast("Any", queue), anything)
     part = encode_settlements([Settlement(ACK, 1, 2)])
