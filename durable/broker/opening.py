@@ -58,7 +58,7 @@ async def open_vhost(
         drafts = vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         if any(not gap.synced for gap in log.report.gaps):
-            await _append_after_gaps(log)
+            await _append_after_gaps(log, clock.now_us())
         checkpointer = Checkpointer(
             running_vhost, disk, Checkpointing(registry), config, covered_end=replay.covered_end
         )
@@ -77,12 +77,12 @@ async def open_vhost(
                     await checkpointer.write_last()
 
 
-async def _append_after_gaps(log: Log) -> None:
+async def _append_after_gaps(log: Log, now_us: int) -> None:
     """Append a record in which nothing is settled, before any checkpoint file is written. Its epoch tells later starts
     that this one found the gaps. Without it, they would take them for losses: a file says that all before it was durable
     when it was written."""
     with suppress(StoreFull):
-        await log.append([Draft(Kind.ACKS, encode_acks({}))])
+        await log.append([Draft(Kind.ACKS, encode_acks({}), (), now_us)])
 
 
 @asynccontextmanager
