@@ -91,7 +91,7 @@ class ZeroconfResponder:
         if not usable:
             raise ResponderError("; ".join(reasons) or "no interface has an IPv4 address")
         _check_descriptors(len(usable) + OWN_DESCRIPTORS)
-        self._lock = threading.Lock()
+        self._usable, self._lock = {*usable}, threading.Lock()
         self._published: ServiceInfo | None = None
         self._questions: set[Future[Any]] = set()  # those without an answer so far
         self._zeroconf: Zeroconf = Zeroconf(interfaces=usable, ip_version=IPVersion.V4Only)
@@ -191,14 +191,15 @@ class ZeroconfResponder:
 
     def _follow_interfaces(self) -> None:
         before, candidates = self._candidates, self._present()
-        if candidates == before:
-            return
         usable, _ = multicast_addresses(candidates)
+        # One that cannot be used may be later, as when a program ends that has the port for itself.
+        if candidates == before and self._usable.issuperset(usable):
+            return
         kept = [one for one in usable if candidates[one] == before.get(one)]
         if not kept:
             raise ResponderError("none of its interfaces is left")
         logger.info("zeroconf: interfaces are now %s", ", ".join(usable))
-        self._candidates = candidates
+        self._candidates, self._usable = candidates, {*usable}
         if any(before.get(one) for one in usable if one not in kept):
             # First without interfaces that have replaced others: zeroconf compares addresses, and would keep the
             # sockets of the former ones, which hear nothing any more.

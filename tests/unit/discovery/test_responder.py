@@ -90,6 +90,20 @@ async def test_of_interfaces_that_were_given_no_others_are_used(machine: Machine
     assert used[1:] == [["127.0.0.1"], ["10.0.0.1", "127.0.0.1"]]
 
 
+async def test_an_interface_that_can_be_used_later_is_used_then(machine: Machine) -> None:
+    """Found: only a change of the addresses was one, so that it was never used."""
+    machine.deaf = {"10.0.0.1"}
+    one, used = opened()
+    await one.follow_interfaces()
+    assert used == [["127.0.0.1"]]
+    machine.deaf = set()
+    await one.follow_interfaces()
+    assert used[1:] == [["10.0.0.1", "127.0.0.1"]]
+    machine.deaf = {"10.0.0.1", "127.0.0.1"}  # As without a descriptor to try it with.
+    await one.follow_interfaces()
+    assert len(used) == 2, "what is in use remains in use"
+
+
 @pytest.mark.parametrize("here", [LOOPBACK, {"10.0.0.1": 3, **LOOPBACK}], ids=["gone", "replaced"])
 async def test_without_an_interface_that_it_had_a_new_responder_is_needed(
     machine: Machine, here: dict[str, int]
