@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import trio
+
 from .errors import ResponderError
 from .interfaces import address_indexes, multicast_addresses
 from .threads import run_in_thread
@@ -34,6 +36,8 @@ QUERY_MS_MAX = 3000
 OnChange = Callable[[str, bool], None]
 """(instance, present), called in any thread."""
 _PTR, _TXT, _IN = 12, 16, 1  # RFC 1035 3.2.2 and 3.2.4
+OPENING_S_MAX = 10.0
+"""zeroconf's own limit for what its loop does."""
 OWN_DESCRIPTORS = 8
 """Descriptors that zeroconf opens beside one socket per interface: one to listen, three for its loop; some to spare."""
 ADDRESSES_MAX = 8
@@ -70,14 +74,32 @@ async def open_zeroconf(
     instance: str, interfaces: Sequence[str] | None, on_change: OnChange
 ) -> Responder:
     """Open sockets on `interfaces` (their IPv4 addresses; None: all) and start to browse."""
-    # Never abandoned when cancelled: nobody else could close the sockets that it opens.
-    return await _run(
-        partial(ZeroconfResponder, instance, interfaces, on_change), abandon_on_cancel=False
-    )
+    lock = threading.Lock()
+    opened: ZeroconfResponder | None = None
+    given_up = False
+
+    def open_it() -> None:
+        nonlocal opened
+        responder = ZeroconfResponder(instance, interfaces, on_change)
+        with lock:
+            if not given_up:
+                opened = responder
+                return
+        responder.close_now()
+
+    # Not cancelled: it takes milliseconds. But if zeroconf's thread ends before its loop runs, as for lack of a
+    # descriptor, zeroconf waits for it for ever.
+    with trio.move_on_after(OPENING_S_MAX, shield=True):
+        await _run(open_it, abandon_on_cancel=True)
+    with lock:
+        given_up = opened is None
+    if opened is None:
+        raise ResponderError(f"zeroconf did not start within {OPENING_S_MAX:.0f} s")
+    return opened
 
 
 class ZeroconfResponder:
-    """A `Responder` on zeroconf. The constructor and the `_methods` block: they run in threads, one at a time."""
+    """A `Responder` on zeroconf. The constructor, `close_now` and the `_methods` block: they run in threads, one at a time."""
 
     def __init__(
         self, instance: str, interfaces: Sequence[str] | None, on_change: OnChange
@@ -148,7 +170,7 @@ class ZeroconfResponder:
 
     async def close(self) -> None:
         """Say goodbye, then stop and join zeroconf's threads."""
-        await self._in_thread(self._close)
+        await self._in_thread(self.close_now)
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
         # Abandoned when cancelled, so that the node does not wait for zeroconf's own limits (10 s and
@@ -206,7 +228,8 @@ class ZeroconfResponder:
             self._zeroconf.update_interfaces(kept)
         self._zeroconf.update_interfaces(usable)
 
-    def _close(self) -> None:
+    def close_now(self) -> None:
+        """As `close`, blocking, in the thread that made it."""
         # Questions last longer than zeroconf waits for them before it ends its loop, and asyncio would complain of
         # each on stderr.
         for question in tuple(self._questions):
@@ -244,7 +267,7 @@ def _check_descriptors(count: int) -> None:
     """Check that so many more descriptors are available; raise ResponderError if not.
 
     If zeroconf's thread gets none for its loop, the thread ends, and zeroconf's constructor waits for it
-    for ever; nothing can cancel that.
+    for ever, with its sockets open.
     """
     with ExitStack() as stack:
         for _ in range(count):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 import zeroconf
 
 from discovery import responder
 from discovery.errors import ResponderError
-from discovery.responder import ZeroconfResponder
+from discovery.responder import ZeroconfResponder, open_zeroconf
+from tests.waiting import PATIENCE_S
 
 LOOPBACK = {"127.0.0.1": 1}
 
@@ -130,3 +134,41 @@ async def test_what_cannot_be_closed_is_an_error(machine: Machine) -> None:
     with pytest.raises(ResponderError, match="late"):
         await one.close()
     assert one._zeroconf.closes == []
+
+
+class SlowResponder:
+    """Opens when it is told to, and tells when it is closed."""
+
+    def __init__(self) -> None:
+        self.may_open, self.closed = threading.Event(), threading.Event()
+
+    def __call__(self, *_: object) -> SlowResponder:
+        self.may_open.wait()
+        return self
+
+    def close_now(self) -> None:
+        self.closed.set()
+
+
+async def test_what_does_not_open_is_given_up_and_closed_if_it_opens_late(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Found: for lack of a descriptor zeroconf waited for ever, and the node could not even be ended."""
+    monkeypatch.setattr(responder, "ZeroconfResponder", slow := SlowResponder())
+    try:
+        with pytest.raises(ResponderError, match="zeroconf did not start within 10 s"):
+            await open_zeroconf("ab12", None, lambda *_: None)
+    finally:
+        slow.may_open.set()
+    assert slow.closed.wait(PATIENCE_S)
+
+
+async def test_what_opens_while_it_is_cancelled_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(responder, "ZeroconfResponder", slow := SlowResponder())
+    slow.may_open.set()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        opened: Any = await open_zeroconf("ab12", None, lambda *_: None)
+    assert opened is slow
