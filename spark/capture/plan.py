@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +89,8 @@ class ByteRange:
     """Whether none of its records is there, because the segment was cut, or is damaged at its end."""
     records_end: int = NO_LIMIT
     """The log position after its last record, if it is not of moved records."""
+    reports: bool = True
+    """Whether damage in it counts here, and not in another task that reads the same range."""
 
     @property
     def size_bytes(self) -> int:
@@ -146,9 +148,11 @@ def work_of_lanes(all_ranges: Sequence[ByteRange], table: LaneTable, *, first: b
     """Return work with all lanes of `table`, and the ranges that have something of these. `first`: of all tasks that
     share `all_ranges`, this one also takes the ranges without a known lane."""
     lanes = table.keys()
-    # Damage that belongs to no known lane is read by the first task, so that it is reported exactly once.
+    # Damage counts in exactly one task: that of the lowest lane, or the first if it belongs to no known lane.
     wanted = [
-        one for one in all_ranges if not lanes.isdisjoint(one.lanes) or (first and not one.lanes)
+        replace(one, reports=first if not one.lanes else min(one.lanes) in lanes)
+        for one in all_ranges
+        if not lanes.isdisjoint(one.lanes) or (first and not one.lanes)
     ]
     return Work(tuple(wanted), table)
 
@@ -214,7 +218,8 @@ def _ranges_in_segment(
 
     at, end_at, first_origin, records_end = -1, SEGMENT_HEADER_BYTES, contents.first, contents.first
     for mark, after in _marks(contents):
-        wanted = mark.position < end and after > start
+        # A seal alone in its block has no log position: what is damaged before it counts there.
+        wanted = min(mark.position, after - 1) < end and after > start
         if not contents.damaged:
             wanted &= selected.times.overlaps(mark.time_low_us, mark.time_high_us)
         if at >= 0 and (not wanted or mark.end_at - at > split_bytes):

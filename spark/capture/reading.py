@@ -92,6 +92,8 @@ def _read_range(
             raise CaptureCut(one.path, found.at, one.start, one.end)
         if damaged == FAIL:
             raise CaptureDamaged(one.path, found.at, found.end - found.at)
+        if not one.reports:
+            continue
         stretches, size_bytes = stretches + 1, size_bytes + found.end - found.at
         if damaged == KEEP:
             data = file.pread(min(found.end - found.at, KEPT_BYTES_MAX), found.at)

@@ -22,6 +22,7 @@ from durable.log.record import (
     CHECKED_BYTES,
     ENCRYPTED,
     HEADER_BYTES,
+    SEAL_KIND,
     TARGET_BYTES,
     VERSION_MAX,
     WHOLE_HEADER,
@@ -29,6 +30,7 @@ from durable.log.record import (
     Header,
     Kind,
     Record,
+    read_header,
 )
 from durable.log.scan import Damaged, Decrypt, Found, scan
 
@@ -72,7 +74,7 @@ class _Window:
 def chunks(
     file: File, wanted: ByteRange, decrypt: Decrypt, *, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Chunk | Damaged]:
-    """Yield all records of the range that hold messages, and the damage between them.
+    """Yield all records of the range that hold messages, and the damage among its log positions.
 
     Args:
         decrypt: for encrypted records; what it raises is raised.
@@ -91,31 +93,55 @@ def chunks(
         at += size_bytes
         if size_bytes:
             continue
-        # There is no valid record here, or one longer than the window: `scan` tells which.
-        found: Found | Damaged | None = None
-        for found in scan(
-            window.read, at, wanted.end_at, seed=wanted.seed, floor=floor, decrypt=as_written
+        # There is no valid record here, or one longer than the window.
+        damage, found = _find_record(window, wanted, at, floor)
+        if (
+            damage is not None
+            and wanted.start <= _position(damage, found, file, wanted, floor) < wanted.end
         ):
-            at = found.end
-            if isinstance(found, Damaged):
-                yield found
-                continue
-            header = found.record.header
-            floor = header.position + 1
-            if header.kind in kinds and wanted.start <= header.position < wanted.end:
-                window_data = memoryview(found.record.contents).obj
-                assert isinstance(window_data, bytes), "windows are read as bytes"
-                yield from _decrypted(
-                    _chunk(window_data, [found.at - window.at], window.at), decrypt
-                )
-            break
-        else:
-            if found is None:  # Zeros, or the end of the file: it was cut, or is a spare again.
+            yield damage
+        if found is None:
+            if damage is None:  # Zeros, or the end of the file: it was cut, or is a spare again.
                 raise DataLost(
                     f"{printable_path(wanted.path)}: there is nothing from byte {at} on, although there were "
                     "records when this was planned"
                 )
             return
+        at, floor, header = found.end, found.position + 1, found.record.header
+        if header.kind in kinds and wanted.start <= header.position < wanted.end:
+            window_data = memoryview(found.record.contents).obj
+            assert isinstance(window_data, bytes), "windows are read as bytes"
+            yield from _decrypted(_chunk(window_data, [found.at - window.at], window.at), decrypt)
+
+
+def _find_record(
+    window: _Window, wanted: ByteRange, at: int, floor: int
+) -> tuple[Damaged | None, Found | None]:
+    """Return the next record from byte `at` on, and the damage before it."""
+    damage: Damaged | None = None
+    for one in scan(
+        window.read, at, wanted.end_at, seed=wanted.seed, floor=floor, decrypt=as_written
+    ):
+        if not isinstance(one, Damaged):
+            return damage, one
+        damage = one
+    return damage, None
+
+
+def _position(
+    damage: Damaged, following: Found | None, file: File, wanted: ByteRange, floor: int
+) -> int:
+    """Return the log position at which damage counts, so that of several ranges that meet it one reports it: that of
+    its first record, if its header is valid, or else of the record that follows it, or that is before it."""
+    header = read_header(file.pread(HEADER_BYTES, damage.at), 0, wanted.seed)
+    if header is not None and header.position >= floor:
+        return header.position
+    if following is not None:
+        is_seal = (
+            following.record.header.kind == SEAL_KIND
+        )  # It has the position of the next record.
+        return following.position - is_seal
+    return floor - 1 if floor else wanted.first_origin
 
 
 def _scan_valid(

@@ -1,0 +1,85 @@
+"""Damage counts once, however many tasks and triggers meet it: `offset IS NULL` counts what `keep` keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
+from durable.log.record import HEADER_BYTES, store_seed
+from durable.log.scan import Found, scan
+from spark.errors import CaptureDamaged
+from tests.captures import jobs_and_audit, publish
+from tests.stores import flip
+from tests.unit.spark.loading import planned, rows_of
+from tests.unit.spark.streams import BATCHES_MAX, reader
+
+LANES = {"ordering": "queue", "minPartitions": 2}
+HEADER, BODY = 4, HEADER_BYTES + 50
+"""A byte of a record's version, and one of its body."""
+LAST, END = -1, -2
+"""The last record before the seal, and the same with the seal, so that nothing in the segment follows the damage."""
+
+
+def damaged_log(data: Path, number: int, byte: int) -> int:
+    """Flip a bit in the so-manieth record of the second segment; return how many rows the others make."""
+    captured = jobs_and_audit(data)
+    publish(captured, 30)
+    captured.close()
+    file = captured.path / segment_name(2)
+    content = file.read_bytes()
+    found = scan(
+        lambda size, at: content[at : at + size], SEGMENT_HEADER_BYTES, len(content),
+        seed=store_seed(captured.store_id),
+    )  # fmt: skip
+    *records, seal = [one.at for one in found if isinstance(one, Found)]
+    if number == END:
+        flip(file, seal + HEADER)
+    flip(file, records[max(number, LAST)] + byte)
+    return len(captured.messages) - 4  # Two messages in two lanes.
+
+
+def rows_of_stream(data: Path, **given: Any) -> list[dict[str, Any]]:
+    stream = reader(data, startingOffsets="earliest", **given)
+    rows: list[dict[str, Any]] = []
+    start = stream.initialOffset()
+    for _ in range(BATCHES_MAX):
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        if end == start:
+            return rows
+        for split in stream.partitions(start, end):
+            rows += [row for batch in stream.read(split) for row in batch.to_pylist()]
+        start = end
+    raise AssertionError("it goes on and on")
+
+
+@pytest.mark.parametrize("number", [0, 4, LAST, END])
+@pytest.mark.parametrize("byte", [HEADER, BODY])
+@pytest.mark.parametrize("given", [{}, LANES], ids=["rows", "lanes"])
+def test_damage_is_one_row(tmp_path: Path, given: dict[str, Any], byte: int, number: int) -> None:
+    """Found: one for each task with `ordering=queue`, and one for each trigger that ended within the same block; but
+    none, and no error either, for damage before a seal if a trigger ended there."""
+    count = damaged_log(tmp_path, number, byte)
+    works = planned(tmp_path, damaged="keep", **given)
+    assert len(works) == (2 if given else 1)
+    batch = [row for work in works for row in rows_of(tmp_path, work, damaged="keep", **given)]
+    for rows in (
+        batch,
+        rows_of_stream(tmp_path, damaged="keep", maxOffsetsPerTrigger=1, **given),
+        rows_of_stream(tmp_path, damaged="keep", maxPartitionBytes="1k", **given),
+    ):
+        assert sum(row["offset"] is None for row in rows) == 1
+        assert len(rows) == count + 1
+
+
+@pytest.mark.parametrize("number", [LAST, END])
+def test_no_trigger_passes_by_damage_at_the_end_of_a_segment(tmp_path: Path, number: int) -> None:
+    """Found: with triggers of one record, four messages less and no error."""
+    damaged_log(tmp_path, number, HEADER)
+    with pytest.raises(CaptureDamaged):
+        rows_of_stream(tmp_path, maxOffsetsPerTrigger=1)
