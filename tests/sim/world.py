@@ -7,6 +7,7 @@ quiet, and checks what must hold in the end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from mesh.protocol.membership import State
@@ -70,11 +71,7 @@ class World:
     def restart(self, node: SimNode) -> SimNode:
         """Start a new process at a dead one's addresses."""
         assert node.dead
-        setup = node.setup
-        setup = Setup(
-            setup.clusters, setup.settings, setup.concurrency, setup.queue_max, setup.wall_skew_s,
-            addresses=node.addresses,
-        )  # fmt: skip
+        setup = replace(node.setup, addresses=node.addresses)
         return self.start(setup, f"{node.host}'{self._names}")
 
     def kill(self, node: SimNode) -> None:
