@@ -32,6 +32,18 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
     Raises:
         MissingColumn, WrongColumn: they cannot.
     """
+    needed = _needed_columns(options)
+    for name, why in needed.items():
+        if name not in types:
+            raise MissingColumn(name, why, types)
+    for name in dict.fromkeys((*needed, "queue", "partition", "headers")):
+        pattern, wanted = TYPES[name]
+        if name in types and not re.fullmatch(pattern, types[name]):
+            raise WrongColumn(name, types[name], wanted)
+
+
+def _needed_columns(options: SinkOptions) -> dict[str, str]:
+    """Return the columns that have to be there, and why."""
     needed = {"value": "the payload"}
     if options.to == QUEUES and options.queue is None:
         needed["queue"] = "and option queue is not set"
@@ -43,10 +55,4 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
         needed["timestamp"] = "which speed needs"
     if options.numbering == OFFSETS:
         needed |= dict.fromkeys(("queue", "partition", "offset"), "which numbering=offsets needs")
-    for name, why in needed.items():
-        if name not in types:
-            raise MissingColumn(name, why, types)
-    for name in dict.fromkeys((*needed, "queue", "partition", "headers")):
-        pattern, wanted = TYPES[name]
-        if name in types and not re.fullmatch(pattern, types[name]):
-            raise WrongColumn(name, types[name], wanted)
+    return needed

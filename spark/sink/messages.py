@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,34 +84,39 @@ def read_messages(batch: pa.RecordBatch, options: SinkOptions) -> Messages:
 
 def _addresses(batch: pa.RecordBatch, options: SinkOptions) -> tuple[Ints, list[Address]]:
     """Return for each row the index of its address, and the addresses."""
-    by_offset, to_queues = options.numbering == OFFSETS, options.to == QUEUES
-    needs_queue = by_offset or options.replay or (to_queues and options.queue is None)
+    needs_lane = options.numbering == OFFSETS or options.replay
+    needs_queue = needs_lane or (options.to == QUEUES and options.queue is None)
     queue = _column(batch, "queue", "", needed=needs_queue)
-    exchange: Any
-    key: Any
-    if to_queues:
-        exchange, key = "", options.queue or queue
-    else:
-        exchange, key = options.exchange or "", options.topic
-        if options.to == EXCHANGE and options.exchange is None:
-            exchange = _column(batch, "exchange", "", needed=True)
-        if key is None:
-            key = _column(batch, "topic", "", needed=True)
-    partition = _column(batch, "partition", 0, needed=by_offset or options.replay)
-    code, parts = np.zeros(batch.num_rows, np.int64), []
-    for one in (exchange, key, queue, partition):
-        found, values = _dictionary_encode(one, batch.num_rows)
+    partition = _column(batch, "partition", 0, needed=needs_lane)
+    columns = (*_routes(batch, options, queue), queue, partition)
+    which, addresses = _distinct_rows(columns, batch.num_rows)
+    return which, [Address(*one) for one in addresses]
+
+
+def _routes(batch: pa.RecordBatch, options: SinkOptions, queue: Any) -> tuple[Any, Any]:
+    """Return exchange and key, each as a column or as one value for all rows."""
+    if options.to == QUEUES:
+        return "", options.queue or queue
+    exchange, key = options.exchange or "", options.topic
+    if options.to == EXCHANGE and options.exchange is None:
+        exchange = _column(batch, "exchange", "", needed=True)
+    if key is None:
+        key = _column(batch, "topic", "", needed=True)
+    return exchange, key
+
+
+def _distinct_rows(columns: Sequence[Any], rows: int) -> tuple[Ints, list[list[Any]]]:
+    """Return for each row of these columns an index into the distinct ones, and these."""
+    code, parts = np.zeros(rows, np.int64), []
+    for column in columns:
+        found, values = _dictionary_encode(column, rows)
         parts.append(values)
-        code = code * max(1, len(values)) + found
-    distinct, which = np.unique(code, return_inverse=True)
-    addresses = []
-    for number in distinct.tolist():
-        fields = []
-        for values in reversed(parts):
-            number, at = divmod(number, max(1, len(values)))
-            fields.append(values[at])
-        addresses.append(Address(*reversed(fields)))
-    return which.astype(np.int64), addresses
+        code = code * len(values) + found
+    codes, which = np.unique(code, return_inverse=True)
+    sizes = [len(values) for values in parts]
+    indices = (index.tolist() for index in np.unravel_index(codes, sizes))
+    distinct = [[*map(getitem, parts, one)] for one in zip(*indices, strict=True)]
+    return which.astype(np.int64), distinct
 
 
 def _headers(
