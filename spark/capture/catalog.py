@@ -96,22 +96,26 @@ class Catalog:
 
     def check_selection(self) -> None:
         """Raises NothingSelected if something that the options name is not there."""
-        options, lanes = self._options, self.log.lanes().values()
-        for kind, names, is_stream in (
-            ("stream", options.streams, True), ("queue", options.queues, False),
-        ):  # fmt: skip
-            known = {lane.queue for lane in lanes if lane.is_stream == is_stream}
-            for name in names or ():
-                if name not in known:
-                    raise NothingSelected(kind, name, known)
-        there = {(lane.queue, lane.partition) for lane in self.lanes().values()}
-        for positions in (options.starting_offsets, options.ending_offsets):
+        self._check_names("stream", self._options.streams, is_stream=True)
+        self._check_names("queue", self._options.queues, is_stream=False)
+        for positions in (self._options.starting_offsets, self._options.ending_offsets):
             if isinstance(positions, Mapping):
-                for queue, partitions in positions.items():
-                    for partition in partitions or (0,):
-                        if (queue, partition) not in there:
-                            kind = f"partition {partition} of" if partition else "queue or stream"
-                            raise NothingSelected(kind, queue, {one for one, _ in there})
+                self._check_positions(positions)
+
+    def _check_names(self, kind: str, names: Sequence[str] | None, *, is_stream: bool) -> None:
+        lanes = self.log.lanes().values()
+        known = {lane.queue for lane in lanes if lane.is_stream == is_stream}
+        for name in names or ():
+            if name not in known:
+                raise NothingSelected(kind, name, known)
+
+    def _check_positions(self, positions: Mapping[str, Mapping[int, int]]) -> None:
+        known = {(lane.queue, lane.partition) for lane in self.lanes().values()}
+        for queue, partitions in positions.items():
+            for partition in partitions or (0,):
+                if (queue, partition) not in known:
+                    kind = f"partition {partition} of" if partition else "queue or stream"
+                    raise NothingSelected(kind, queue, {one for one, _ in known})
 
     def lanes(self) -> dict[int, Lane]:
         """Return the wanted lanes."""
