@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -132,31 +133,34 @@ class StoredLog:
     def _refresh(self) -> None:
         disk = ReadOnlyDisk(self.path, unlocked=True)
         identity = _identify(disk, self.path)
-        digest = _digest(identity.store_id)
-        if digest != self.digest:
-            self.contents, self.digest, self._store_id = [], digest, identity.store_id
-            self.seed = store_seed(identity.store_id)
-            self._decryption = Decryption(self.path, self._keys, identity.store_id)
+        self._use_store(identity.store_id)
         used = self._used_segments(identity.headers)
         known = self._reusable_contents({number for number, _ in used})
         contents: list[Contents] = []
-        expected = FIRST_POSITION
         for number, header in used:
             one = known.get(number)
             if one is None:
+                expected = contents[-1].end if contents else FIRST_POSITION
                 one = Contents(number, expected if header is None else header.first)
-            had_marks = bool(one.marks)
             if not one.complete:
+                had_marks = bool(one.marks)
                 self._read_new(one, closed=number != used[-1][0])
-            if header is None and one.marks and not (had_marks or _is_contiguous(one, contents)):
-                one.first = one.marks[0].position
-            expected = one.end
-            if contents:
-                contents[-1].next_first = one.first
-            if contents and contents[-1].number == number - 1:
-                contents[-1].successor_first = _first_position(one, header)
+                if header is None and not had_marks:
+                    _correct_first(one, contents)
             contents.append(one)
+        for earlier, later in pairwise(contents):
+            earlier.next_first = later.first
+            if later.number == earlier.number + 1:
+                earlier.successor_first = _first_position(later, identity.headers[later.number])
         self.contents, self._lanes = contents, None
+
+    def _use_store(self, store_id: bytes) -> None:
+        """Forget everything if this is another store than before."""
+        digest = _digest(store_id)
+        if digest != self.digest:
+            self.contents, self.digest, self._store_id = [], digest, store_id
+            self.seed = store_seed(store_id)
+            self._decryption = Decryption(self.path, self._keys, store_id)
 
     def _used_segments(
         self, headers: dict[int, SegmentHeader | None]
@@ -381,6 +385,13 @@ class StoredLog:
         index = np.searchsorted(firsts, position, "right") - 1
         found: Numbers = (index >= 0) & (position < ends[np.maximum(index, 0)])
         return found
+
+
+def _correct_first(one: Contents, earlier: Sequence[Contents]) -> None:
+    """Take the position of its first record as that of a segment without a header, unless it certainly begins where
+    the one before ends."""
+    if one.marks and not _is_contiguous(one, earlier):
+        one.first = one.marks[0].position
 
 
 def _is_contiguous(one: Contents, earlier: Sequence[Contents]) -> bool:
