@@ -200,44 +200,48 @@ def _ranges_in_segment(
     lanes = frozenset(_wanted_lanes(contents.lanes, selected.lanes))
     if not (lanes or contents.lossy):
         return  # A damaged segment is read all the same: any lane may have had messages in it.
+    whole = ByteRange(
+        log.segment_path(contents.number), log.seed, SEGMENT_HEADER_BYTES, contents.end_at, start, end,
+        contents.first, None, lanes, records_end=contents.end,
+    )  # fmt: skip
+    pieces = [*_pieces(selected, contents, whole, split_bytes)]
+    yield from pieces
+    records_end_at = contents.marks[-1].end_at if contents.marks else whole.at
+    if pieces and pieces[-1].end_at > records_end_at:
+        return  # The segment ends with damage, which is reported by that piece.
+    if contents.missing and contents.end < end:
+        yield replace(
+            whole, at=records_end_at, start=max(start, contents.end),
+            end=min(end, contents.original_end), first_origin=contents.end, lanes=frozenset(),
+            missing=True,
+        )  # fmt: skip
 
-    def piece(at: int, end_at: int, first_origin: int, records_end: int) -> ByteRange:
-        path = log.segment_path(contents.number)
-        return ByteRange(
-            path,
-            log.seed,
-            at,
-            end_at,
-            start,
-            end,
-            first_origin,
-            None,
-            lanes,
-            records_end=records_end,
-        )
 
-    at, end_at, first_origin, records_end = -1, SEGMENT_HEADER_BYTES, contents.first, contents.first
+def _pieces(
+    selected: Selected, contents: Contents, whole: ByteRange, split_bytes: int
+) -> Iterator[ByteRange]:
+    """Yield the wanted blocks of a segment, in pieces, with the damage before them, and after the last one."""
+    if contents.damaged and not contents.marks:
+        yield whole
+    piece: ByteRange | None = None
+    end_at = whole.at
     for mark, after in _marks(contents):
         # A seal alone in its block has no log position: what is damaged before it counts there.
-        wanted = min(mark.position, after - 1) < end and after > start
+        wanted = min(mark.position, after - 1) < whole.end and after > whole.start
         if not contents.damaged:
             wanted &= selected.times.overlaps(mark.time_low_us, mark.time_high_us)
-        if at >= 0 and (not wanted or mark.end_at - at > split_bytes):
-            yield piece(at, end_at, first_origin, records_end)
-            at = -1
-        if wanted and at < 0:  # Begins where the last block ends: what is between is damaged.
-            at, first_origin = end_at, mark.position
-        end_at, records_end = mark.end_at, after
-    if at >= 0 or (contents.damaged and not contents.marks):
-        yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, first_origin, contents.end)
-        if contents.end_at > end_at:
-            return  # It ends with damage, which is reported by that range.
-    if contents.missing and contents.end < end:
-        path = log.segment_path(contents.number)
-        yield ByteRange(
-            path, log.seed, end_at, contents.end_at, max(start, contents.end),
-            min(end, contents.original_end), contents.end, None, frozenset(), missing=True,
-        )  # fmt: skip
+        if piece is not None and (not wanted or mark.end_at - piece.at > split_bytes):
+            yield piece
+            piece = None
+        if (
+            wanted and piece is None
+        ):  # Begins where the last block ends: what is between is damaged.
+            piece = replace(whole, at=end_at, first_origin=mark.position)
+        if piece is not None:
+            piece = replace(piece, end_at=mark.end_at, records_end=after)
+        end_at = mark.end_at
+    if piece is not None:
+        yield replace(piece, end_at=contents.end_at)
 
 
 def _marks(contents: Contents) -> Iterator[tuple[Mark, int]]:
