@@ -11,7 +11,7 @@ If a publisher stops at a refusal, everything refused after it forms one hole, h
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -108,13 +108,18 @@ class Publisher:
         self._trim_holes()
 
     def _fill(self, first: int, end: int) -> None:
-        kept: list[tuple[int, int]] = []
-        for start, stop in self.holes:
-            if start < min(stop, first):
-                kept.append((start, min(stop, first)))
-            if max(start, end) < stop:
-                kept.append((max(start, end), stop))
-        self.holes = kept
+        # A start comes here for each dead letter, which has its first sequence: a thousand holes are not
+        # gone through for it.
+        holes = self.holes
+        low, high = bisect_left(holes, (first, first)), bisect_left(holes, (end, end))
+        if low and holes[low - 1][1] > first:
+            low -= 1
+        if low >= high:
+            return
+        start, stop = holes[low][0], holes[high - 1][1]
+        left = [(start, first)] if start < first else []
+        right = [(end, stop)] if end < stop else []
+        holes[low:high] = left + right
         self._trim_holes()
 
     def _trim_holes(self) -> None:

@@ -111,6 +111,35 @@ def test_holes_are_bounded_and_older_ones_are_lost_not_confirmed() -> None:
     assert list(publisher.known_ranges(10, 11)) == [(10, 11, False)]
 
 
+def test_a_hole_is_filled_where_it_is_and_what_was_stored_needs_no_look_at_all_holes() -> None:
+    """Found: a start went through a thousand holes for each dead letter of their publisher."""
+
+    class Searched(list[tuple[int, int]]):
+        def __iter__(self) -> Iterator[tuple[int, int]]:
+            raise AssertionError("gone through")
+
+    publisher = Publisher(ID, 1, next=50, holes=Searched([(0, 3), (10, 20), (30, 33), (40, 41)]))
+    publisher.note_stored(5, 6)
+    publisher.note_stored(12, 14)
+    publisher.note_stored(31, 41)
+    publisher.note_stored(0, 3)
+    assert publisher.holes == [(10, 12), (14, 20), (30, 31)]
+
+
+@given(st.sets(st.integers(0, 30)), spans)
+def test_filling_leaves_the_holes_that_are_not_in_the_range(
+    missing: set[int], span: tuple[int, int]
+) -> None:
+    """Oracle: a set of missing sequences."""
+    publisher = Publisher(ID, 1)
+    for stored in sorted(set(range(61)) - missing):
+        publisher.note_stored(stored, stored + 1)
+    publisher.note_stored(*span)
+    left = {at for low, high in publisher.holes for at in range(low, high)}
+    assert left == missing - set(range(*span))
+    assert all(low < high for low, high in publisher.holes)
+
+
 def test_a_publisher_forgets_what_its_client_knows() -> None:
     table = Publishers(10)
     table.note_recovered(ID, 1, 5, 10)
