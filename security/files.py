@@ -62,7 +62,7 @@ def load_keyring(
     if network_secret_file:
         return _network_keyring(network_secret_file)
     if keys_dir:
-        return FileKeyring(read_pairs(keys_dir))
+        return FileKeyring(read_pairs(keys_dir), str(keys_dir))
     raise KeyChoice(
         "no keys: set network_secret (MESH_NETWORK_SECRET), network_secret_file or keys_dir. "
         "`mesh keys new-network FILE` creates a secret for a whole network, "

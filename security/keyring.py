@@ -125,11 +125,13 @@ class FileKeyring:
 
     Args:
         pairs: at most two per cluster, newest first; no key twice.
+        directory: where the files are, for errors.
     Raises:
         KeyChoice: more than two of one cluster, or one key given twice.
     """
 
-    def __init__(self, pairs: Iterable[ClusterKeys]) -> None:
+    def __init__(self, pairs: Iterable[ClusterKeys], directory: str = "") -> None:
+        self._directory = directory
         self._pairs: dict[str, list[ClusterKeys]] = {}
         self._by_id: dict[bytes, ClusterKeys] = {}
         self._cluster_by_public: dict[bytes, str] = {}
@@ -152,7 +154,7 @@ class FileKeyring:
     def own(self, cluster: str) -> tuple[ClusterKeys, ...]:
         pairs = tuple(pair for pair in self._pairs.get(cluster, ()) if pair.secret is not None)
         if not pairs:
-            raise NoKey(cluster)
+            raise NoKey(cluster, self._directory)
         return pairs
 
     def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:

@@ -134,3 +134,12 @@ def test_files_that_contradict_each_other() -> None:
 @pytest.mark.parametrize("ring", [NetworkKeyring([SECRET]), FileKeyring([MINE])])
 def test_both_are_keyrings(ring: Keyring) -> None:
     assert ring.own("mine")[0].secret is not None
+
+
+def test_a_key_that_no_file_has_is_named_with_the_directory() -> None:
+    """Found: with another cluster's directory the text told to make new keys, which nobody would trust."""
+    ring = FileKeyring([MINE, THEIRS], "keys/mine")
+    with pytest.raises(NoKey, match=r"'theirs' in keys/mine: copy theirs\.secret there") as caught:
+        ring.own("theirs")
+    assert "`mesh keys new-cluster theirs --keys-dir keys/mine`" in str(caught.value)
+    assert "new-network" not in str(caught.value)
