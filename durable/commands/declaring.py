@@ -93,7 +93,10 @@ async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> N
     # Check before the call: a field `self` would be a TypeError, which the user could not relate to the command.
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
-    print_stderr(f"{kind} {args.name} declared")
+    # It is gone with this command, which nobody would expect of a queue that was "declared".
+    gone = kind == "queue" and fields.get("exclusive")
+    note = ", and deleted with this command's connection, because it is exclusive" if gone else ""
+    print_stderr(f"{kind} {args.name} declared{note}")
 
 
 async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> None:

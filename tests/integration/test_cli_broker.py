@@ -318,6 +318,15 @@ def test_wrong_usage_is_status_2(shell: Shell, words: list[str]) -> None:
     assert said.startswith(f"mesh-broker {words[0]}: ")
 
 
+def test_that_a_queue_ends_with_the_command_is_said(shell: Shell) -> None:
+    """Found: an exclusive queue was "declared", and there was none."""
+    with served(shell):
+        told = good(shell, "declare-queue", "mine", "exclusive=true").stderr
+        assert b"mine declared, and deleted with this command's connection" in told
+        told = good(shell, "declare-queue", "ours", "exclusive=false").stderr
+        assert told.endswith(b"ours declared\n")
+
+
 def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
     refusals = (
         (["declare-queue", "jobs", "max_length=20"], b"max_length: existing 10, requested 20"),
