@@ -27,6 +27,9 @@ class Published(NamedTuple):
     deaths: tuple[Death, ...] = ()
     origin: tuple[bytes, int, int] | None = None
     """Its publisher's name, epoch and sequence."""
+    cc: tuple[str, ...] = ()
+    bcc: tuple[str, ...] = ()
+    """Keys that are removed when it is stored."""
 
     def died(self, definition: QueueDefinition, reason: str, now_us: int) -> Published:
         """Return its dead letter.
@@ -36,11 +39,11 @@ class Published(NamedTuple):
         key = definition.dead_letter_routing_key
         same = [one for one in self.deaths if one[:2] == (definition.name, reason)]
         others = [one for one in self.deaths if one not in same]
-        now = Death(definition.name, reason, 0, self.exchange, (self.key,), now_us)
+        now = Death(definition.name, reason, 0, self.exchange, (self.key, *self.cc), now_us)
         death = same[0] if same else now
         return self._replace(
             key=self.key if key is None else key, exchange=definition.dead_letter_exchange or "",
-            ttl_us=None, deaths=(death._replace(count=death.count + 1), *others),
+            ttl_us=None, cc=self.cc if key is None else (), bcc=(), deaths=(death._replace(count=death.count + 1), *others),
         )  # fmt: skip
 
     def comes_back_to(self, queue: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from durable.definitions import REJECT_PUBLISH
+from durable.definitions import REJECT_PUBLISH, PermissionDefinition
 from tests.unit.durable.routing.model import Model as Routes
 from tests.vhost_members import (
     DYING,
@@ -55,6 +55,7 @@ class Model:
         self.end = 0
         """The next log position."""
         self.routes = Routes()
+        self.permissions: dict[str, PermissionDefinition] = {}
         self.queues: dict[str, Queue] = {}
         self.streams: dict[str, Stream] = {}
         self.pending: list[Arriving] = []
@@ -140,7 +141,7 @@ class Model:
         return into if shared else None
 
     def route(self, message: Published) -> list[str]:
-        names = self.routes.route(message.exchange, [message.key], {})
+        names = self.routes.route(message.exchange, [message.key, *message.cc, *message.bcc], {})
         return sorted(one for one in names if not message.comes_back_to(one))
 
     def is_logged(self, name: str) -> bool:

@@ -5,15 +5,17 @@ automatically), streams with cursors, and exchanges in between. Publishers send,
 and may stop at a refusal. Queues have a maximum of messages and of bytes (drop-head or reject-publish),
 times to live of their messages and of themselves, priorities, delivery limits, dead letters that may
 come back, a single active consumer. Consumers have priorities and credit, are exclusive, pause, settle
-in any order, and leave. There are snapshots, checkpoints, and what both free. A crash keeps what is
-durable and some of what is not yet, and the clock may have jumped.
+in any order, and leave. There are snapshots, checkpoints, and what both free; compaction, which also cuts
+settled messages out of records; imports, and permissions, which refuse nothing to these clients. A crash
+keeps what is durable and some of what is not yet, and the clock may have jumped.
 
 After every step all that can be asked must agree, the log position included. Not here: a disk that is
-full, fails, or loses what was synced; permissions; definitions that are imported.
+full, fails, or loses what was synced; what permissions refuse.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import pytest
@@ -21,7 +23,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from durable.broker.compaction import _move
+from durable.broker.cut_estimate import NeededRecord, needed_of
 from durable.definitions import QueueDefinition
+from durable.log.bodies import move
 from durable.log.checkpoints import Root
 from durable.queues.lane import Lane
 from durable.queues.queue import Queue as BrokerQueue
@@ -30,11 +35,16 @@ from durable.vhost.checkpointing import CheckpointRound, decode_extra
 from durable.vhost.registry import TRANSIENT_LANE_MIN
 from durable.vhost.snapshot import Snapshot
 from durable.vhost.store import append_twice
+from tests.compactions import cut_at_any_price
 from tests.vhost_members import READY
+from tests.vhost_model import NOW_US
 
-from .vhost_definitions import WANTED, bindings, exchanges, limited, members
-from .vhost_driving import STEP_US, contents
+from .vhost_definitions import WANTED, bindings, exchanges, imports, limited, members, permissions
+from .vhost_driving import NOBODY, STEP_US, contents, run
 from .vhost_using import Using
+
+NOW_MIN_US = NOW_US % STEP_US
+"""Whole steps before all other times: two times less than a step apart may share a mark, which is not exact."""
 
 
 class Encoding(NamedTuple):
@@ -127,15 +137,52 @@ class Crashing(Using):
         """
         if settled:
             self.commit_all()
+        self.model.now_us = max(NOW_MIN_US, self.model.now_us + STEP_US * steps)
+        self.crash_now(data, settled=settled)
+
+    def crash_now(self, data: st.DataObject, *, settled: bool = False) -> None:
         needed = self.log.needed()
         kept = data.draw(st.integers(self.log.durable_end, self.log.end))
-        self.model.now_us = max(STEP_US, self.model.now_us + STEP_US * steps)
         self.model.crash(kept)
         self.encoding = None
         self.start(self.plain.restarted(kept=kept, now_us=self.model.now_us))
         if settled:
             assert self.log.needed() == needed
         self.check_contents()
+
+    @rule(
+        first=st.sampled_from([0, 0, 0, 2, 5]), count=st.integers(1, 4), cuts=st.booleans(),
+        dies=st.sampled_from([False, False, True]), data=st.data(),
+    )  # fmt: skip
+    def compact(
+        self, first: int, count: int, cuts: bool, dies: bool, data: st.DataObject
+    ) -> None:  # fmt: skip
+        """Carry forward what is needed of some records. What dies has appended the copies, and no more."""
+        if cuts and self.in_use():
+            self.ack_every_other(data.draw(st.sampled_from(self.in_use())))
+        self.turn()
+        with cut_at_any_price() if cuts else nullcontext():
+            some = self.needed_records(first, count)
+        if some and dies:
+            self.append_copies(some)
+            self.crash_now(data)
+        elif some:
+            run(_move(self.running, some, NOBODY))
+            self.commit_all()  # What was settled meanwhile is released when that is durable.
+            assert not {one.record.position for one in some} & self.log.needed().keys()
+
+    def needed_records(self, first: int, count: int) -> list[NeededRecord]:
+        """Return some that lanes need, which are on the disk; those of which messages can be cut out come first."""
+        at = [one for one in sorted(self.log.needed()) if one < self.log.durable_end]
+        found = [needed_of(self.vhost, self.log.records[one]) for one in at]
+        some = sorted((one for one in found if one is not None), key=lambda one: one.cut is None)
+        first = min(first, max(0, len(some) - count))
+        return sorted(some[first : first + count], key=lambda one: one.record.position)
+
+    def append_copies(self, some: list[NeededRecord]) -> None:
+        if any(one.cut is not None for one in some):
+            self.log.commit()
+        self.log.append_nowait([move(one.record, one.targets, one.cut) for one in some])
 
     def commit_all(self) -> None:
         for _ in range(2):  # Settlements travel with the next commit.
@@ -179,11 +226,17 @@ class Vhosts(Crashing):
     @rule(
         peer=st.integers(0, 1), data=st.data(), same=st.booleans(),
         goes=st.sampled_from([False, False, False, True]),
-        kind=st.sampled_from(["queue", "queue", "queue", "stream", "exchange", "binding"]),
+        kind=st.sampled_from(
+            ["queue"] * 3 + ["stream", "exchange", "binding", "import", "permission"]
+        ),
     )  # fmt: skip
     def define(self, peer: int, data: st.DataObject, same: bool, goes: bool, kind: str) -> None:
-        if goes:
+        if kind == "import":
+            self.import_definitions(peer, data.draw(imports), same)
+        elif goes:
             self.delete(peer, data, kind)
+        elif kind == "permission":
+            self.set_permission(data.draw(permissions))
         else:
             self.declare(peer, data.draw(WANTED[kind]), same)
 
@@ -197,6 +250,8 @@ class Vhosts(Crashing):
             self.delete_stream(data.draw(st.sampled_from(["c", "s"])))
         elif kind == "exchange":
             self.delete_exchange(data.draw(exchanges), unused)
+        elif kind == "permission":
+            self.clear_permission(data.draw(st.sampled_from(["shop", "crm", "bi"])))
         else:
             bound = self.model.routes.bindings
             wanted = st.sampled_from(bound) | bindings if bound else bindings

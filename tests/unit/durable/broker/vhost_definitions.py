@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from durable.definitions import (
@@ -9,13 +11,17 @@ from durable.definitions import (
     MEMORY,
     REJECT_PUBLISH,
     BindingDefinition,
+    Definitions,
     ExchangeDefinition,
+    PermissionDefinition,
     QueueDefinition,
     StreamDefinition,
 )
 
 Wanted = QueueDefinition | ExchangeDefinition | StreamDefinition | BindingDefinition
 NOWHERE = (None, None)
+ADMINISTRATOR = "shop"
+"""The cluster of all clients; others may have any permissions."""
 
 members = st.sampled_from(["a", "b", "c", "s"])
 """Names of queues; two of them are names of streams, too."""
@@ -74,6 +80,24 @@ bindings = st.builds(
     st.tuples(members, st.just(False)) | st.tuples(exchanges, st.just(True)),
     keys | st.just("#"),
 )
+permissions = st.builds(
+    PermissionDefinition, cluster=st.just(ADMINISTRATOR), configure=st.just(".*"),
+    write=st.just(".*"), read=st.just(".*"), capture=st.sampled_from([".*", "t.*"]),
+) | st.builds(
+    PermissionDefinition, cluster=st.sampled_from(["crm", "bi"]),
+    configure=st.sampled_from(["", "a", ".*"]), capture=st.sampled_from([".*", "", "t.*"]),
+)  # fmt: skip
+imports = st.builds(
+    Definitions,
+    queues=st.lists(
+        st.builds(replace, definitions, name=members | st.just("d"), exclusive=st.sampled_from([False] * 5 + [True])),
+        max_size=2,
+    ).map(tuple),
+    exchanges=st.lists(exchange_definitions, max_size=1).map(tuple),
+    bindings=st.lists(bindings, max_size=2).map(tuple),
+    streams=st.lists(streams, max_size=1).map(tuple),
+    permissions=st.lists(permissions, max_size=1).map(tuple),
+)  # fmt: skip
 WANTED: dict[str, st.SearchStrategy[Wanted]] = {
     "queue": definitions, "stream": streams, "exchange": exchange_definitions, "binding": bindings,
 }  # fmt: skip

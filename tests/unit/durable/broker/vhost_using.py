@@ -18,14 +18,14 @@ from durable.vhost.changes import CURSOR
 from tests.vhost_members import READY, UNACKED, Published, Queue
 from tests.vhosts import anybody, make_batch
 
-from .vhost_declaring import Declaring
 from .vhost_driving import IDLE_S, PUBLISHERS, STEP_US, Session, run, serve
+from .vhost_importing import Importing
 
 TTLS_US = [None, None, None, None, 0, 3 * STEP_US, 8 * STEP_US]
 OUTCOMES = st.sampled_from(["ack", "requeue", "requeue", "release", "reject", "reject"])
 
 
-class Using(Declaring):
+class Using(Importing):
     # Messages.
 
     @precondition(lambda self: self.model.routes.queues)
@@ -35,6 +35,7 @@ class Using(Declaring):
         priority=st.sampled_from([0, 0, 1, 2, 9]), ttl_us=st.sampled_from(TTLS_US),
         mandatory=st.booleans(), data=st.data(), together=st.booleans(), times=st.integers(1, 2),
         waits=st.booleans(), steps=st.sampled_from([0, 0, 0, 2, 5]),
+        more=st.sampled_from(["", "", "", "", "cc", "bcc"]),
     )  # fmt: skip
     def publish(self, times: int, waits: bool, steps: int, **what: Any) -> None:
         """Publish after some time; with `waits` there is no commit, so the messages are not durable yet."""
@@ -46,25 +47,31 @@ class Using(Declaring):
 
     def send(
         self, name: bytes, back: int, count: int, size: int, priority: int, ttl_us: int | None,
-        mandatory: bool, data: st.DataObject, together: bool,
+        mandatory: bool, data: st.DataObject, together: bool, more: str,
     ) -> None:  # fmt: skip
         """Send messages, the `back` last ones of those sent before once more."""
         keys = st.sampled_from(self.model.routes.queues)
         each = [data.draw(keys)] * count
         if not together and data.draw(st.booleans()):
             each = [data.draw(keys) for _ in range(count)]
+        further: dict[str, Any] = {more: (data.draw(keys),)} if more else {}
         exchange = data.draw(st.sampled_from(["", "amq.fanout"] * 3 + self.exchanges()))
         first = max(0, self.following[name] - back)
         self.following[name] = max(self.following[name], first + count)
         there = self.publishers[name]
         payloads = [b"%c%03d" % (name[0], first + at) + bytes(size - 4) for at in range(count)]
         sent = [
-            (at, Published(one, key, exchange, priority, ttl_us, origin=(name, there.epoch, at)))
+            (
+                at,
+                Published(
+                    one, key, exchange, priority, ttl_us, origin=(name, there.epoch, at), **further
+                ),
+            )
             for at, (key, one) in enumerate(zip(each, payloads, strict=True), first)
         ]
         where: dict[str, Any] = {
             "publisher": name, "epoch": there.epoch,
-            "properties": Properties(exchange, priority, ttl_us, mandatory),
+            "properties": Properties(exchange, priority, ttl_us, mandatory, **further),
         }  # fmt: skip
         parts = [sent] if together else [[one] for one in sent]
         batches = [
@@ -196,6 +203,13 @@ class Using(Declaring):
                 self.log.commit()
             elif between == "turn":
                 self.turn()
+
+    def ack_every_other(self, queue: Queue) -> None:
+        if not queue.consumers:
+            self.subscribe(queue.owner or self.peers[0], queue, prefetch=7)
+        for session in queue.consumers:
+            for one in queue.held_by(session)[::2]:
+                self.settle_some(session, one.tag, 1, "ack")
 
     def settle_some(self, session: Session, start: int, count: int, outcome: str) -> None:
         """Settle a range of tags, some of which may be settled already or not delivered yet."""
