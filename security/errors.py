@@ -28,20 +28,14 @@ class NoKey(SecurityError):
     """`directory` is where the key was looked for, if it was looked for in files."""
 
     def __init__(self, cluster: str, directory: str = "") -> None:
-        if not directory:
-            where, make = (
-                "",
-                "create a network secret with `mesh keys new-network`, or a pair for this",
-            )
-            option = ""
-        else:
-            # A new pair of a cluster that has one elsewhere would be another cluster's for its members.
+        where, make = "", "create a network secret with `mesh keys new-network`, or a pair for this"
+        if directory:
+            # Nobody would trust a new pair of a cluster that has one elsewhere.
             where = f" in {directory}"
             make = f"copy {cluster}.secret there from a member, or create a pair for a new"
-            option = f" --keys-dir {directory}"
         super().__init__(
             f"no secret key of cluster {cluster!r}{where}: {make} cluster with "
-            f"`mesh keys new-cluster {cluster}{option}`"
+            f"`mesh keys new-cluster {cluster}`"
         )
         self.cluster, self.directory = cluster, directory
 
