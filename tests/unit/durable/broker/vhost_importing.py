@@ -26,6 +26,7 @@ from durable.errors import (
     UnknownQueue,
 )
 from tests.vhost_members import Queue, Stream
+from tests.vhosts import AnyStreams
 
 from .vhost_declaring import Declaring
 from .vhost_definitions import ADMINISTRATOR
@@ -45,7 +46,7 @@ class Importing(Declaring):
         errors = tuple(self.wrong(peer, wanted))
         if not errors:
             self.add_all(wanted)
-        task = partial(apply_import, self.running, self.peers[peer], ("/", wanted), lambda _: None)
+        task = partial(apply_import, self.running, self.peers[peer], ("/", wanted), AnyStreams)
         waits: list[int] = []
         with pytest.MonkeyPatch.context() as patch:  # A commit would read, in a loop of its own.
             patch.setattr(self.log, "wait_durable", partial(_note, waits))
