@@ -52,7 +52,7 @@ class RealFiles:
     """The real file system, used in threads: a file on a dead network mount must stall this finder and not the node."""
 
     async def stamp(self, path: str) -> Stamp:
-        stat = await run_in_thread(lambda: os.stat(path), abandon_on_cancel=True)
+        stat = await run_in_thread(lambda: os.stat(path))
         if S_ISFIFO(stat.st_mode):  # Opening one waits for its writer, maybe for ever.
             raise OSError("a FIFO, not a file")
         return Stamp(stat.st_mtime_ns, stat.st_ino, stat.st_size)
@@ -64,7 +64,7 @@ class RealFiles:
             with open(path, "rb") as file:
                 return file.read(FILE_BYTES_MAX + 1)
 
-        return await run_in_thread(read, abandon_on_cancel=True)
+        return await run_in_thread(read)
 
 
 class FileFinder(PassiveFinder):

@@ -28,9 +28,8 @@ class Resolver:
             OSError, UnicodeError: no answer, no addresses, not a name, or no thread.
         """
         answers = await run_in_thread(
-            partial(getaddrinfo, name, None, family, SOCK_STREAM),
-            abandon_on_cancel=True, limiter=self._threads,
-        )  # fmt: skip
+            partial(getaddrinfo, name, None, family, SOCK_STREAM), self._threads
+        )
         return [str(answer[4][0]) for answer in answers]
 
     async def address_to_dial(self, host: str) -> str | None:

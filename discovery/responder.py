@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
+from trio.lowlevel import RunVar
 
 from .errors import ResponderError
 from .interfaces import address_indexes, multicast_addresses
@@ -36,8 +37,8 @@ QUERY_MS_MAX = 3000
 OnChange = Callable[[str, bool], None]
 """(instance, present), called in any thread."""
 _PTR, _TXT, _IN = 12, 16, 1  # RFC 1035 3.2.2 and 3.2.4
-OPENING_S_MAX = 10.0
-"""zeroconf's own limit for what its loop does."""
+OPENING_S_MAX = 3.0
+"""Usually it takes milliseconds. A node that ends meanwhile waits for so long at most."""
 OWN_DESCRIPTORS = 8
 """Descriptors that zeroconf opens beside one socket per interface: one to listen, three for its loop; some to spare."""
 ADDRESSES_MAX = 8
@@ -87,15 +88,29 @@ async def open_zeroconf(
                 return
         responder.close_now()
 
-    # Not cancelled: it takes milliseconds. But if zeroconf's thread ends before its loop runs, as for lack of a
-    # descriptor, zeroconf waits for it for ever.
+    # Not cancelled, so that what opens is closed. But if zeroconf's thread ends before its loop runs, as for lack of
+    # a descriptor, zeroconf waits for it for ever.
     with trio.move_on_after(OPENING_S_MAX, shield=True):
-        await _run(open_it, abandon_on_cancel=True)
+        await _run(open_it, _opening_limiter())
     with lock:
         given_up = opened is None
     if opened is None:
         raise ResponderError(f"zeroconf did not start within {OPENING_S_MAX:.0f} s")
     return opened
+
+
+_OPENING_LIMITER: RunVar[trio.CapacityLimiter] = RunVar("opening_limiter")
+
+
+def _opening_limiter() -> trio.CapacityLimiter:
+    """Return the limiter of openings in this trio run, of one thread: an opening that hangs keeps its thread for ever, and
+    later ones must not keep more, least of all of trio's common threads."""
+    try:
+        return _OPENING_LIMITER.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(1)
+        _OPENING_LIMITER.set(limiter)
+        return limiter
 
 
 class ZeroconfResponder:
@@ -180,7 +195,7 @@ class ZeroconfResponder:
                 if not self._zeroconf.done:
                     function()
 
-        await _run(exclusive, abandon_on_cancel=True)
+        await _run(exclusive)
 
     def _publish(self, txt: bytes, port: int) -> None:
         from zeroconf import ServiceInfo
@@ -229,7 +244,7 @@ class ZeroconfResponder:
         self._zeroconf.update_interfaces(usable)
 
     def close_now(self) -> None:
-        """As `close`, blocking, in the thread that made it."""
+        """Do what `close` does, blocking."""
         # Questions last longer than zeroconf waits for them before it ends its loop, and asyncio would complain of
         # each on stderr.
         for question in tuple(self._questions):
@@ -285,12 +300,11 @@ def _addresses_to_publish(candidates: list[str]) -> list[str]:
     return (routable or candidates)[:ADDRESSES_MAX]
 
 
-async def _run(call: Callable[[], T], *, abandon_on_cancel: bool) -> T:
-    """Call `call` in a thread; turn errors about this machine or zeroconf into ResponderError."""
+async def _run(call: Callable[[], T], limiter: trio.CapacityLimiter | None = None) -> T:
+    """Call `call` in a thread, which is abandoned when cancelled; turn errors about this machine or zeroconf into
+    ResponderError."""
     try:
-        return await run_in_thread(
-            partial(_translate_errors, call), abandon_on_cancel=abandon_on_cancel
-        )
+        return await run_in_thread(partial(_translate_errors, call), limiter)
     except OSError as error:
         raise ResponderError(error.strerror) from error
 

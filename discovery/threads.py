@@ -11,17 +11,13 @@ import trio
 T = TypeVar("T")
 
 
-async def run_in_thread(
-    call: Callable[[], T], *, abandon_on_cancel: bool, limiter: trio.CapacityLimiter | None = None
-) -> T:
-    """Return what `call` returns in a thread; it must not raise RuntimeError.
+async def run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter | None = None) -> T:
+    """Return what `call` returns in a thread, which is abandoned when cancelled; it must not raise RuntimeError.
 
     Raises:
         OSError: no thread can be started, as where a container has used up its processes. It may be possible later.
     """
     try:
-        return await trio.to_thread.run_sync(
-            call, abandon_on_cancel=abandon_on_cancel, limiter=limiter
-        )
+        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
     except RuntimeError as error:
         raise OSError(errno.EAGAIN, str(error)) from error

@@ -156,8 +156,32 @@ async def test_what_does_not_open_is_given_up_and_closed_if_it_opens_late(
     """Found: for lack of a descriptor zeroconf waited for ever, and the node could not even be ended."""
     monkeypatch.setattr(responder, "ZeroconfResponder", slow := SlowResponder())
     try:
-        with pytest.raises(ResponderError, match="zeroconf did not start within 10 s"):
+        with pytest.raises(ResponderError, match="zeroconf did not start within 3 s"):
             await open_zeroconf("ab12", None, lambda *_: None)
+    finally:
+        slow.may_open.set()
+    assert slow.closed.wait(PATIENCE_S)
+
+
+async def test_what_hangs_while_it_opens_keeps_one_thread_however_often_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Found: each attempt kept one of the threads that all share, logs as well, until there was none."""
+    began: list[None] = []
+
+    def hang(*_: object) -> SlowResponder:
+        began.append(None)
+        return slow()
+
+    slow = SlowResponder()
+    monkeypatch.setattr(responder, "ZeroconfResponder", hang)
+    common = trio.to_thread.current_default_thread_limiter()
+    try:
+        for _ in range(3):
+            with pytest.raises(ResponderError, match="zeroconf did not start"):
+                await open_zeroconf("ab12", None, lambda *_: None)
+        assert len(began) == 1
+        assert common.borrowed_tokens == 0
     finally:
         slow.may_open.set()
     assert slow.closed.wait(PATIENCE_S)
