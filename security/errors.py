@@ -28,15 +28,18 @@ class NoKey(SecurityError):
     """`directory` is where the key was looked for, if it was looked for in files."""
 
     def __init__(self, cluster: str, directory: str = "") -> None:
-        where, make = "", "create a network secret with `mesh keys new-network`, or a pair for this"
-        if directory:
-            # Nobody would trust a new pair of a cluster that has one elsewhere.
-            where = f" in {directory}"
-            make = f"copy {cluster}.secret there from a member, or create a pair for a new"
-        super().__init__(
-            f"no secret key of cluster {cluster!r}{where}: {make} cluster with "
-            f"`mesh keys new-cluster {cluster}`"
-        )
+        pair = f"`mesh keys new-cluster {cluster}`"
+        if directory:  # Nobody would trust a new pair of a cluster that has one elsewhere.
+            text = (
+                f"no secret key of cluster {cluster!r} in {directory}: copy {cluster}.secret there from a member, "
+                f"or create a pair for a new cluster with {pair}"
+            )
+        else:
+            text = (
+                f"no secret key of cluster {cluster!r}: create a network secret with `mesh keys new-network`, "
+                f"or a pair for this cluster with {pair}"
+            )
+        super().__init__(text)
         self.cluster, self.directory = cluster, directory
 
 

@@ -82,9 +82,7 @@ class Control:
             if existing is not None:
                 self._peer.check_own(existing)
                 check_same(existing.definition, wanted)
-                existing.note_use(self._running.clock.now_us())
-                # A client that declares a queue has to find it there.
-                self._running.auto_deletions.discard(existing)
+                self._running.note_declared(existing)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)

@@ -154,13 +154,9 @@ async def apply_import(
 def _note_declared(
     running: RunningVhost, queues: Iterable[QueueDefinition]
 ) -> Generator[None, None, None]:
-    """Do for each queue what declaring it by itself does, for one that was there already as well."""
-    registry, now_us = running.vhost.registry, running.clock.now_us()
     for some in some_at_once(queues):
         for one in some:
-            queue = registry.queue(one.name)
-            queue.note_use(now_us)
-            running.auto_deletions.discard(queue)
+            running.note_declared(running.vhost.registry.queue(one.name))
         yield
 
 

@@ -80,7 +80,7 @@ async def open_vhost(
 async def _append_after_gaps(log: Log, now_us: int) -> None:
     """Append a record in which nothing is settled, before any checkpoint file is written. Its epoch tells later starts
     that this one found the gaps. Without it, they would take them for losses: a file says that all before it was durable
-    when it was written."""
+    when it was written. Appended again at each start that still reads the gap, which does no harm."""
     with suppress(StoreFull):
         await log.append([Draft(Kind.ACKS, encode_acks({}), (), now_us)])
 

@@ -87,6 +87,11 @@ class RunningVhost:
         """Note that `queue` may have something to deliver when the pump runs next."""
         self._busy[queue] = None
 
+    def note_declared(self, queue: Queue) -> None:
+        """Note that a client has declared this queue, which was there already: it has to find it there."""
+        queue.note_use(self.clock.now_us())
+        self.auto_deletions.discard(queue)
+
     def hurry(self) -> None:
         """A task waits for everything settled until now to be durable."""
         self.vhost.settling.hurry()

@@ -31,9 +31,9 @@ class StreamCheck:
         self._cluster, self._check_room = cluster, check_room
         self._permissions = {one.name: one.registry.permissions for one in vhosts}
         self._existing = vhosts[0].registry.patterns
-        self._given = (pattern for stream in streams for pattern in stream.patterns)
+        self._unread = (pattern for stream in streams for pattern in stream.patterns)
         self._patterns: dict[str, None] = {}
-        """Without order and number; complete when `_given` is used up."""
+        """Those compared so far, as a set."""
         self._versions: dict[str, int] = {}
         """By vhost, the version of the permissions that the patterns have been compared with."""
 
@@ -41,7 +41,7 @@ class StreamCheck:
         """Check, some patterns at a time; `now` is quick then, unless permissions change meanwhile."""
         versions = {name: one.version for name, one in self._permissions.items()}
         count = 0
-        for some in some_at_once(self._given):
+        for some in some_at_once(self._unread):
             new = dict.fromkeys(one for one in some if one not in self._patterns)
             for vhost in self._permissions:
                 self._check_access(vhost, new)
@@ -53,7 +53,7 @@ class StreamCheck:
 
     def now(self) -> None:
         """Check in one turn."""
-        self._patterns |= dict.fromkeys(self._given)
+        self._patterns |= dict.fromkeys(self._unread)
         for vhost, permissions in self._permissions.items():
             if permissions.version != self._versions.get(vhost):
                 self._check_access(vhost, self._patterns)

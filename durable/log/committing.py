@@ -124,12 +124,11 @@ class Committer:
             StoreFailed, StoreClosed: nothing is taken any more.
         """
         self.check()
+        size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(is_essential, drafts)):
-            raise self.config.full_error(_size_bytes(drafts), self._refused.free_bytes)
-        if self.pending_bytes:  # Otherwise any size is taken.
-            size = _size_bytes(drafts)
-            if self._exceeds_limit(size):
-                raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
+            raise self.config.full_error(size, self._refused.free_bytes)
+        if self._exceeds_limit(size):
+            raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
         if self._encrypt is not None:  # Before they get places, because it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
@@ -298,7 +297,3 @@ class Committer:
         if self.commit is None or not self.commit.hangs:
             return 0.0
         return max(0.0, now_s - self.commit.begun_s - self.config.commit_s_max)
-
-
-def _size_bytes(drafts: Iterable[Draft]) -> int:
-    return sum([draft.size_bytes for draft in drafts])

@@ -108,8 +108,8 @@ class Publisher:
         self._trim_holes()
 
     def _fill(self, first: int, end: int) -> None:
-        # A start comes here for each dead letter, which has its first sequence: a thousand holes are not
-        # gone through for it.
+        # At a start this is called for each dead letter, because it keeps the sequence of its original: do not go
+        # through a thousand holes.
         holes = self.holes
         low, high = bisect_left(holes, (first, first)), bisect_left(holes, (end, end))
         if low and holes[low - 1][1] > first:

@@ -28,7 +28,7 @@ from .identity import Identity, OwnAnnouncement
 from .inbox import Inbox
 from .instructions import Instruction, ProbeResult
 from .lane import Conn
-from .link import RECORD_EXTRA_BYTES, Link, LinkLimits, Received
+from .link import Link, LinkLimits, Received, largest_record
 from .membership import Change, Membership, State
 from .patterns import Patterns
 from .peering import Ending, Peering
@@ -92,7 +92,7 @@ class Core:
         limits = LinkLimits(
             window_bytes=config.window_bytes, frame_bytes_max=config.frame_bytes_max,
             chunk_bytes=config.chunk_bytes, outbox_bytes=config.outbox_bytes,
-            record_bytes_max=config.payload_bytes_max + RECORD_EXTRA_BYTES,
+            record_bytes_max=largest_record(config.payload_bytes_max),
             reassembly_bytes_max=config.reassembly_bytes_max, ack_delay_s=config.ack_delay_s,
         )  # fmt: skip
         settings = PeeringSettings(

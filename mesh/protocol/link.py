@@ -363,6 +363,11 @@ class Link:
         )  # fmt: skip
 
 
+def largest_record(payload_bytes_max: int) -> int:
+    """Return the largest record in bytes that a node with this setting accepts."""
+    return payload_bytes_max + RECORD_EXTRA_BYTES
+
+
 def negotiate_limits(ours: LinkLimits, theirs: Limits) -> LinkLimits:
     """Return of each limit the smaller of both ends' values. Raises RemoteProtocolError if they make no sense."""
     frame = min(ours.frame_bytes_max, theirs.frame_max)

@@ -20,7 +20,7 @@ from .dispatch import Dispatcher, Job, refuse_unserved
 from .frame import Kind
 from .interest import Interest
 from .latest import Latest
-from .link import RECORD_EXTRA_BYTES, Link, Received
+from .link import Link, Received, largest_record
 from .outbox import REQUESTS
 from .request import pack_head, read_head
 from .requests import RequestTable
@@ -69,10 +69,10 @@ class Patterns:
             gathered_bytes_max=config.window_bytes // 2, topics_max=config.topics_max,
             epoch=incarnation, wall_us=wall_us, request_flush=request_flush,
         )  # fmt: skip
-        record_bytes_max = config.payload_bytes_max + RECORD_EXTRA_BYTES
+        record_bytes_max = largest_record(config.payload_bytes_max)
         self.subscriptions = Subscriptions(
             self.interest, self.publisher, timers, topics_max=config.topics_max,
-            # An outbox that is empty takes one of any size.
+            # An empty outbox takes a record of any size.
             in_flight_bytes=config.window_bytes + max(config.outbox_bytes, record_bytes_max),
             record_bytes_max=record_bytes_max, request_flush=request_flush,
         )  # fmt: skip

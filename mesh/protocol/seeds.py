@@ -120,10 +120,11 @@ class Seeds:
         return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
 
     def silent_among(self, endpoints: Iterable[str], *, each: bool) -> list[str]:
-        """Return those of these addresses that do not answer; unless `each` should, none if any other node answers at one.
+        """Return those of these addresses that do not answer. Addresses above SEEDS_MAX are not asked.
 
-        This node itself may be among those listed, and its answer says nothing of the others. Addresses above
-        SEEDS_MAX are not asked.
+        Args:
+            each: whether a node should answer at each. Otherwise one that answers is enough, and none is returned.
+                This node itself may be among those listed, and its answer says nothing of the others.
         """
         silent = {*self.silent_endpoints()}
         if each:

@@ -38,11 +38,13 @@ class Replacements:
         if log.seed != gone.seed:
             return []
         if gone.carried is None:
-            return self._carried(
+            found = self._carried(
                 log, max(gone.start, gone.first_origin), min(gone.end, gone.records_end)
             )
-        low, high = int(gone.carried.origin.min()), int(gone.carried.origin.max())
-        return [*_select_runs(self._carried(log, low, high + 1), gone.carried)]
+        else:
+            low, high = int(gone.carried.origin.min()), int(gone.carried.origin.max())
+            found = [*_select_runs(self._carried(log, low, high + 1), gone.carried)]
+        return [replace(one, reports=gone.reports) for one in found]
 
     def _carried(self, log: StoredLog, start: int, end: int) -> list[ByteRange]:
         return [*carried_ranges(Selected(log, self._lanes, Times(), start, end), NO_LIMIT)]

@@ -233,9 +233,8 @@ def _pieces(
         if piece is not None and (not wanted or mark.end_at - piece.at > split_bytes):
             yield piece
             piece = None
-        if (
-            wanted and piece is None
-        ):  # Begins where the last block ends: what is between is damaged.
+        if wanted and piece is None:
+            # It begins where the last block ends: what is between is damaged.
             piece = replace(whole, at=end_at, first_origin=mark.position)
         if piece is not None:
             piece = replace(piece, end_at=mark.end_at, records_end=after)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,14 +70,17 @@ def read(
 def _open_range(one: ByteRange) -> Iterator[File]:
     """Open the segment of a range. Raises DataLost if it has been freed, or belongs to another store now."""
     name = Path(one.path).name
-    try:
-        with segment_file(one.path) as file:
-            header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), name)
-            if header is not None and store_seed(header.store_id) != one.seed:
-                raise DataLost(f"{name} belongs to another store than when this was planned")
-            yield file
-    except FileNotFoundError:
-        raise DataLost(f"{name} was freed before it was read (retention or compaction)") from None
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(segment_file(one.path))
+        except FileNotFoundError:
+            raise DataLost(
+                f"{name} was freed before it was read (retention or compaction)"
+            ) from None
+        header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), name)
+        if header is not None and store_seed(header.store_id) != one.seed:
+            raise DataLost(f"{name} belongs to another store than when this was planned")
+        yield file
 
 
 def _read_range(

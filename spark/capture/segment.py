@@ -137,10 +137,8 @@ def _position(
     if header is not None and header.position >= floor:
         return header.position
     if following is not None:
-        is_seal = (
-            following.record.header.kind == SEAL_KIND
-        )  # It has the position of the next record.
-        return following.position - is_seal
+        # A seal has the position of the next record.
+        return following.position - (following.record.header.kind == SEAL_KIND)
     return floor - 1 if floor else wanted.first_origin
 
 

@@ -57,7 +57,7 @@ ATTEMPTS = 10
 
 @contextmanager
 def segment_file(path: str) -> Iterator[RealFile]:
-    """Open a segment for reading in the block.
+    """Open a segment for reading in the block, where nothing but calls of the file may raise OSError.
 
     Raises:
         FileNotFoundError: it has been freed.

@@ -27,7 +27,7 @@ LAST, END = -1, -2
 
 
 def damaged_log(data: Path, number: int, byte: int) -> int:
-    """Flip a bit in the so-manieth record of the second segment; return how many rows the others make."""
+    """Flip a bit in record `number` of the second segment; return how many rows the others make."""
     captured = jobs_and_audit(data)
     publish(captured, 30)
     captured.close()
