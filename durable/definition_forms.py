@@ -228,6 +228,6 @@ def _check_ends(binding: BindingDefinition, exchanges: set[str], queues: set[str
     if binding.exchange not in exchanges:
         raise UnknownExchange(binding.exchange, exchanges)
     if not binding.to_exchange and binding.destination not in queues:
-        raise UnknownQueue(binding.destination, queues)
+        raise UnknownQueue.as_destination(binding.destination, queues, exchanges)
     if binding.to_exchange and binding.destination not in exchanges:
         raise UnknownExchange(binding.destination, exchanges)

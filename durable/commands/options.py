@@ -19,7 +19,7 @@ from mesh.commands.reaching import explain_no_members
 
 from ..broker.directory import DEFAULT_VHOST
 from ..client.connection import Connection, connect
-from ..errors import BrokerLost, InvalidDefinition
+from ..errors import BrokerLost, InvalidDefinition, UnknownQueue
 
 Do = Callable[[Connection, argparse.Namespace], Awaitable[None]]
 BROKER = "broker"
@@ -85,7 +85,7 @@ def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
 
     async def run(args: argparse.Namespace) -> int:
         async with connected(args) as broker:
-            with wrong_usage():
+            with wrong_usage(), naming_options():
                 await do(broker, args)
         return 0
 
@@ -104,6 +104,18 @@ def wrong_usage() -> Iterator[None]:
         yield
     except InvalidDefinition as error:
         raise WrongUsage(str(error)) from None
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Let an error in the block advise an option of the command instead of an argument of Python."""
+    try:
+        yield
+    except UnknownQueue as error:
+        if error.flag:
+            option = f"--{error.flag.replace('_', '-')}"
+            error.args = (f"{str(error).removesuffix(error.flag)}{option}",)
+        raise
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from .root import DurableError, nearest, shown
 
@@ -61,10 +61,23 @@ class UnknownExchange(Unknown):
 
 
 class UnknownQueue(Unknown):
-    """There is no queue called `name`."""
+    """There is no queue called `name`; `flag` is the argument that would find what has that name, or empty."""
 
     kind = "queue"
+    flag = ""
+    """The text ends with it. Earlier brokers do not send it."""
     IS_STREAM = "a stream has that name: read or delete it as a stream"
+
+    @classmethod
+    def as_destination(
+        cls, name: str, queues: Iterable[str], exchanges: Container[str]
+    ) -> UnknownQueue:
+        """Return the error for a binding to `name`, which may be an exchange instead."""
+        if name not in exchanges:
+            return cls(name, queues)
+        error = cls(name, hint="an exchange has that name: bind to it with to_exchange")
+        error.flag = "to_exchange"
+        return error
 
 
 class UnknownStream(Unknown):

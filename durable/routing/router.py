@@ -145,7 +145,7 @@ class Router:
         if destination.is_exchange:
             self._exchange(destination.name)
         elif destination.name not in self._queues:
-            raise UnknownQueue(destination.name, self._queues)
+            raise UnknownQueue.as_destination(destination.name, self._queues, self._exchanges)
 
     def bind(self, binding: BindingDefinition) -> None:
         """Add a binding, unless it exists.

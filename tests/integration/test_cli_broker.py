@@ -343,6 +343,10 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
         ),
         (["consume", "job"], b"did you mean 'jobs'?"),
         (["bind", "amq.topic", "job", "a"], b"no queue 'job'"),
+        (  # Found: "declare it first".
+            ["bind", "amq.topic", "nowhere", "a"],
+            b"no queue 'nowhere': an exchange has that name: bind to it with --to-exchange",
+        ),
         (["status", "--vhost", "other"], b"no vhost 'other'"),
     )
     with served(shell):

@@ -197,6 +197,15 @@ def test_what_does_not_exist_is_named_with_what_is_near() -> None:
     assert router.definitions()[1] == ()
 
 
+def test_who_binds_to_an_exchange_as_to_a_queue_is_told_how() -> None:
+    """Found: `declare it first`, of an exchange that was there."""
+    router = make("orders", "behind")
+    text = "no queue 'behind': an exchange has that name: bind to it with to_exchange"
+    with pytest.raises(UnknownQueue, match=f"^{text}$") as caught:
+        router.bind(BindingDefinition(exchange="orders", destination="behind"))
+    assert (caught.value.flag, caught.value.nearest) == ("to_exchange", "")
+
+
 def test_who_publishes_to_a_queue_as_to_an_exchange_is_told_of_the_default_one() -> None:
     """Found: `declare it first`, of a queue that was there."""
     router = make("orders", queues="")
