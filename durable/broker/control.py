@@ -106,13 +106,11 @@ class Control:
             nonlocal ready
             if if_unused and len(queue.consumers):
                 how = f"{len(queue.consumers)} consumers"
-                how += "; stop them first, or delete it without if_unused"
-                raise InUse("queue", name, how)
+                raise InUse("queue", name, f"{how}; stop them first", "if_unused")
             if if_empty and queue.unsettled:
                 dead = f", {queue.dead} of them to be dead-lettered" if queue.dead else ""
                 how = f"{queue.unsettled} messages{dead}"
-                how += "; consume or purge them first, or delete it without if_empty"
-                raise InUse("queue", name, how)
+                raise InUse("queue", name, f"{how}; consume or purge them first", "if_empty")
             ready = queue.ready
             return False
 

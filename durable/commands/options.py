@@ -19,7 +19,7 @@ from mesh.commands.reaching import explain_no_members
 
 from ..broker.directory import DEFAULT_VHOST
 from ..client.connection import Connection, connect
-from ..errors import BrokerLost, InvalidDefinition, UnknownQueue
+from ..errors import BrokerLost, InUse, InvalidDefinition, UnknownQueue
 
 Do = Callable[[Connection, argparse.Namespace], Awaitable[None]]
 BROKER = "broker"
@@ -111,7 +111,7 @@ def naming_options() -> Iterator[None]:
     """Let an error in the block advise an option of the command instead of an argument of Python."""
     try:
         yield
-    except UnknownQueue as error:
+    except (InUse, UnknownQueue) as error:
         if error.flag:
             option = f"--{error.flag.replace('_', '-')}"
             error.args = (f"{str(error).removesuffix(error.flag)}{option}",)

@@ -155,11 +155,19 @@ class TooManyPatterns(DurableError):
 
 
 class InUse(DurableError):
-    """The `kind` called `name` was to be deleted, but is in use; `how` says by what, and what to do about it."""
+    """The `kind` called `name` was to be deleted, but is in use; `how` says by what, and what to do about it.
 
-    def __init__(self, kind: str, name: str, how: str) -> None:
+    `flag` is the argument that asked for this, or empty; `how` ends with it.
+    """
+
+    flag = ""
+    """Of earlier brokers, which do not send it."""
+
+    def __init__(self, kind: str, name: str, how: str, flag: str = "") -> None:
+        if flag:
+            how += f", or delete it without {flag}"
         super().__init__(f"{kind} {name!r} is in use: {how}")
-        self.kind, self.name, self.how = kind, name, how
+        self.kind, self.name, self.how, self.flag = kind, name, how, flag
 
 
 class InternalExchange(DurableError):

@@ -134,8 +134,7 @@ class Router:
             raise BuiltIn(name, "it cannot be deleted")
         if if_unused and exchange.bindings:
             how = f"bindings from it: {len(exchange.bindings)}"
-            how += "; unbind them first, or delete it without if_unused"
-            raise InUse("exchange", name, how)
+            raise InUse("exchange", name, f"{how}; unbind them first", "if_unused")
 
     def check_bind(self, binding: BindingDefinition) -> None:
         """Raises what `bind` would raise."""

@@ -348,12 +348,21 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
             b"no queue 'nowhere': an exchange has that name: bind to it with --to-exchange",
         ),
         (["status", "--vhost", "other"], b"no vhost 'other'"),
+        (  # Found: "without if_empty", which is no option.
+            ["delete-queue", "full", "--if-empty"],
+            b"1 messages; consume or purge them first, or delete it without --if-empty",
+        ),
+        (["delete-exchange", "used", "--if-unused"], b"or delete it without --if-unused"),
     )
     with served(shell):
         good(shell, "declare-queue", "jobs", "max_length=10")
         good(shell, "bind", "amq.topic", "jobs", "orders.eu")
         good(shell, "declare-exchange", "nowhere")
         good(shell, "bind", "amq.fanout", "nowhere", "orders.us", "--to-exchange")
+        good(shell, "declare-queue", "full")
+        good(shell, "publish", "full", "x")
+        good(shell, "declare-exchange", "used")
+        good(shell, "bind", "used", "full")
         for process, says in [(shell.start(*words), says) for words, says in refusals]:
             out, words = process.communicate(timeout=40)
             assert (process.returncode, out) == (1, b""), words

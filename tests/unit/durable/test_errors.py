@@ -70,6 +70,10 @@ def test_a_name_without_any_of_its_length_is_not_compared(monkeypatch: pytest.Mo
             "exchange 'e' is in use: bindings from it: 2; unbind them first",
         ),
         (
+            InUse("exchange", "e", "bindings from it: 2; unbind them first", "if_unused"),
+            "exchange 'e' is in use: bindings from it: 2; unbind them first, or delete it without if_unused",
+        ),
+        (
             AccessRefused("web", "write", "exchange", "e"),
             "cluster 'web' may not write exchange 'e': give it a write permission that matches this name",
         ),
