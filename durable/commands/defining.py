@@ -8,6 +8,8 @@ import os
 import stat
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,14 @@ from mesh.commands.terminal import print_stderr, write_stdout
 
 from ..broker.directory import DEFAULT_VHOST
 from ..definition_checks import check_name
-from ..errors import DurableError
+from ..errors import (
+    BuiltIn,
+    DefinitionConflict,
+    DurableError,
+    InvalidDefinition,
+    UnknownExchange,
+    UnknownQueue,
+)
 from ..errors.root import shown
 from ..protocol.definition_bytes import BYTES_MAX
 from .options import add_broker_options, connected
@@ -27,6 +36,8 @@ from .options import add_broker_options, connected
 STDIO = Path("-")
 FILE_BYTES_MAX = 2 * BYTES_MAX
 """The JSON that `export` writes takes at most twice the bytes of what is sent to the broker."""
+
+WRONG_CONTENTS = (BuiltIn, DefinitionConflict, InvalidDefinition, UnknownExchange, UnknownQueue)
 
 
 def add(commands: Commands) -> None:
@@ -101,13 +112,25 @@ async def import_definitions(args: argparse.Namespace) -> int:
     plain = _read(args.file)
     if args.vhost is None:
         args.vhost = plain.get("vhost", DEFAULT_VHOST)
-        check_name("definitions", "vhost", args.vhost)
+        with _naming(args.file):
+            check_name("definitions", "vhost", args.vhost)
     else:
         plain["vhost"] = args.vhost
     async with connected(args) as broker:
-        new = await broker.import_definitions(plain)
+        with _naming(args.file):
+            new = await broker.import_definitions(plain)
     print_stderr(f"declared: {_counts_text({f'{kind}s': number for kind, number in new.items()})}")
     return 0
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Let errors in the block that are about the file's contents begin with its name."""
+    try:
+        yield
+    except WRONG_CONTENTS as error:
+        error.args = (f"{file}: {error}",)
+        raise
 
 
 def _read(file: Path) -> dict[str, object]:

@@ -404,7 +404,13 @@ def test_definitions_go_out_and_come_in_the_same(shell: Shell) -> None:
     assert len(first["bindings"]) == 2
     (shell.directory / "data").rename(shell.directory / "old")
     with served(shell) as broker:
-        assert "no queue 'nothing'" in refused(shell, "definitions", "import", "wrong.json")
+        said = refused(shell, "definitions", "import", "wrong.json")
+        assert said.startswith("mesh-broker: wrong.json: no queue 'nothing'")
+        (shell.directory / "none.json").write_text("{}")
+        said = refused(shell, "definitions", "import", "none.json")
+        assert said.startswith("mesh-broker: none.json: definitions: version is None"), (
+            "Found: no file"
+        )
         assert b"3 queues" in good(shell, "definitions", "import", "all.json").stderr
         plain = {"PYTHONIOENCODING": "ascii"}  # Found: a stack trace, for the name that is not.
         shown = shell.run("definitions", "export", "-", environment=plain).stdout

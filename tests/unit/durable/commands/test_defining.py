@@ -83,7 +83,9 @@ async def test_a_vhost_that_is_no_name_is_told_as_a_field(tmp_path: Path, vhost:
     """Found: `no vhost 'None'`, of which nobody had written."""
     file = tmp_path / "all.json"
     file.write_text(f'{{"version": 1, "vhost": {vhost}}}')
-    with pytest.raises(InvalidDefinition, match=r"^definitions: vhost is .*: want 1 to 255 bytes"):
+    with pytest.raises(
+        InvalidDefinition, match=r"^.*/all[.]json: definitions: vhost is .*: want 1 to 255 bytes"
+    ):
         await import_definitions(Namespace(file=file, vhost=None))
 
 
