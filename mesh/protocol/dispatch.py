@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..errors import RemoteProtocolError, TooLarge
+from ..names import DEFAULT_ENDPOINT
 from .frame import Kind
 from .link import Link
 from .outbox import REQUESTS
@@ -125,11 +126,10 @@ class Dispatcher:
         if not job.link.outbox.has_room(REQUESTS, 0):  # First, because an ERROR needs room as well.
             self._send_busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
         elif endpoint is None:
-            self._send_error(
-                job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}"
-            )
+            self._send_error(job, "no_such_endpoint", self._describe_missing(job.endpoint))
         elif endpoint.allow is not None and job.caller not in endpoint.allow:
-            self._send_error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
+            target = self.cluster if job.endpoint == DEFAULT_ENDPOINT else repr(job.endpoint)
+            self._send_error(job, "not_allowed", f"{job.caller} may not call {target}")
         elif self.draining:
             self._send_busy(job, now_s)
         elif full := self._reached_limit(job):
@@ -139,6 +139,15 @@ class Dispatcher:
         else:
             self._jobs[job.link, job.ident] = job
             self._admit(job, now_s)
+
+    def _describe_missing(self, endpoint: str) -> str:
+        if endpoint != DEFAULT_ENDPOINT:
+            return f"{self.cluster} has no endpoint {endpoint!r}"
+        # A caller who gave no endpoint has never seen the default one's name.
+        return (
+            f"{self.cluster} has no plain `@service.request`, only named ones, if any: "
+            f"ask for {self.cluster}/NAME"
+        )
 
     def offer_broadcast(self, job: Job, now_s: float) -> None:
         """Admit a broadcast that has arrived; drop and count it if there is no room, or it is not allowed."""

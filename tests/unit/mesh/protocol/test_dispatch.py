@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.errors import RemoteProtocolError
+from mesh.names import DEFAULT_ENDPOINT
 from mesh.protocol.dispatch import (
     LEAVING_LOAD,
     SOFT_MARGIN,
@@ -140,6 +141,19 @@ def test_an_unknown_endpoint_is_refused() -> None:
     bench.offer("other")
     assert error(bench.link) == ("no_such_endpoint", "shop has no endpoint 'other'")
     assert (bench.started, bench.counts()) == ([], {"failed": 1})
+
+
+def test_who_named_no_endpoint_is_not_told_of_one() -> None:
+    """Found: "no endpoint 'default'", which nobody had written."""
+    bench = Bench()
+    bench.offer(DEFAULT_ENDPOINT)
+    assert error(bench.link) == (
+        "no_such_endpoint",
+        "shop has no plain `@service.request`, only named ones, if any: ask for shop/NAME",
+    )
+    bench.dispatcher.requests = {DEFAULT_ENDPOINT: Endpoint(frozenset({"street"}))}
+    bench.offer(DEFAULT_ENDPOINT)
+    assert error(bench.link) == ("not_allowed", "till may not call shop")
 
 
 def test_only_those_who_may_call() -> None:
