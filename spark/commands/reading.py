@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mesh.commands.options import WrongUsage, add_keys, nonempty_name, path, settings
+from mesh.commands.terminal import print_stderr
 
 from ..errors import ContradictoryOptions, InvalidOption, OptionError
 from ..options import check_existing_pattern, iso, read_moment
@@ -98,7 +99,18 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
 def read_batches(
     args: argparse.Namespace, columns: Sequence[str], **more: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected rows. Raises CaptureError, DurableError."""
-    from ..capture.local import batches
+    """Yield the selected rows; if there are none, tell which other vhosts may have some. Raises CaptureError,
+    DurableError."""
+    from ..capture.local import batches, vhosts_instead
 
-    return batches({**source_options(args), **more}, columns)
+    options = {**source_options(args), **more}
+    is_empty = True
+    for batch in batches(options, columns):
+        is_empty = is_empty and not batch.num_rows
+        yield batch
+    others = vhosts_instead(options) if is_empty else ()
+    if others:
+        print_stderr(
+            f"vhost {args.vhost} has no messages; vhosts with queues or streams: {', '.join(others)}; "
+            "choose one with --vhost"
+        )

@@ -19,6 +19,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 import durable
 from spark.capture.rows import SQL_TYPES
 from tests.brokers import SMALL, client, numbered, serving
+from tests.nodes import node
 from tests.processes import SECRET
 from tests.shell import Shell
 from tests.stores import flip, secret_file
@@ -240,3 +241,28 @@ def test_a_reader_that_leaves_is_no_error(shell: Shell) -> None:
     assert process.wait(20) in (0, 141)
     for pipe in (process.stdin, process.stderr):
         pipe.close()  # type: ignore[union-attr]
+
+
+async def store_elsewhere(data: Path) -> None:
+    async with serving(data) as broker, client(broker) as shop:
+        for vhost in ("billing", "bare"):
+            await shop.create_vhost(vhost)
+        assert broker.node is not None
+        async with node("shop", broker.node) as joined:
+            billing = durable.connect(joined, vhost="billing")
+            await billing.declare_queue("jobs")
+            await billing.publish("", "jobs", b"x")
+
+
+def test_who_reads_an_empty_vhost_is_told_of_the_others(tmp_path: Path) -> None:
+    """Found: an empty table, and not a word."""
+    trio.run(store_elsewhere, tmp_path / "data")
+    shell = Shell(tmp_path)
+    told = b"mesh: vhost / has no messages; vhosts with queues or streams: billing; choose one with --vhost\n"
+    for words in (["stats"], ["cat"], ["export", "out"]):
+        done = shell.run("capture", words[0], "data", *words[1:])
+        assert (done.returncode, done.stderr[: len(told)]) == (0, told)
+    done = shell.run("capture", "stats", "data", "--vhost", "billing", "--topic", "other")
+    assert (done.returncode, done.stderr) == (0, b""), "its messages were not wanted"
+    done = shell.run("capture", "cat", "data", "--vhost", "billing", "--payload")
+    assert (done.stdout, done.stderr) == (b"x\n", b"")
