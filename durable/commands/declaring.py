@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from mesh.commands.options import Commands, given_once, name_and_value, nonempty_name
+from mesh.commands.options import (
+    Commands,
+    WrongUsage,
+    given_once,
+    name_and_value,
+    nonempty_name,
+)
 from mesh.commands.terminal import print_stderr
 
 from ..client.connection import Connection
 from ..definition_forms import from_plain
+from ..errors import InvalidDefinition
 from .options import add_command, do_with_broker
 
 EXAMPLES = {
@@ -81,17 +91,42 @@ def add(commands: Commands) -> None:
     do_with_broker(command, _purge)
 
 
-def _field(text: str) -> tuple[str, Any]:
+class Given(NamedTuple):
+    """The value of a field, and how it was written."""
+
+    value: Any
+    text: str
+
+
+def _field(text: str) -> tuple[str, Given]:
     name, value = name_and_value(text, "FIELD")
     if name == "name":
         raise argparse.ArgumentTypeError(f"give the name before the settings, got {text!r}")
-    return name, value
+    return name, Given(value, text.partition("=")[2])
+
+
+def checked_fields(kind: str, name: str, given: Mapping[str, Given]) -> dict[str, Any]:
+    """Return the fields' values. Raises InvalidDefinition, WrongUsage: a value that was read as JSON must be text."""
+    fields = {field: one.value for field, one in given.items()}
+    try:
+        from_plain(kind, {**fields, "name": name}).check()
+    except InvalidDefinition as error:
+        one = given.get(error.field)
+        if one is None or isinstance(one.value, str | list | dict):
+            raise
+        try:
+            from_plain(kind, {**fields, "name": name, error.field: one.text}).check()
+        except InvalidDefinition as other:
+            if other.allowed == error.allowed:  # Text would be as wrong.
+                raise error from None
+        as_text = shlex.quote(f"{error.field}={json.dumps(one.text)}")
+        raise WrongUsage(f"{error}; for {one.text} as text, write {as_text}") from None
+    return fields
 
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
-    fields = given_once(args.settings)
     # Check before the call: a field `self` would be a TypeError, which the user could not relate to the command.
-    from_plain(kind, {**fields, "name": args.name}).check()
+    fields = checked_fields(kind, args.name, given_once(args.settings))
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     # It is gone with this command, which nobody would expect of a queue that was "declared".
     gone = kind == "queue" and fields.get("exclusive")
