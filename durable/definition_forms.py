@@ -31,6 +31,7 @@ from .definitions import (
     sorted_arguments,
 )
 from .errors import (
+    DefinitionConflict,
     InvalidDefinition,
     UnknownExchange,
     UnknownQueue,
@@ -138,7 +139,8 @@ def check_consistent(
 
     Raises:
         InvalidDefinition: something is there twice.
-        DefinitionConflict: something exists with other settings.
+        DefinitionConflict: something exists with other settings, or a stream has the name of a queue or a queue
+            that of a stream.
         UnknownQueue, UnknownExchange: an end of a binding does not exist.
         BuiltIn: a binding of the default exchange, or a built-in exchange with other settings.
     """
@@ -156,7 +158,8 @@ def check_consistent(
         "permission", "cluster", definitions.permissions, lambda one: one.cluster
     )
     yield from _check_once("binding", "identity", definitions.bindings, lambda one: one.identity)
-    yield from _check_disjoint(definitions, present)
+    yield from _check_kinds(definitions.queues, present.streams, "stream")
+    yield from _check_kinds(definitions.streams, present.queues, "queue")
     names = {one.name for one in (*present.exchanges, *definitions.exchanges)} | set(BUILT_IN)
     queues = {one.name for one in (*present.queues, *present.streams, *destinations)}
     yield
@@ -210,15 +213,14 @@ def _check_once(
         yield
 
 
-def _check_disjoint(definitions: Definitions, existing: Definitions) -> Iterator[None]:
-    """No name is both a queue's and a stream's."""
-    streams = {one.name for one in (*existing.streams, *definitions.streams)}
+def _check_kinds(requested: Sequence[Any], others: Iterable[Any], kind: str) -> Iterator[None]:
+    """Raises DefinitionConflict if one of `others`, which exist and are of `kind`, has a requested name."""
+    taken = {one.name for one in others}
     yield
-    for queues in some_at_once((*existing.queues, *definitions.queues)):
-        for queue in queues:
-            if queue.name in streams:
-                allowed = "a name that a queue and a stream do not share"
-                raise InvalidDefinition("queue or stream", "name", queue.name, allowed)
+    for some in some_at_once(requested):
+        for one in some:
+            if one.name in taken:
+                raise DefinitionConflict.of_kinds(one.name, kind, one.kind)
         yield
 
 

@@ -32,6 +32,11 @@ class DefinitionConflict(DurableError):
         )
         self.kind, self.name, self.differences = kind, name, tuple(differences)
 
+    @classmethod
+    def of_kinds(cls, name: str, existing: str, requested: str) -> DefinitionConflict:
+        """Return the error for a name that a queue has and a stream is to get, or the reverse."""
+        return cls(requested, name, [f"kind: existing {existing}, requested {requested}"])
+
 
 class Unknown(DurableError):
     """Abstract: there is no `kind` called `name`; `nearest` is a similar name that exists, or empty.

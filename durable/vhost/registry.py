@@ -112,7 +112,7 @@ class Registry:
         self.check_room(1)
         if name in self.queues or name in self.streams:
             existing = "queue" if name in self.queues else "stream"
-            raise DefinitionConflict(kind, name, [f"kind: existing {existing}, requested {kind}"])
+            raise DefinitionConflict.of_kinds(name, existing, kind)
 
     def new_lanes(self, definition: QueueDefinition | StreamDefinition) -> list[int]:
         """Return lane ids for a queue or stream that is being declared; no id is ever given twice."""

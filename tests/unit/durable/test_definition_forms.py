@@ -203,8 +203,28 @@ def test_what_exists_already_counts() -> None:
         list(
             check_consistent(Definitions(queues=(QueueDefinition(name="q", max_length=5),)), VHOST)
         )
-    with pytest.raises(InvalidDefinition, match="queue or stream"):
-        list(check_consistent(Definitions(queues=(QueueDefinition(name="s"),)), VHOST))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "differences"),
+    [
+        (
+            Definitions(queues=(QueueDefinition(name="new"), QueueDefinition(name="s"))),
+            ("kind: existing stream, requested queue",),
+        ),
+        (
+            Definitions(streams=(StreamDefinition(name="new"), StreamDefinition(name="q"))),
+            ("kind: existing queue, requested stream",),
+        ),
+    ],
+)
+def test_a_name_of_the_other_kind_is_the_conflict_that_declaring_it_is(
+    wanted: Definitions, differences: tuple[str, ...]
+) -> None:
+    """Found: it was InvalidDefinition, as if the name could never be right."""
+    with pytest.raises(DefinitionConflict) as caught:
+        list(check_consistent(wanted, VHOST))
+    assert caught.value.differences == differences
 
 
 @pytest.mark.parametrize(

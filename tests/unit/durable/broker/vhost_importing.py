@@ -91,9 +91,6 @@ class Importing(Declaring):
             found.add(InvalidDefinition)
         if any(one.exclusive for one in wanted.queues):
             found.add(InvalidDefinition)
-        queues = {*model.queues, *(one.name for one in wanted.queues)}
-        if queues & {*model.streams, *(one.name for one in wanted.streams)}:
-            found.add(InvalidDefinition)
         members: list[Queue | Stream] = [*model.queues.values(), *model.streams.values()]
         present = {one.definition.name: one.definition for one in members}
         if any(present.get(one.name, one) != one for one in requested):
