@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import runpy
@@ -15,6 +16,7 @@ import pytest
 import durable
 import durable.errors
 import mesh
+from durable.definitions import QueueDefinition
 from mesh.statistics import NodeStatistics
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -58,6 +60,17 @@ def test_the_guide_names_every_counter() -> None:
         counted = next((one for one in get_args(kind) if isinstance(one, type)), kind)
         for field in fields(counted) if is_dataclass(counted) else ():
             assert f"`{field.name}`" in row, f"{group}: {field.name}"
+
+
+def test_the_guide_has_every_setting_of_a_queue_with_its_default() -> None:
+    table = GUIDE.split("| setting of a queue | default |")[1].split("\n\n")[0]
+    rows = [row.split(" | ") for row in table.splitlines()[2:]]
+    told = {
+        name: ast.literal_eval(row[1].strip("`"))
+        for row in rows
+        for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert told == {one.name: one.default for one in fields(QueueDefinition) if one.name != "name"}
 
 
 def classes_of(title: str) -> list[type]:
