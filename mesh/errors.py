@@ -57,10 +57,21 @@ class KeyMissing(MeshError):
 
 
 class TooLarge(MeshError, ValueError):
-    """`what` has `size_bytes`, more than `limit_bytes`. Nothing was sent."""
+    """`what` has `size_bytes`, more than `limit_bytes`. Nothing was sent.
 
-    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"{what} of {size_bytes} bytes exceeds the limit of {limit_bytes} bytes")
+    Args:
+        source: what sets the limit, for the error text; empty if nothing does.
+        hint: advice for the error text.
+    """
+
+    LESSER = "the lesser payload_bytes_max of both ends"
+    TUNNEL = "a tunnel carries more"
+
+    def __init__(
+        self, what: str, size_bytes: int, limit_bytes: int, source: str = "", hint: str = ""
+    ) -> None:
+        text = f"{what} of {size_bytes} bytes exceeds the limit of {limit_bytes} bytes"
+        super().__init__(text + f" ({source})" * bool(source) + f": {hint}" * bool(hint))
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 

@@ -51,11 +51,12 @@ def messages(delivery: Delivery) -> Iterator[Message]:
     )  # fmt: skip
 
 
-def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
+def encode_headers(headers: Mapping[str, Any], bytes_max: int, source: str = "") -> bytes:
     """Return headers packed as they are sent.
 
     Args:
         headers: names to values that msgpack can pack: text, bytes, numbers, True, None, lists, dicts.
+        source: what sets `bytes_max`, for the error text.
     Raises:
         TypeError: a name is not text, or a value has another type; the error names it.
         TooLarge: the packed headers are longer than `bytes_max`.
@@ -71,7 +72,7 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
             raise TypeError(f"headers: {name!r}: {error}") from None
     packed: bytes = msgpack.packb(headers)
     if len(packed) > bytes_max:
-        raise TooLarge("headers", len(packed), bytes_max)
+        raise TooLarge("headers", len(packed), bytes_max, source)
     return packed
 
 
@@ -89,7 +90,7 @@ def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[
     for kind in {*map(type, packed)} - {bytes}:
         raise TypeError(f"headers: want bytes packed by encode_headers, got {kind.__name__}")
     if (size := max(map(len, packed), default=0)) > bytes_max:
-        raise TooLarge("headers", size, bytes_max)
+        raise TooLarge("headers", size, bytes_max, "headers_bytes_max")
     return packed
 
 

@@ -124,7 +124,8 @@ class Node:
         if type(payload) is not bytes:
             raise TypeError(f"payload: want bytes, got {type(payload).__name__}")
         if len(payload) > self._payload_bytes_max:
-            raise TooLarge("payload", len(payload), self._payload_bytes_max)
+            limit = self._payload_bytes_max
+            raise TooLarge("payload", len(payload), limit, "payload_bytes_max", TooLarge.TUNNEL)
 
     def gather(self, target: str, payload: bytes, *, timeout: float | None = None) -> Gathering:
         """Ask every member known now; iterate over each with its reply or error, as they come.
@@ -303,7 +304,7 @@ class Node:
         self._check_payload(payload)
         packed = None
         if headers is not None:
-            packed = encode_headers(headers, self.config.headers_bytes_max)
+            packed = encode_headers(headers, self.config.headers_bytes_max, "headers_bytes_max")
         return self._publisher.stream(topic), packed
 
     def _append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:

@@ -114,7 +114,11 @@ class Tunnel:
         if not isinstance(part, bytes):
             raise TypeError(f"part: want bytes, got {type(part).__name__}")
         if len(part) > end.part_bytes_max and end.state != BROKEN:
-            raise TooLarge("part", len(part), end.part_bytes_max)
+            limit = end.part_bytes_max
+            by_window = limit == end.peer_window_bytes
+            window = "the other end's window, by default tunnel_window_bytes"
+            source = window if by_window else TooLarge.LESSER
+            raise TooLarge("part", len(part), limit, source, "send it as several parts")
         if end.sent_eof:
             raise TunnelBroken("this end was closed for sending", **self._counts())
         if end.state == BROKEN:

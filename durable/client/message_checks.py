@@ -44,7 +44,8 @@ def check_sizes(payloads: Sequence[bytes], around_bytes: int, limit_bytes: int) 
     """
     size = max(map(len, payloads), default=0) + around_bytes
     if size > limit_bytes:
-        raise TooLarge("message", size, limit_bytes)
+        source = "the lesser of the broker's --window-size and payload_bytes_max of both ends"
+        raise TooLarge("message", size, limit_bytes, source)
 
 
 class PropertiesEncoder:

@@ -184,7 +184,8 @@ class Dispatcher:
         """Send the reply that the handler has returned."""
         limit = job.link.payload_bytes_max
         if len(payload) > limit:
-            self.raised(job, "failed", str(TooLarge("reply", len(payload), limit)), now_s)
+            error = TooLarge("reply", len(payload), limit, TooLarge.LESSER, TooLarge.TUNNEL)
+            self.raised(job, "failed", str(error), now_s)
             return
         self.served += 1
         self._answer(job, Kind.REPLY, payload, now_s)

@@ -152,7 +152,8 @@ class RequestTable:
     def _enqueue(self, pending: Pending, candidate: Candidate, soft: bool, now_s: float) -> None:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
-            error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
+            limit, source = link.payload_bytes_max, "payload_bytes_max of the other end"
+            error: MeshError = TooLarge("payload", size, limit, source, TooLarge.TUNNEL)
             # TooLarge would mean that nothing was sent: it was, to `maybe_executed_by`.
             if pending.maybe_executed_by:
                 error = PeerLost(

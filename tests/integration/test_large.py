@@ -77,15 +77,21 @@ async def test_a_member_that_takes_less_than_others() -> None:
         node("shop", db) as shop,
     ):
         await linked(shop, db)
-        with pytest.raises(mesh.TooLarge, match="102401 bytes exceeds the limit of 102400"):
+        limit = (
+            r"102401 bytes exceeds the limit of 102400 bytes \({} of {}\): a tunnel carries more$"
+        )
+        theirs = limit.format("payload_bytes_max", "the other end")
+        with pytest.raises(mesh.TooLarge, match=theirs):
             await shop.request("archive", bytes(100 * KIB + 1))
         assert await shop.broadcast("archive", bytes(100 * KIB + 1)) == 0
         async with shop.open_tunnel("archive") as tunnel:
-            with pytest.raises(mesh.TooLarge):
+            several = r"\(the lesser payload_bytes_max of both ends\): send it as several parts$"
+            with pytest.raises(mesh.TooLarge, match=several):
                 await tunnel.send(bytes(tunnel.part_bytes_max + 1))
             await tunnel.send(bytes(tunnel.part_bytes_max))
             assert await tunnel.__anext__() == b"102400"
-        with pytest.raises(mesh.ServiceError, match="reply of 102401"):
+        lesser = limit.format("the lesser payload_bytes_max", "both ends")
+        with pytest.raises(mesh.ServiceError, match=f"reply of {lesser}"):
             await shop.request("archive/grow", b"102401")
         assert db.statistics().refused == {}
 

@@ -59,14 +59,17 @@ async def test_payload_and_headers() -> None:
             with pytest.raises(mesh.TooLarge) as caught:
                 await send
             assert (caught.value.size_bytes, caught.value.limit_bytes) == (10_001, 10_000)
+            assert str(caught.value).endswith("bytes (payload_bytes_max): a tunnel carries more")
         with pytest.raises(mesh.TooLarge):
             shop.publish_nowait("t", bytes(10_001))
         with pytest.raises(mesh.TooLarge) as caught:
             await shop.publish("t", b"", headers={"a": "x" * 100})
         assert caught.value.limit_bytes == 100
+        assert str(caught.value).endswith("limit of 100 bytes (headers_bytes_max)")
         with pytest.raises(mesh.TooLarge) as caught:
             await shop.publish_many("t", [b""], headers=[bytes(101)])
         assert (caught.value.size_bytes, caught.value.limit_bytes) == (101, 100)
+        assert str(caught.value).endswith("limit of 100 bytes (headers_bytes_max)")
         assert shop.statistics().publishing.published == 0
 
 

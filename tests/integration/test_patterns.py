@@ -399,6 +399,8 @@ async def test_a_reader_that_stops_stops_the_writer() -> None:
             with pytest.raises(mesh.TooLarge) as caught:
                 await tunnel.send(bytes(tunnel.window_bytes + 1))
             assert caught.value.limit_bytes == tunnel.part_bytes_max
+            source = "the other end's window, by default tunnel_window_bytes"
+            assert str(caught.value).endswith(f" ({source}): send it as several parts")
 
 
 async def test_what_would_have_to_wait_is_not_sent_nowait() -> None:

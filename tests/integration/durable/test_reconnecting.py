@@ -454,6 +454,10 @@ async def test_the_largest_message_with_the_largest_headers(tmp_path: Path) -> N
             await publisher.send("", "jobs", bytes(most - 60_100), headers=headers)
             await publisher.send("", "jobs", bytes(100_000))
             await publisher.publish("", "jobs", [bytes(most - 50)])
+            with pytest.raises(
+                mesh.TooLarge, match=f"{most} bytes .*--window-size and payload_bytes"
+            ):
+                await shop.publish("", "jobs", bytes(most + 1))
             found = await drain(shop, "jobs")
         assert list(map(len, found)) == [5, 60_000, most - 60_100, 100_000, most - 50]
 
