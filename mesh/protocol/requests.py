@@ -271,9 +271,7 @@ class RequestTable:
         elif pending.expires_s > pending.deadline_s:
             self._release(pending)  # The caller's own scope is about to end the wait.
         else:
-            timeout_s = pending.deadline_s - pending.started_s
-            error = RequestTimeout(pending.target, timeout_s, maybe_executed=False)
-            self._finish(pending, error)
+            self._finish(pending, _timeout(pending, executed=False))
 
     def _observe(self, candidate: Candidate, data: Buffer, start: int, end: int) -> int:
         if end - start < REPLY_PREFIX.size:
@@ -354,9 +352,7 @@ class RequestTable:
         self._finish(pending, None)
 
     def _expire(self, pending: Pending, now_s: float) -> None:
-        waited_s = now_s - pending.started_s
-        executed = pending.state == SENT
-        error: MeshError = RequestTimeout(pending.target, waited_s, maybe_executed=executed)
+        error: MeshError = _timeout(pending, executed=pending.state == SENT)
         if pending.state == WAITING and not self._rotation(pending.cluster):
             error = self._no_members(pending, now_s)
         self._withdraw(pending)
@@ -409,6 +405,15 @@ class RequestTable:
             self._withdraw(pending)
             # An error of its own for each: where it is raised, it collects frames of the traceback.
             self._finish(pending, NodeClosed(reason, maybe_executed=executed))
+
+
+def _timeout(pending: Pending, *, executed: bool) -> RequestTimeout:
+    """Return the error with the time that the caller gave, however much later it comes.
+
+    Rounded, as the clock's readings are not exact: of 0.1 s they would make 0.0999999999999943.
+    """
+    timeout_s = round(max(0.0, pending.expires_s - pending.started_s), 6)
+    return RequestTimeout(pending.target, timeout_s, maybe_executed=executed)
 
 
 def _overloaded(pending: Pending, tried: int) -> Overloaded:

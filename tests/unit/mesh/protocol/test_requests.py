@@ -354,6 +354,20 @@ def test_the_deadline_tells_the_member_if_it_has() -> None:
     assert bench.candidates[0].queue == 1, "it is still there, until the member says what it has"
 
 
+@pytest.mark.parametrize("timeout_s", [0.1, TIMEOUT_S])
+def test_the_error_says_the_time_that_the_caller_gave_however_late_it_comes(
+    timeout_s: float,
+) -> None:
+    """Found: "within 1.001 s" for a timeout of 1, which nobody had given."""
+    bench = Bench()
+    pending = bench.ask(timeout_s=timeout_s)
+    bench.block(timeout_s + 0.25)
+    error = outcome(pending)
+    assert isinstance(error, RequestTimeout)
+    assert error.timeout_s == timeout_s
+    assert str(error) == f"no reply from 'shop/get' within {timeout_s:.3f} s"
+
+
 def test_without_any_time_nothing_is_sent() -> None:
     """Found: the member was given a millisecond, in which it may well begin."""
     bench = Bench()
