@@ -15,7 +15,9 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
     """Like trio's, but a single exception leaves it unwrapped; only several leave it as a group.
 
     A group that the block itself raised counts as a single exception and is not taken for the nursery's own.
-    Cancelled beside other exceptions is left out: trio raises it again at the next checkpoint.
+    Cancelled beside other exceptions is left out: trio raises it again at the next checkpoint. Of several
+    KeyboardInterrupts one is raised: a user who presses Ctrl-C twice would otherwise get a group, which
+    `except KeyboardInterrupt` does not catch.
     """
     single: BaseException | None = None
     try:
@@ -23,12 +25,26 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
             yield nursery
     except BaseExceptionGroup as group:
         _, others = group.split(trio.Cancelled)
-        if others is None or len(others.exceptions) > 1:
+        single = others and _single(others)
+        if single is None:
             raise
-        # Raised below: raised here, it would lose its own __context__.
-        single = others.exceptions[0]
+    # Not raised above: it would lose its own __context__.
     if single is not None:
         raise single
+
+
+def _single(group: BaseExceptionGroup) -> BaseException | None:
+    """Return the only exception of the group, or one of its KeyboardInterrupts if it has nothing else; else None.
+
+    Classes derived from KeyboardInterrupt count as something else: they say more.
+    """
+    first = group.exceptions[0]
+    if len(group.exceptions) == 1:
+        return first
+    _, others = group.split(lambda one: type(one) is KeyboardInterrupt)
+    while others is None and isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first if others is None else None
 
 
 @asynccontextmanager

@@ -353,3 +353,31 @@ def test_ctrl_c_leaves_a_join_as_it_is_whenever_it_comes() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert step > 20, "the whole life of a node"
+
+
+class ImpatientAtTheEnd(Nowhere):
+    """A transport that presses Ctrl-C when it is to end."""
+
+    async def run(
+        self, receiver: Receiver, *,
+        task_status: trio.TaskStatus[Sequence[Endpoint]] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        try:
+            await super().run(receiver, task_status=task_status)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_in_the_block_and_again_while_the_node_leaves_is_one() -> None:
+    """Found: a group of two, which `except KeyboardInterrupt` does not catch."""
+
+    async def main() -> None:
+        async with join(ImpatientAtTheEnd()):
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(main)
+    finally:
+        signal.signal(signal.SIGINT, before)
