@@ -110,12 +110,8 @@ class Leaving:
     async def deserted(self) -> None:
         await trio.sleep_forever()
 
-    def __aiter__(self) -> Leaving:
-        return self
-
-    async def __anext__(self) -> bytes:
+    async def each(self, *_: object) -> None:
         await self.leave.wait()
-        raise StopAsyncIteration
 
 
 def test_a_consumer_whose_queue_goes_with_it_does_not_wait_for_ever_for_a_disk_that_hangs() -> None:
