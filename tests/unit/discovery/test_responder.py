@@ -167,10 +167,12 @@ async def test_what_hangs_while_it_opens_keeps_one_thread_however_often_it_is_tr
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Found: each attempt kept one of the threads that all share, logs as well, until there was none."""
-    began: list[None] = []
+    count, began = 0, threading.Event()
 
     def hang(*_: object) -> SlowResponder:
-        began.append(None)
+        nonlocal count
+        count += 1
+        began.set()
         return slow()
 
     slow = SlowResponder()
@@ -180,7 +182,8 @@ async def test_what_hangs_while_it_opens_keeps_one_thread_however_often_it_is_tr
         for _ in range(3):
             with pytest.raises(ResponderError, match="zeroconf did not start"):
                 await open_zeroconf("ab12", None, lambda *_: None)
-        assert len(began) == 1
+        assert began.wait(PATIENCE_S)
+        assert count == 1
         assert common.borrowed_tokens == 0
     finally:
         slow.may_open.set()
