@@ -228,8 +228,10 @@ class ZeroconfResponder:
 
     def _follow_interfaces(self) -> None:
         before, candidates = self._candidates, self._present()
-        usable, _ = multicast_addresses(candidates)
+        if candidates == before and self._usable.issuperset(candidates):
+            return
         # One that cannot be used may be later, as when a program ends that has the port for itself.
+        usable, _ = multicast_addresses(candidates)
         if candidates == before and self._usable.issuperset(usable):
             return
         kept = [one for one in usable if candidates[one] == before.get(one)]
