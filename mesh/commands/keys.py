@@ -27,6 +27,9 @@ from .terminal import print_stderr
 
 FILE, DIRECTORY = Path("network.secret"), Path("keys")
 """Where new keys are written if neither an option nor a setting names a place."""
+NOT_OVERWRITTEN = (
+    "{file} exists and was not overwritten; `mesh keys rotate` replaces keys that are in use"
+)
 NETWORK_ROTATED = """\
 {file} now holds two generations, the new one first. Both are valid. Next:
  1. copy {file} to every node, replacing the old file (mode 600)
@@ -96,7 +99,7 @@ def _new_network(args: argparse.Namespace) -> int:
     try:
         new_network(file)
     except FileExistsError:
-        raise MeshError(f"{file} exists and was not overwritten") from None
+        raise MeshError(NOT_OVERWRITTEN.format(file=file)) from None
     print_stderr(
         f"created {file}; give it to every node as network_secret_file, and to nobody else"
     )
@@ -109,7 +112,7 @@ def _new_cluster(args: argparse.Namespace) -> int:
     try:
         pair = new_cluster(directory, args.name)
     except FileExistsError as error:
-        raise MeshError(f"{error.filename} exists and was not overwritten") from None
+        raise MeshError(NOT_OVERWRITTEN.format(file=error.filename)) from None
     name = directory / args.name
     print_stderr(
         f"created {name}.secret for its members, {name}.public for all nodes they talk to, "

@@ -34,7 +34,7 @@ def test_a_network_secret_is_made_once(here: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     (here / "in").mkdir()
     for file, says in (
-        ("network.secret", "network.secret exists and was not overwritten"),
+        ("network.secret", "network.secret exists and was not overwritten; `mesh keys rotate`"),
         ("gone/network.secret", "there is no directory gone: create it first"),
         ("in", "in is a directory: name a file in it"),
     ):
@@ -63,7 +63,7 @@ def test_where_keys_are_is_asked_in_one_order(
     assert main(["keys", "show"]) == 0
     assert capsys.readouterr().out.startswith("shop")
     assert main(["keys", "new-cluster", "shop"]) == 1
-    assert "exists and was not overwritten" in capsys.readouterr().err
+    assert "exists and was not overwritten; `mesh keys rotate`" in capsys.readouterr().err
     for option in ("--keys-dir", "--dir"):
         assert main(["keys", "new-cluster", "shop", option, f"other{option}"]) == 0
         assert main(["keys", "check", option, f"other{option}"]) == 0
