@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import Any
 
@@ -24,6 +25,8 @@ SPARK = "tests/spark/"
 WITHOUT_SESSION = tuple(
     f"{SPARK}test_{name}.py" for name in ("cli_capture", "cluster", "replay_command", "task")
 )
+SHARED_SERVER = re.compile(r"tests/unit/bench/.*\[(activemq|rabbitmq)", re.IGNORECASE)
+"""The cases of a module that share a server (tests/servers.py) run in one process, in which it starts once."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -37,6 +40,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith(SPARK) and not nodeid.startswith(WITHOUT_SESSION):
                 return SPARK
+            if shared := SHARED_SERVER.match(nodeid):
+                return f"{nodeid.partition('::')[0]}::{shared[1].lower()}"
             return str(super()._split_scope(nodeid))
 
     return ByTier(config, log)

@@ -15,7 +15,7 @@ from bench.stream import spending
 from bench.systems import REFERENCE
 from bench.systems.system import System
 
-from .serving import Serving, serving, start_s_max
+from .serving import Serve, Serving, serving, start_s_max
 
 WARM_S = 3.0
 KEPT_MIN, LATE_NS_MAX = 0.99, 10_000_000
@@ -41,7 +41,9 @@ class Lasting:
         return max(counted, self.samples), warm
 
 
-def case(system: System, workload: Workload, lasting: Lasting, directory: Path) -> Case:
+def case(
+    system: System, workload: Workload, lasting: Lasting, directory: Path, serve: Serve = serving
+) -> Case:
     """Make the case of one workload, on a server of its own.
 
     Args:
@@ -52,7 +54,7 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         counted, warm = lasting.counts(workload, scale)
         roles = ["responder", "requester"] if system.replies else ["requester"]
-        with serving(troupe, system, workload.connections, roles) as place:
+        with serve(troupe, system, workload.connections, roles) as place:
             found = load(troupe, place, workload, counted, warm, directory)
         wrong = found["lost"] + found["duplicated"] + found["damaged"]
         shown = {

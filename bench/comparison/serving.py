@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -50,6 +50,10 @@ class Serving:
     def end_all(self) -> None:
         """End all roles, the server last, before its directory is deleted."""
         self._troupe.end_all()
+
+
+Serve = Callable[[Troupe, System, int, Sequence[str]], AbstractContextManager[Serving]]
+"""As `serving`, which every measurement uses; tests may use a server several times."""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from bench.stream import faults, run_phase, spending
 from bench.systems import REFERENCE
 from bench.systems.system import System
 
-from .serving import Serving, serving, start_s_max
+from .serving import Serve, Serving, serving, start_s_max
 
 COUNT, SIZE_BYTES = 1_000_000, 1024
 SIZE_BYTES_MIN = 16
@@ -31,12 +31,14 @@ VALUES = {
 }  # fmt: skip
 
 
-def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Case:
+def case(
+    system: System, size_bytes: int, count: int, seconds_max: float, serve: Serve = serving
+) -> Case:
     """Make the case of one system: `count` messages, or as many as take about `seconds_max` (`count` in the detail)."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         load_s, before_s = scale.seconds(seconds_max), warm_s(system, seconds_max, scale)
-        with serving(troupe, system, connections=1, roles=["consumer", "producer"]) as place:
+        with serve(troupe, system, 1, ["consumer", "producer"]) as place:
             return stream(troupe, place, size_bytes, scale.count(count), load_s, before_s)
 
     def lasting_s(scale: Scale) -> float:

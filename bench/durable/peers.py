@@ -16,6 +16,7 @@ from bench.systems import SYSTEMS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bench.comparison.serving import Serve
     from bench.processes import Troupe
     from bench.systems.system import Promise
 
@@ -33,14 +34,14 @@ CONFIRM_SAYS: dict[Promise, str] = {
 }
 
 
-def confirmed(name: str, sizes: Mapping[str, int], count: int) -> Case:
+def confirmed(name: str, sizes: Mapping[str, int], count: int, serve: Serve = serving) -> Case:
     system = SYSTEMS[PEERS[name]]
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         values: dict[str, float] = {}
         details: dict[str, object] = {"promise": system.promise}
         wrong = 0
-        with serving(troupe, system, connections=1) as place:
+        with serve(troupe, system, 1, ()) as place:
             for size, size_bytes in sizes.items():
                 consumer = place.start("consumer", size_bytes=size_bytes)
                 producer = place.start("producer", size_bytes=size_bytes)

@@ -10,6 +10,7 @@ from bench.plan import Case, Scale
 from bench.processes import Troupe
 from bench.systems import SYSTEMS
 from tests.moments import Moments
+from tests.servers import Servers
 
 TINY = 2000
 
@@ -39,13 +40,14 @@ def test_nothing_is_lost(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_that_is_installed_loses_nothing(name: str) -> None:
+def test_a_peer_that_is_installed_loses_nothing(name: str, servers: Servers) -> None:
     """The second size finds nothing of the first one: all of that was acked."""
-    if why := SYSTEMS[PEERS[name]].missing():
+    system = SYSTEMS[PEERS[name]]
+    if why := system.missing():
         pytest.skip(why)
     sizes = {"100 B": 100, "1 KB": 1024}
-    with Troupe() as troupe:
-        outcome = peers.confirmed(name, sizes, 700).run(troupe, Scale())
+    with servers.of(system) as (troupe, serve):
+        outcome = peers.confirmed(name, sizes, 700, serve).run(troupe, Scale())
     assert outcome.wrong == 0
     assert all(outcome.values[f"per_s {size}"] > 0 for size in sizes)
 

@@ -11,10 +11,10 @@ from bench.comparison import latency, throughput
 from bench.latency.workloads import Workload
 from bench.machine import ROOT
 from bench.plan import Scale
-from bench.processes import Troupe
 from bench.systems import SYSTEMS
 from bench.systems.stored import ONE_AT_A_TIME, StoredSystem
 from bench.systems.system import System
+from tests.servers import Servers
 
 TINY, TINY_EACH = 3000, 300
 """Messages; of those that wait for a sync each, fewer."""
@@ -25,25 +25,25 @@ EVERY_SYSTEM = pytest.mark.parametrize("system", SYSTEMS.values(), ids=list(SYST
 
 @pytest.mark.slow
 @EVERY_SYSTEM
-def test_a_stream_arrives_whole_and_in_order(system: System) -> None:
+def test_a_stream_arrives_whole_and_in_order(system: System, servers: Servers) -> None:
     skip_if_missing(system)
     if not system.throughput:
         pytest.skip("it is not measured at full throttle")
     count = TINY_EACH if system.promise == "fsync each" else TINY
-    with Troupe() as troupe:
-        outcome = throughput.case(system, 100, count, 10.0).run(troupe, Scale())
+    with servers.of(system) as (troupe, serve):
+        outcome = throughput.case(system, 100, count, 10.0, serve).run(troupe, Scale())
     assert outcome.wrong == 0
     assert outcome.values["per_s"] > 0
 
 
 @pytest.mark.slow
 @EVERY_SYSTEM
-def test_every_request_is_answered_once(system: System, tmp_path: Path) -> None:
+def test_every_request_is_answered_once(system: System, servers: Servers, tmp_path: Path) -> None:
     skip_if_missing(system)
     if not system.latency:
         pytest.skip("it is not measured under an open load")
-    with Troupe() as troupe:
-        case = latency.case(system, FEW, latency.Lasting(1.0, 1.0, 1), tmp_path)
+    with servers.of(system) as (troupe, serve):
+        case = latency.case(system, FEW, latency.Lasting(1.0, 1.0, 1), tmp_path, serve)
         outcome = case.run(troupe, Scale(quick=True))
     assert outcome.wrong == 0
     assert outcome.values["p50_us"] > 0
