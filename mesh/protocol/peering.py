@@ -65,6 +65,7 @@ class PeeringListener(Protocol):
     def path_back(self, link: Link) -> None: ...
     def left_by_hearsay(self, link: Link) -> None: ...
     def link_down(self, link: Link, reason: str, ending: Ending) -> None: ...
+    def request_flush(self, link: Link) -> None: ...
 
 
 class Peering:
@@ -150,6 +151,7 @@ class Peering:
         body = encode_announcements([raw])
         for link in self._rng.sample(others, min(3, len(others))):
             link.send_control(Kind.GOSSIP, 0, body)
+            self._listener.request_flush(link)
 
     def refuse_announcement(self, error: BadAnnouncement) -> None:
         """Count a refused announcement, and log the first one of each kind."""
@@ -354,3 +356,4 @@ class Peering:
         per_record = link.limits.record_bytes_max // ANNOUNCEMENT_BYTES_MAX
         for at in range(0, len(known), per_record):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + per_record]))
+        self._listener.request_flush(link)

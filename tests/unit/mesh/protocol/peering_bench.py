@@ -72,6 +72,7 @@ class Bench:
         self.me, self.now_s = me, 0.0
         self.timers, self.out = Timers(), list[Instruction]()
         self.told: list[tuple[object, ...]] = []
+        self.to_flush: set[Link] = set()
         keyring = keyring or NetworkKeyring(secrets)
         keyring.own("x")
         self.roster = make_roster(
@@ -105,6 +106,9 @@ class Bench:
 
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:
         self.told.append(("down", link.peer, reason, ending))
+
+    def request_flush(self, link: Link) -> None:
+        self.to_flush.add(link)
 
     # Time and instructions
 

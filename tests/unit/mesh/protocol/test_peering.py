@@ -416,6 +416,23 @@ def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
     assert not any(take_records(link) for link in links), "once"
 
 
+def test_who_is_told_of_others_is_told_at_once() -> None:
+    """Found: it waited until something else was sent there, for up to a heartbeat at each node that passed it on."""
+    bench = Bench(peers_max=100)
+    links = [bench.link_to(bytes([number]) * 16) for number in (1, 2, 3)]
+    bench.to_flush.clear()
+    raw = announce(bytes([9]) * 16)
+    bench.peering.learn_peer(raw, bench.now_s, relay=links[0].peer)
+    assert bench.to_flush == set(links[1:])
+    for number in range(10, 50):
+        bench.peering.learn_peer(announce(bytes([number]) * 16), bench.now_s, dial=False)
+    bench.to_flush.clear()
+    for link in links:
+        take_records(link)
+    bench.peering.tick(bench.now_s)
+    assert bench.to_flush == {link for link in links if take_records(link)} != set()
+
+
 def test_what_is_told_of_many_fits_the_records_that_a_peer_of_small_payloads_takes() -> None:
     """Found: 32 announcements of 4 KB in one record, which cost the link."""
     bench = Bench(peers_max=100)
