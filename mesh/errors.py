@@ -164,6 +164,10 @@ class ServiceError(RequestError):
     All other codes are yours; an empty one is a ValueError.
     """
 
+    # For derived classes that do not call this constructor.
+    code, message = "failed", ""
+    maybe_executed = True
+
     def __init__(self, code: str, message: str = "") -> None:
         if not isinstance(code, str) or not isinstance(message, str):
             kinds = f"{type(code).__name__}, {type(message).__name__}"

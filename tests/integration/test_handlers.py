@@ -19,6 +19,11 @@ class Unspeakable(Exception):
         raise RuntimeError("no words")
 
 
+class NoCode(mesh.ServiceError):
+    def __init__(self) -> None:
+        Exception.__init__(self, "ServiceError's own is not called")
+
+
 async def wait_and_fail() -> None:
     try:
         await trio.sleep_forever()
@@ -50,6 +55,10 @@ def service() -> mesh.Service:
             nursery.start_soon(trio.sleep_forever)
         return b""
 
+    @databases.request("no_code")
+    async def no_code(request: mesh.Request) -> bytes:
+        raise NoCode
+
     @databases.request("exit")
     async def leave(request: mesh.Request) -> bytes:
         raise SystemExit(3)
@@ -76,9 +85,11 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
         ("unspeakable", ["failed"], "Unspeakable"),
         ("code", ["failed"], "want code and message as str, got int"),
         ("group", ["mine", "failed"], ""),
+        ("no_code", ["failed"], ""),
     ],
 )
 async def test_failures_reach_the_caller(endpoint: str, codes: list[str], words: str) -> None:
+    """Found: a derived ServiceError that had set no code took the node down."""
     async with node(service()) as db, node("shop", db) as shop:
         await linked(shop, db)
         for _ in range(2):
