@@ -269,6 +269,8 @@ class Driver:
         """Wait until `find` finds at least `count`; return what it finds. Raises NodeClosed, TypeError."""
         if type(count) is not int:
             raise TypeError(f"count: want int, got {type(count).__name__}")
+        # Also where it need not wait: a loop around it would else keep all other tasks from running.
+        await trio.lowlevel.checkpoint()
         while len(found := find()) < count:
             self.core.check_open()
             await self.more_members.wait()

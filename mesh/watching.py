@@ -46,6 +46,8 @@ class Watch:
         return self
 
     async def __anext__(self) -> Change:
+        if self._changes:  # Before one is taken, so that cancellation loses none.
+            await trio.lowlevel.checkpoint_if_cancelled()
         while not self._changes:
             if self._closed:
                 raise StopAsyncIteration

@@ -11,7 +11,7 @@ import trio.testing
 
 import mesh
 from mesh.protocol.sharing import Sharing
-from tests.nodes import linked, node
+from tests.nodes import linked, node, subscribed
 from tests.waiting import PATIENCE_S, until
 
 
@@ -394,3 +394,22 @@ async def test_what_was_begun_of_a_gather_over_the_limit_is_taken_back() -> None
             shop.gather("databases", b"")
         assert shop.statistics().requests.outstanding == 0
         assert await shop.request("databases", b"room") == b"room"
+
+
+@pytest.mark.parametrize("what", ["a watch", "wait_members", "wait_subscribers"])
+async def test_who_need_not_wait_for_members_is_cancelled_as_well(what: str) -> None:
+    """Found: a loop over known members went on in a cancelled scope, and one around the others never let others run."""
+    async with node("shop") as shop, node("sub", shop) as sub, sub.subscribe("t"):
+        await linked(shop, sub)
+        await subscribed(shop, "t")
+        watch = shop.watch()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            if what == "a watch":
+                await anext(watch)
+            elif what == "wait_members":
+                await shop.wait_members("sub")
+            else:
+                await shop.wait_subscribers("t")
+        assert scope.cancelled_caught
+        assert (await anext(watch)).member.node == sub.id
