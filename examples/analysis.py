@@ -16,18 +16,19 @@ from spark.commands.quiet import quiet
 from spark.commands.table import lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
 
 HEADINGS = ("topic", "messages", "per s", "p50 us", "p99 us", "missing", "twice", "unusual seconds")
 
 
-def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
-    """Return the rows of the table, one per topic."""
+def table(df: DataFrame, rates: Sequence[Row], seconds: float) -> list[tuple[str, ...]]:
+    """Return the rows of the table, one per topic. `rates` are ordered by their start."""
     took = {row["topic"]: row for row in pipelines.latency(df, every_s=1e6).collect()}
     sequences = {row["topic"]: row for row in pipelines.sequences(df).collect()}
     unusual: dict[str, list[int]] = {}
-    starts = [row["start"] for row in pipelines.rates(df).collect()]
-    first, last = min(starts), max(starts)
+    first, last = rates[0]["start"], rates[-1]["start"]
     flagged = pipelines.anomalies(df, windows_min=5).where("anomaly").orderBy("start").collect()
     for row in flagged:
         if row["start"] == last:  # The last second is not complete.
@@ -44,14 +45,13 @@ def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def picture(df: DataFrame, path: str) -> None:
+def picture(df: DataFrame, rates: Sequence[Row], path: str) -> None:
     """Draw messages per second above, the 99th percentile of latency below, with a line per topic."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    rates = pipelines.rates(df).orderBy("start").collect()
     latency = pipelines.latency(df, every_s=1).orderBy("start").collect()
     first = rates[0]["start"]
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(9, 6))
@@ -82,14 +82,18 @@ def analyse(directory: str, path: str) -> None:
     )
     try:
         df = spark.read_capture(session, directory, streams=STREAM).cache()
-        span: Any = df.selectExpr("min(timestamp) as low", "max(timestamp) as high").first()
+        span: Any = df.selectExpr(
+            "count(*) as messages", "min(timestamp) as low", "max(timestamp) as high"
+        ).first()
         seconds = (span["high"] - span["low"]).total_seconds()
         print(
-            f"  {df.count():,} messages of {seconds:.0f} s, read by Spark from the broker's directory"
+            f"  {span['messages']:,} messages of {seconds:.0f} s, read by Spark from the broker's "
+            "directory"
         )
-        for line in lines(HEADINGS, table(df, seconds)):
+        rates = pipelines.rates(df).orderBy("start").collect()
+        for line in lines(HEADINGS, table(df, rates, seconds)):
             print(f"  {line}")
-        picture(df, path)
+        picture(df, rates, path)
         print(f"  rates and latencies over time: {path}")
     finally:
         session.stop()
