@@ -25,7 +25,7 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
     for one in ranges(selected, BLOCK_BYTES):
         with segment_file(one.path) as file:
             for found in walk(
-                file.pread, one.at, one.end_at, seed=one.seed, floor=0, closed=True,
+                file.pread, one.at, one.end_at, seed=one.seed, floor=one.floor, closed=True,
                 decrypt=selected.log.decrypt,
             ):  # fmt: skip
                 if isinstance(found, Damaged):

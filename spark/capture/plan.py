@@ -96,6 +96,12 @@ class ByteRange:
     def size_bytes(self) -> int:
         return self.end_at - self.at
 
+    @property
+    def floor(self) -> int:
+        """The lowest log position that may be in it. A damaged record in front of the first valid one has a lower one:
+        no range that ends before it meets it, so it counts at the valid one, not at its own."""
+        return 0 if self.carried else self.first_origin
+
 
 class Selected(NamedTuple):
     """What is to be read of a log: log positions [`start`, `end`), by origin."""

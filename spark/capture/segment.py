@@ -84,7 +84,7 @@ def chunks(
     """
     window = _Window(file)
     kinds = frozenset({Kind.MOVED} if wanted.carried else {Kind.PUBLISH, Kind.CAPTURE})
-    at, floor = wanted.at, 0
+    at, floor = wanted.at, wanted.floor
     while at < wanted.end_at:
         data = window.read(min(window_bytes, wanted.end_at - at), at)
         starts, size_bytes, floor = _scan_valid(data, wanted, kinds, floor)
@@ -134,12 +134,19 @@ def _position(
     """Return the log position at which damage counts, so that of several ranges that meet it one reports it: that of
     its first record, if its header is valid, or else of the record that follows it, or that is before it."""
     header = read_header(file.pread(HEADER_BYTES, damage.at), 0, wanted.seed)
-    if header is not None and header.position >= floor:
-        return header.position
+    end = wanted.records_end if following is None else following.position
+    # A disk may have put a record in another one's place: its header is valid, and its position a wrong one.
+    if header is not None and header.position >= floor and _counted_at(header) < end:
+        return _counted_at(header)
     if following is not None:
-        # A seal has the position of the next record.
-        return following.position - (following.record.header.kind == SEAL_KIND)
-    return floor - 1 if floor else wanted.first_origin
+        return _counted_at(following.record.header)
+    return max(floor - 1, wanted.first_origin)
+
+
+def _counted_at(header: Header) -> int:
+    return header.position - (
+        header.kind == SEAL_KIND
+    )  # A seal has the position of the next record.
 
 
 def _scan_valid(
