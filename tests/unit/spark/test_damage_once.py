@@ -16,6 +16,7 @@ from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.record import HEADER_BYTES, store_seed
 from durable.log.scan import Found, scan
 from security.files import format_network_secret
+from spark.capture import walk
 from spark.errors import CaptureDamaged
 from tests.captures import Captured, jobs_and_audit, publish
 from tests.logs import NEW_SECRET, encryption
@@ -119,6 +120,7 @@ def test_a_record_in_the_place_of_another_one_is_told_once_and_hides_no_other(
 ) -> None:
     """Found: one with an older log position hid the record behind it from a stream, for its length was believed; one
     with a newer position made its damage count there, where no trigger met it."""
+    monkeypatch.setattr(walk, "BLOCK_RECORDS", 1)  # The newer one is in another block.
     monkeypatch.setenv("MESH_NETWORK_SECRET", format_network_secret(NEW_SECRET))
     captured = jobs_and_audit(tmp_path, use)
     for number in range(40):
