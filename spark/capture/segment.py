@@ -144,9 +144,8 @@ def _position(
 
 
 def _counted_at(header: Header) -> int:
-    return header.position - (
-        header.kind == SEAL_KIND
-    )  # A seal has the position of the next record.
+    # A seal has the position of the next record.
+    return header.position - (header.kind == SEAL_KIND)
 
 
 def _scan_valid(
