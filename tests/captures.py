@@ -14,6 +14,7 @@ from durable.broker.directory import make_vhost
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition, StreamDefinition
 from durable.log.bodies import batch_bytes, encode_acks, encode_definitions, move
+from durable.log.committing import Write
 from durable.log.config import LogConfig
 from durable.log.encryption import Encryption
 from durable.log.header import segment_name
@@ -79,11 +80,31 @@ class Captured:
         content = file.read_bytes()
         end = len(content.rstrip(b"\0"))
         file.write_bytes(content[: end - 40] + bytes(len(content) - end + 40))
-        numbers = {whose: lane for lane, whose in self._lanes.items()}
-        while self.messages[-1].time_us == self.now_us:
-            lost = self.messages.pop()
-            self._next[numbers[lost.queue, lost.partition]] = lost.offset
+        self._forget(lambda one: one.time_us == self.now_us)
         self.log = self._opened(None)
+
+    def kill(self, written_bytes: int) -> None:
+        """Write only so many bytes of the commit that has gathered, as a broker that is killed meanwhile."""
+        commit = self.log.committer.begin(0.0)
+        assert commit is not None
+        (write,) = (step for step in commit.steps if isinstance(step, Write))
+        with (self.path / segment_name(write.number)).open("r+b") as file:
+            file.seek(write.at)
+            file.write(b"".join(map(bytes, write.pieces))[:written_bytes])
+        self.log.close()
+
+    def restart(self, encryption: Encryption | None) -> None:
+        """Reopen the log after `kill`, and forget the messages that are not in it."""
+        end = self.log.committer.end
+        self.log = self._opened(encryption)
+        whole_us = self.now_us - (end - self.log.committer.end) * SECOND_US
+        self._forget(lambda one: one.time_us > whole_us)
+
+    def _forget(self, lost: Callable[[Message], bool]) -> None:
+        numbers = {whose: lane for lane, whose in self._lanes.items()}
+        while lost(self.messages[-1]):
+            one = self.messages.pop()
+            self._next[numbers[one.queue, one.partition]] = one.offset
 
     def backup(self, to: Path) -> Callable[[], None]:
         """Copy the directory; return a function that puts the copy back and reopens the log."""

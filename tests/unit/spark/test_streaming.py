@@ -15,12 +15,14 @@ from pyspark.sql.types import StructType
 
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.record import HEADER_BYTES, MAGIC, TARGET_BYTES
+from security.files import format_network_secret
 from spark.capture.options import read_options
 from spark.capture.splits import arrow_schema
 from spark.capture.stored import StoredLog
 from spark.errors import ContradictoryOptions, DataLost
 from tests.captures import SECOND_US, T0_US, Captured, Message, jobs_and_audit, publish
-from tests.stores import flip
+from tests.logs import NEW_SECRET, encryption
+from tests.stores import flip, secret_file
 from tests.unit.spark.loading import looked
 from tests.unit.spark.streams import Stream
 
@@ -87,6 +89,41 @@ def test_a_commit_that_was_seen_and_was_never_synced_may_be_another_one(
     stream.run()
     wanted = captured.messages[:-4] if more else captured.messages
     assert Counter(stream.messages) == Counter(wanted), "without the last commit"
+
+
+@pytest.mark.parametrize("sync", ["true", "false"])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_a_kill_leaves_of_a_commit_is_read_once_and_the_rest_gives_way_to_other_records(
+    tmp_path: Path, encrypted: bool, sync: str
+) -> None:
+    """A stream sees the torn commit, and lives on while a restart clears its end and other records get its log
+    positions. Each cut is in another part of the two records."""
+    use, given = None, {"syncTail": sync}
+    if encrypted:
+        secret = secret_file(tmp_path / "secret", format_network_secret(NEW_SECRET))
+        use, given = encryption(), given | {"mesh.network_secret_file": str(secret)}
+    whole: set[int] = set()
+    for written_bytes in (0, 4, 60, HEADER_BYTES, 250, 420, 500, 600, 4000):
+        captured = jobs_and_audit(tmp_path / str(written_bytes), use)
+        captured.publish([1, 2], [b"first" * 20])
+        stream = Stream(captured.data, startingOffsets="earliest", **given)
+        for number in range(2):
+            captured.publish([1, 2], [b"%d" % number * 100], durable=False)
+        captured.kill(written_bytes)
+        stream.run()
+        captured.restart(use)
+        whole.add(len(captured.messages))
+        stream.run()
+        for number in range(3):
+            captured.publish([1, 2], [b"other" * (10 + 20 * number)])
+            stream.run()
+        if sync == "false":
+            captured.publish([1], [b"last"])
+            stream.run()
+            captured.messages.pop()
+        assert Counter(stream.messages) == Counter(captured.messages), written_bytes
+        captured.close()
+    assert whole == {2, 4, 6}, "none of the two records, one, both"
 
 
 @pytest.mark.parametrize("sync", ["true", "false"])
