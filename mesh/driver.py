@@ -266,7 +266,8 @@ class Driver:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def wait_count(self, count: int, find: Callable[[], C]) -> C:
-        """Wait until `find` finds at least `count`; return what it finds. Raises NodeClosed, TypeError."""
+        """Wait until `find` finds at least `count`; return what it finds. Raises NodeClosed, WrongThread, TypeError."""
+        self.check_thread()  # Before anything waits, which a forked child cannot.
         if type(count) is not int:
             raise TypeError(f"count: want int, got {type(count).__name__}")
         # Also where it need not wait: a loop around it would else keep all other tasks from running.
