@@ -22,7 +22,7 @@ from mesh.errors import TooLarge
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import Malformed, shown
-from .containers import unpack_limits
+from .containers import unpack
 
 T = TypeVar("T")
 VERSION = 6
@@ -153,7 +153,7 @@ def decode_answer(whole: bytes) -> Answer:
 
 def _unpack(data: bytes, kind: type) -> Any:
     try:
-        value = msgpack.unpackb(data, **unpack_limits(len(data)))
+        value = unpack(data)
     except UNPACK_ERRORS as error:
         raise Malformed(f"not msgpack: {error}") from None
     if not isinstance(value, kind):

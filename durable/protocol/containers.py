@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
+
 BYTES_PER_CONTAINER, CONTAINERS_MIN = 8, 1 << 17
 """So many containers are always allowed, which is 8 MiB of empty ones; beyond that one for each so many bytes. What we
 send has fewer, because its containers hold names."""
+
+
+def unpack(packed: bytes) -> Any:
+    """Return the value that `packed` holds. Raises what `security.unpacking.UNPACK_ERRORS` names, also of too many
+    lists and maps."""
+    # Fewer bytes than containers allowed: no need to count. Most are short, and this is once per message.
+    limits = unpack_limits(len(packed)) if len(packed) > CONTAINERS_MIN else {}
+    return msgpack.unpackb(packed, **limits)
 
 
 def unpack_limits(size_bytes: int) -> dict[str, Any]:

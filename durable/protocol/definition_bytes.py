@@ -11,7 +11,7 @@ from mesh.errors import TooLarge
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import InvalidDefinition, Malformed
-from .containers import unpack_limits
+from .containers import unpack, unpack_limits
 
 BYTES_MAX = 64 << 20
 """Limit before compression: enough for 200,000 queues."""
@@ -59,7 +59,7 @@ def unpack_definitions(data: bytes) -> Any:
             raise Malformed(f"definitions that are truncated, or longer than {BYTES_MAX} bytes")
         if packed[:1] in MAPS:
             return _unpack_map(packed)
-        return msgpack.unpackb(packed, **unpack_limits(len(packed)))
+        return unpack(packed)
     except (zlib.error, *UNPACK_ERRORS) as error:
         raise Malformed(f"invalid definitions: {error}") from None
 

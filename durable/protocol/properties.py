@@ -26,7 +26,7 @@ from ..definition_checks import (
 )
 from ..definitions import PRIORITY_MAX
 from ..errors import InvalidDefinition, Malformed
-from .containers import unpack_limits
+from .containers import unpack
 
 CACHED_BYTES_MAX = 1024
 """Longer encoded properties are not cached: a publisher chooses their length, and all publishers share the cache."""
@@ -121,7 +121,7 @@ def _decode_cached(raw: bytes) -> Properties:
 
 def _decode(raw: bytes) -> Properties:
     try:
-        fields = msgpack.unpackb(raw, **unpack_limits(len(raw)))
+        fields = unpack(raw)
         return Properties(
             _text(fields.get("x", "")), _number(fields.get("p", 0), PRIORITY_MAX),
             _number(fields["t"], TTL_US_MAX) if "t" in fields else None, bool(fields.get("m", 0)),

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import msgpack
-
 from mesh.protocol.batch import Batch
 from security.unpacking import UNPACK_ERRORS
 
 from ..errors import Malformed
-from ..protocol.containers import CONTAINERS_MIN, unpack_limits
+from ..protocol.containers import unpack
 from ..protocol.properties import Properties, encode_properties
 from ..routing.router import Router
 from .groups import part_of
@@ -60,9 +58,7 @@ def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:
 
 def _headers(raw: bytes) -> dict[str, Any]:
     try:
-        # Fewer bytes than containers allowed: no need to count. Most headers are short, and this is once per message.
-        limits = unpack_limits(len(raw)) if len(raw) > CONTAINERS_MIN else {}
-        headers = msgpack.unpackb(raw, **limits) if raw else {}
+        headers = unpack(raw) if raw else {}
     except UNPACK_ERRORS:
         raise Malformed("headers that are not msgpack") from None
     if not isinstance(headers, dict):
