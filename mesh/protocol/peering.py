@@ -343,7 +343,9 @@ class Peering:
             self._roster.forget(peer.node, now_s=now_s)
         up_links = [link for link in self.links.values() if link.up]
         if up_links and len(self._roster.peers) > ANNOUNCEMENTS_MAX:
-            self.gossip_peers(self._rng.choice(up_links))
+            link = self._rng.choice(up_links)
+            self.gossip_peers(link)
+            self._listener.request_flush(link)
 
     def gossip_peers(self, link: Link) -> None:
         """Tell the peer of nodes that we know, at most ANNOUNCEMENTS_MAX of them.
@@ -356,4 +358,3 @@ class Peering:
         per_record = link.limits.record_bytes_max // ANNOUNCEMENT_BYTES_MAX
         for at in range(0, len(known), per_record):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + per_record]))
-        self._listener.request_flush(link)
